@@ -1,6 +1,6 @@
-"""The coordinators of a node, each made when its topic is there or a request first asks for it.
+"""The coordinators of a node, each created once its topic exists or a request first asks for it.
 
-A broker that has not been used by any group or transaction has nothing to coordinate, and starts without them.
+A broker that no group or transaction has used yet has nothing to coordinate, and starts without them.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def _load(topic: str, modules: Sequence[str]) -> None:
 
 
 class Coordinators:
-    """The coordinators that were made. `nursery` runs what they do in the background; the node ends them by `close`.
+    """The coordinators created so far. `nursery` runs their work in the background; the node ends them with `close`.
 
-    `other_brokers` makes what transactions over several brokers need, once they do, and `other_share_coordinators` what
-    share groups need.
+    `other_brokers` creates what transactions across several brokers need, when the first one needs it;
+    `other_share_coordinators` does the same for share groups.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Coordinators:
         other_brokers: Callable[[], OtherBrokers],
         other_share_coordinators: Callable[[], OtherShareCoordinators],
     ) -> None:
-        """`ensure_topic` makes an internal topic that is not there yet."""
+        """`ensure_topic` creates an internal topic that does not exist yet."""
         self._config = config
         self._clock = clock
         self._replica_manager = replica_manager
@@ -91,9 +91,9 @@ class Coordinators:
         self._image = MetadataImage()
 
     async def follow(self, delta: MetadataDelta) -> None:
-        """Hear of a change of the metadata that the replica manager has applied."""
+        """Follow a change of the metadata that the replica manager has already applied."""
         self._image = delta.after
-        # Whoever was not made has led no partition: its topic was not there.
+        # A coordinator that was never created has led no partition: its topic did not exist.
         if "shares" in vars(self) or await self._has_begun(SHARE_GROUP_STATE, _SHARE_MODULES):
             self.shares.apply(delta)
         if "groups" in vars(self) or await self._has_begun(CONSUMER_OFFSETS, _GROUP_MODULES):
@@ -118,7 +118,7 @@ class Coordinators:
                 made.runtime.close()
 
     async def _has_begun(self, topic: str, modules: Sequence[str]) -> bool:
-        """Whether a coordinator's topic is there; then what it consists of is loaded, which takes some ten ms."""
+        """Whether a coordinator's topic exists. If so, its modules are loaded, in a thread: that takes about 10 ms."""
         if self._image.topic(topic) is None:
             return False
         await trio.to_thread.run_sync(_load, topic, modules)

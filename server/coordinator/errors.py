@@ -38,7 +38,7 @@ class UnknownMemberIdError(CoordinatorError):
 
 
 class IllegalGenerationError(CoordinatorError):
-    """The member speaks of another generation than the group's."""
+    """The member names a generation that is not the group's."""
 
 
 class InconsistentGroupProtocolError(CoordinatorError):
@@ -70,7 +70,7 @@ class GroupMaxSizeReachedError(CoordinatorError):
 
 
 class GroupIdNotFoundError(CoordinatorError):
-    """No such group, or it is of another type than the request needs."""
+    """No such group, or not one of the type that the request needs."""
 
 
 class NonEmptyGroupError(CoordinatorError):
@@ -106,7 +106,7 @@ class TopicDeletedError(CoordinatorError):
 
 
 class UnsupportedCommitError(CoordinatorError):
-    """KIP-848: a member commits in a version from before member epochs."""
+    """KIP-848: a member commits with a version of the request that has no member epochs."""
 
 
 class UnstableOffsetCommitError(CoordinatorError):
@@ -124,7 +124,7 @@ class StreamsInvalidTopologyError(CoordinatorError):
 
 
 class FencedStateEpochError(CoordinatorError):
-    """KIP-932: the share partition has started over since; what is written about the time before no longer counts."""
+    """KIP-932: the share partition has been initialized again since; a write of an earlier state epoch is void."""
 
 
 class FencedShareLeaderError(CoordinatorError):
@@ -132,7 +132,7 @@ class FencedShareLeaderError(CoordinatorError):
 
 
 class UninitializedShareError(CoordinatorError):
-    """KIP-932: nothing is kept of this share partition (any more)."""
+    """KIP-932: no state is kept for this share partition (any more)."""
 
 
 class UnknownSharePartitionError(CoordinatorError):

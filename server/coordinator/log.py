@@ -10,7 +10,7 @@ class CoordinatorLog(Protocol):
     """One internal topic, as coordinators see it.
 
     Appends and reads go through the replica manager: what is appended here is replicated, flushed, compacted and served
-    to clients like any other topic's data (seed on the ReplicaManager redesign).
+    to clients like any other topic's data.
     """
 
     def begin_append(self, partition: int, records: bytes) -> Stages[int]:
@@ -24,14 +24,14 @@ class CoordinatorLog(Protocol):
     def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
         """Yield the partition's committed record batches from the log start on, in bounded pieces of whole batches.
 
-        Among them is all that was appended before the reading began, whether anybody waited for it or not, if it is
-        ever committed: a partition that has moved away and come back misses nothing.
+        They include everything that was appended before the reading began, whether or not anybody waited for it, if it
+        is ever committed: a partition that has moved away and come back misses nothing.
         """
         ...
 
 
 class PrunableLog(CoordinatorLog, Protocol):
-    """A log whose beginning may go: its topic is not compacted, and who writes it knows what is said again later."""
+    """A log whose beginning may be deleted: it is not compacted, and its writer knows what later records repeat."""
 
     async def delete_below(self, partition: int, offset: int) -> None:
         """Delete what lies below an offset. Raises CoordinatorError."""

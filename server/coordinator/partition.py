@@ -35,10 +35,10 @@ MAX_BATCH_BYTES: Final = 512 * 1024
 """A gathered batch is closed beyond this: it must stay below the internal topic's max.message.bytes."""
 MAX_LINGER_SECONDS: Final = 0.005
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
-"""More than this waiting for one partition is refused with CoordinatorNotAvailableError."""
+"""Beyond this, more writes to one partition are refused with CoordinatorNotAvailableError."""
 
 MAX_REASONS: Final = 10
-"""So many reasons to pass over records are told of a load."""
+"""How many different reasons for passing over records are logged for one load."""
 
 
 class Life(Enum):
@@ -46,12 +46,12 @@ class Life(Enum):
 
     LOADING = "loading"  # its log is being replayed, or waits for its turn: SERVING, FAILED or CLOSED
     SERVING = "serving"  # its shard answers and takes writes: FAILED or CLOSED
-    FAILED = "failed"  # its log could not be replayed, all is refused: CLOSED
-    CLOSED = "closed"  # this broker leads it no longer, or stops: the end
+    FAILED = "failed"  # its log could not be replayed, everything is refused: CLOSED
+    CLOSED = "closed"  # this broker no longer leads it, or stops: the end
 
 
 Plan = Callable[[], Sequence[CoordinatorRecord]]
-"""Says what to write, from the shard as it is now. It may refuse by a CoordinatorError."""
+"""Says what to write, given the shard as it is now. It may raise a CoordinatorError to refuse."""
 
 
 class Write:
@@ -75,7 +75,7 @@ class Write:
         self.take(records)
 
     def take(self, records: Sequence[CoordinatorRecord]) -> None:
-        """These are what is to be written."""
+        """Take these as the records to write."""
         self.records = records
         self.size_bytes = sum([record.size_bytes for record in records])
 
@@ -84,7 +84,7 @@ class Write:
         return self._done.is_set()
 
     def settle(self, error: CoordinatorError | None) -> None:
-        """It is committed and replayed, or nobody will wait for that. Once only."""
+        """It is committed and replayed, or `error` says why not. Once only."""
         assert not self._done.is_set(), "a write is settled once"
         self.error = error
         self._done.set()
@@ -101,7 +101,7 @@ class Write:
 
 
 class _SkippedRecords:
-    """Says once of each reason that records are passed over."""
+    """Logs each reason for passing over records once."""
 
     def __init__(self, partition: CoordinatorPartition[Any]) -> None:
         self._partition = partition
@@ -116,11 +116,11 @@ class _SkippedRecords:
 
 
 class CoordinatorPartition(Generic[S]):
-    """A partition from the moment that this broker leads it until it does not; led again, it is another one.
+    """A partition from the moment this broker leads it until it no longer does. Led again, it is a new object.
 
-    The runtime made it and ends it, by `close`. The tasks that it starts (one loads, later one writes at a time) end
-    with it. Every write that it takes is settled exactly once: by its append, by `close`, by the partition's failure,
-    or by the cancellation of the task that writes; so whoever waits for one may be shielded.
+    The runtime creates it, and ends it with `close`. The tasks that it starts (one loads, later one writes at a time)
+    end with it. Every write that it takes is settled exactly once: by its append, by `close`, by the partition's
+    failure, or by the cancellation of the task that writes; so whoever waits for one may be shielded.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class CoordinatorPartition(Generic[S]):
         self._unsettled_bytes = 0
         self._is_writing = False
         self._last_batch = 0
-        self._scope = trio.CancelScope()  # of its one task at a time
+        self._scope = trio.CancelScope()  # of its task; it has one at a time
 
     def __str__(self) -> str:
         return f"{self.topic} partition {self.index}"
@@ -172,9 +172,7 @@ class CoordinatorPartition(Generic[S]):
                 self._fail("cannot be loaded", error)
 
     def close(self, why: str) -> None:
-        """End it, whatever it is doing: everyone who waits gets NotCoordinatorError. Once it is closed, nothing
-        happens.
-        """
+        """End it, whatever it is doing: everyone who waits gets NotCoordinatorError. Closing it again does nothing."""
         if self.life is Life.CLOSED:
             return
         had_failed = self.life is Life.FAILED
@@ -185,12 +183,12 @@ class CoordinatorPartition(Generic[S]):
             self.shard.unloaded()
 
     def _fail(self, what: str, error: Exception) -> None:
-        """What its shard holds is not what its log says: serve nothing of it, until the partition is led again."""
+        """What the shard holds is not what the log says: serve nothing of it, until the partition is led again."""
         if self.life not in (Life.LOADING, Life.SERVING):
             return
         self.life = Life.FAILED
         if isinstance(error, NotCoordinatorError):
-            # Leadership has gone, and whoever closes this is still to hear of that.
+            # Leadership is gone, and whoever closes this partition has yet to hear of it.
             logger.info("%s %s: %s", self, what, error)
         else:
             self._tell_failure(what, error)
@@ -212,10 +210,10 @@ class CoordinatorPartition(Generic[S]):
     # Writing
 
     def submit(self, write: Write, *, may_be_alone: bool = False) -> None:
-        """Give a write its place among the partition's, which are committed in this order. The partition serves.
+        """Queue a write: a partition's writes are committed in the order of these calls. The partition must be serving.
 
-        One that `may_be_alone` is committed here and now where nothing else is under way and the log lets it: that
-        costs less than a task. Others wait for a turn of the event loop, and share a batch with what that brings.
+        With `may_be_alone` it is committed here and now if nothing else is under way and the log allows it, which costs
+        less than a task. Otherwise it waits for a turn of the event loop, and shares a batch with what that brings.
         """
         assert self.life is Life.SERVING
         if self._unsettled_bytes + write.size_bytes > MAX_QUEUED_BYTES:
@@ -235,7 +233,7 @@ class CoordinatorPartition(Generic[S]):
         self._start_soon(self._drain, rest)
 
     def _commit_here(self) -> Rest[None] | None:
-        """Begin to commit in the turn of whoever submits; what is left to wait for, if anything is."""
+        """Begin to commit in the caller's turn. Returns what is left to wait for, if anything."""
         try:
             return begin(self._commit())
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends this partition alone
@@ -285,7 +283,7 @@ class CoordinatorPartition(Generic[S]):
         except CoordinatorError as error:
             self._settle_under_way(error)
             return
-        # Nothing is left of them if the partition was closed in the turn in which the append ended.
+        # There are none any more if the partition was closed in the turn in which the append ended.
         for write in self._under_way:
             offset = self._replay(write, offset)
         self._settle_under_way(None)

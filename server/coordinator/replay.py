@@ -11,7 +11,7 @@ import trio
 from ottla.kproto.records import BatchHeader, EndTxnMarker, iter_batches, iter_records, parse_end_txn_marker
 
 STEP_SECONDS: Final = 250e-6
-"""For so long is replayed before others may run."""
+"""How long records are replayed before other tasks may run."""
 RECORDS_A_STEP: Final = 32
 
 
@@ -20,7 +20,7 @@ class UnreadableRecordError(Exception):
 
 
 class SkippedRecordError(Exception):
-    """A record says nothing to this broker, and is passed over: it comes from a newer one, say."""
+    """A record means nothing to this broker and is passed over: for example, because a newer broker wrote it."""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -49,7 +49,7 @@ class Skipped(NamedTuple):
 
 
 Steps = Iterator[Skipped | None]
-"""A batch that is being replayed: advanced until it ends, each time for a short while."""
+"""A batch that is being replayed: advance it until it ends. Each step takes a short while."""
 
 
 class Shard(Protocol):
@@ -58,8 +58,8 @@ class Shard(Protocol):
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
         """Apply one committed record; `producer` is set if it belongs to that producer's open transaction.
 
-        Raises SkippedRecordError if it is to be passed over. By any other error, mostly DecodeError, it says that it
-        cannot be read; then the partition is given up.
+        Raises SkippedRecordError if it is to be passed over. Any other error, mostly DecodeError, means that it cannot
+        be read; then the partition is given up.
         """
         ...
 

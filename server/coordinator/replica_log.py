@@ -1,4 +1,4 @@
-"""Coordinators' logs on the replica manager: the seed's offset manager that talks to the replica manager alone."""
+"""Coordinators' logs on the replica manager, through which all their appends and reads go."""
 
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
@@ -23,7 +23,7 @@ from ottla.storage.log.partition_log import AppendOrigin
 
 ACKS_ALL: Final = -1
 
-# An append is waited for until the log decides. A deadline would leave open whether its records count.
+# An append is waited for until the log decides: a deadline would leave open whether its records count.
 NO_TIMEOUT_MS: Final = 2**31 - 1
 
 DELETE_TIMEOUT_MS: Final = 30_000
@@ -61,8 +61,8 @@ class ReplicaLog:
     async def read(self, partition: int) -> AsyncGenerator[memoryview, None]:
         """Yield the committed batches from the log start on, about a mebibyte at a time.
 
-        What the log holds when the reading begins is waited for until it is committed: it may come from a former term
-        of this node's, or from another leader, and be committed only now.
+        Whatever the log holds when the reading begins is waited for until it is committed: it may come from another
+        leader, or from an earlier term of this node, and be committed only now.
         """
         try:
             led = self._replica_manager.get_partition(*self._key(partition))

@@ -1,19 +1,19 @@
-"""One runtime for every coordinator: it replays an internal topic's partition into state and changes it by records.
+"""One runtime for every coordinator: it replays an internal topic's partitions into state and changes it by records.
 
 The contract, whatever the state is (groups, transactions, share groups):
 
 - A partition's shard exists from `elect` (this node became its leader) to `resign` or `close`. Until the replay has
-  ended every operation raises CoordinatorLoadInProgressError; where the log cannot be replayed, NotCoordinatorError,
-  and the other partitions serve.
+  ended, every operation raises CoordinatorLoadInProgressError. If the log cannot be replayed, they raise
+  NotCoordinatorError, and the other partitions serve.
 - Records reach a shard's `replay` once they are committed and in log order: first those of the log, then those of each
   write. So memory never runs ahead of what a restart would bring back, and what is answered is stored.
 - Writes that arrive while an append is under way gather and leave as one batch, and so do those that arrive in quick
   succession: group commit without a timer.
-- What deletes whatever it finds is planned in its turn (`begin_planned_write`): when all writes before it are replayed,
-  and with none between what the plan sees and what it says.
+- A write that deletes whatever it finds is planned when its turn has come (`begin_planned_write`): all writes before it
+  are replayed by then, and none comes between what the plan sees and what it says.
 - A write survives the cancellation of the request that asked for it: either its records are replayed into the shard
   or they are not in the log.
-- Every write is settled, whatever is cancelled and when: who waits for one waits for an append at most, and may be
+- Every write is settled, whatever is cancelled and when: waiting for one takes no longer than an append, and may be
   shielded.
 
 Kafka's counterpart is org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime. It applies records at once and
@@ -37,7 +37,7 @@ from ottla.storage.clock import Clock
 
 
 class CoordinatorRuntime(Generic[S]):
-    """Runs the shards of one internal topic on one broker. Whoever made it ends it by `close`.
+    """Runs the shards of one internal topic on one broker. Whoever made it ends it with `close`.
 
     `nursery` runs the tasks that load and write. If it is cancelled without a `close`, each write that has to wait is
     refused.
@@ -61,8 +61,8 @@ class CoordinatorRuntime(Generic[S]):
         self._new_shard = new_shard
         self._replay_batch = replay_batch or replay_records
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
-        # They load one after the other, those that somebody asked for first: most clients are answered long before all
-        # is loaded, and no more than one read of the log is in memory.
+        # They load one after the other, those that somebody has asked for first: most clients are answered long before
+        # everything is loaded, and no more than one read of a log is in memory.
         self._unloaded: OrderedDict[int, CoordinatorPartition[S]] = OrderedDict()
         self._is_loading = False
         self._is_closed = False
@@ -97,7 +97,7 @@ class CoordinatorRuntime(Generic[S]):
             self._nursery.start_soon(self._load_all)
 
     def resign(self, index: int) -> None:
-        """This node leads the partition no longer: drop its state, and tell everyone who waits for it."""
+        """This node no longer leads the partition: drop its state, and tell everyone who waits for it."""
         self._unloaded.pop(index, None)
         partition = self._partitions.pop(index, None)
         if partition is not None:
@@ -109,7 +109,7 @@ class CoordinatorRuntime(Generic[S]):
         self._unloaded.clear()
         while self._partitions:
             _, partition = self._partitions.popitem()
-            partition.close("is no longer led: this broker stops")
+            partition.close("is no longer led: this broker is stopping")
 
     async def _load_all(self) -> None:
         while self._unloaded:
@@ -158,8 +158,8 @@ class CoordinatorRuntime(Generic[S]):
         """Commit records, all or none; returns when they are committed and replayed into the shard.
 
         Raises CoordinatorError if they were not committed. Writes of one partition are committed in call order.
-        `shard`, if given, is the one from which the records were decided: if the partition has moved away since they
-        are refused with NotCoordinatorError, also where it has come back.
+        `shard`, if given, is the one that the records were decided on: if the partition has moved away since, they are
+        refused with NotCoordinatorError, even if it has come back.
         """
         await _wait_noted(self.begin_write(index, records, producer=producer, shard=shard))
 
@@ -174,7 +174,7 @@ class CoordinatorRuntime(Generic[S]):
     ) -> Write:
         """The first half of `write`: the records have their place in the order of the partition's writes.
 
-        With `may_be_alone` they may be committed and replayed already when it returns.
+        With `may_be_alone` they may already be committed and replayed when it returns.
         """
         write = Write(records, producer)
         if records:
@@ -184,7 +184,7 @@ class CoordinatorRuntime(Generic[S]):
         return write
 
     def begin_planned_write(self, index: int, plan: Plan, *, shard: S | None = None) -> Write:
-        """Write what `plan` says when its turn has come; what it raises or the append refuses, `wait` raises.
+        """Write what `plan` says once its turn has come. `wait` raises what the plan or the append raises.
 
         It is called when every write before it is replayed, and its records are appended before any other's. It is not
         called at all if the partition moves away first.
@@ -207,7 +207,7 @@ class CoordinatorRuntime(Generic[S]):
 
 
 async def _wait_noted(write: Write) -> None:
-    """Wait for a write, and count the time as one that a request waits for others."""
+    """Wait for a write, and count the time as time that a request waits for others."""
     started = perf_counter()
     try:
         await write.wait()

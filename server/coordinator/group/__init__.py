@@ -1,1 +1,1 @@
-"""Consumer groups: the classic protocol, the protocol of KIP-848, and the offsets that both commit."""
+"""Groups of every kind (classic, consumer, streams and share groups), and the offsets that they commit."""

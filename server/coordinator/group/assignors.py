@@ -1,7 +1,7 @@
 """Server-side assignors of KIP-848: who gets which partition.
 
-An assignor is a pure function of the members' subscriptions, the topics' partition counts and the assignment before; it
-is deterministic, and moves no more than it must. Every partition of a subscribed topic goes to exactly one member.
+An assignor is a pure, deterministic function of the members' subscriptions, the topics' partition counts and the
+previous assignment. Every partition of a subscribed topic goes to exactly one member.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 Assignment = Mapping[UUID, frozenset[int]]
-"""Partitions by topic id; no topic without partitions."""
+"""Partitions by topic id. A topic without partitions is left out."""
 
 EMPTY_ASSIGNMENT: Final[Assignment] = {}
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows of a member. Static members keep their place by instance id."""
+    """What an assignor knows about a member. A static member keeps its place by its instance id."""
 
     member_id: str
     instance_id: str | None

@@ -5,8 +5,8 @@ What it promises (KIP-62, 134, 345, 394, 559, 814; Kafka's GroupMetadataManager,
 - A rebalance ends when every known member has rejoined or the largest rebalance timeout is over, whichever comes first.
 - An assignment is handed out only after it is committed to `__consumer_offsets`.
 - State changes between awaits are whole: every method without `async` leaves the group in a state that may be observed.
-- Who waits (a join, a sync, a session) waits in the purgatory; a request that is cancelled because its connection
-  closed changes nothing in the group.
+- Joins, syncs and sessions wait in purgatories. A request that is cancelled because its connection closed changes
+  nothing in the group.
 """
 
 import uuid
@@ -45,7 +45,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup, of whichever version. `known_member_id_required`: v4 and later without a static instance id."""
+    """A JoinGroup of any version. `known_member_id_required`: v4 and later without a static instance id."""
 
     member_id: str
     group_instance_id: str | None
@@ -73,9 +73,8 @@ class ClassicProtocol:
         nursery: trio.Nursery,
         store: Callable[[ClassicGroup, Mapping[str, bytes]], Awaitable[None]],
     ) -> None:
-        """What `store` returns commits the group's metadata with the assignments given, or raises CoordinatorError.
-
-        The record is of the moment in which `store` is called, and so is its place among the writes.
+        """The awaitable that `store` returns commits the group's metadata with these assignments, or raises
+        CoordinatorError. The record and its place among the writes are settled when `store` is called.
         """
         self._config = config
         self._clock = clock
@@ -90,7 +89,7 @@ class ClassicProtocol:
     # JoinGroup
 
     async def join(self, group: ClassicGroup, request: JoinRequest) -> JoinResult:
-        """Join or rejoin; returns with the next generation, or raises what the member has to do."""
+        """Join or rejoin. Returns with the next generation, or raises the error that tells the member what to do."""
         self._check_size(group, request.member_id)
         if group.is_in(ClassicState.DEAD):
             raise CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
@@ -101,7 +100,7 @@ class ClassicProtocol:
         return await self._join_existing(group, request)
 
     def _check_size(self, group: ClassicGroup, member_id: str) -> None:
-        """Kafka's acceptJoiningMember: once a rebalance is under way, only those in it already count."""
+        """Kafka's acceptJoiningMember: once a rebalance is under way, only the members that have rejoined count."""
         known = member_id in group.members or member_id in group.pending_members
         if group.is_in(ClassicState.PREPARING_REBALANCE):
             member = group.members.get(member_id)

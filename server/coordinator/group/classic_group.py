@@ -77,7 +77,7 @@ class SyncResult(NamedTuple):
 class Pending(Generic[T]):
     """A request that waits for its answer: the key in the purgatory, and the answer once there is one.
 
-    A member that asks again on another connection while it waits shares the first request's answer.
+    A member that meanwhile sends its request again on another connection gets the same answer there.
     """
 
     __slots__ = ("answer", "error")
@@ -140,11 +140,11 @@ class ClassicMember:
         self.awaiting_join: Pending[JoinResult] | None = None
         self.awaiting_sync: Pending[SyncResult] | None = None
         self.deadline = math.inf
-        """When the session ends, on Trio's clock. A heartbeat only moves it; the member's watch looks when it wakes."""
+        """When the session ends, on Trio's clock. A heartbeat only moves it; `Sessions.watch` looks when it wakes."""
         self.removed = False
 
     def is_waiting(self) -> bool:
-        """A member that waits for the coordinator cannot heartbeat, and need not (a new one for a limited time)."""
+        """Whether the coordinator owes it an answer, so that it need not heartbeat. A new member's wait is limited."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str) -> bytes:
@@ -214,7 +214,7 @@ class ClassicGroup:
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Remove a member; whoever has joined already becomes leader if it was the leader."""
+        """Remove a member. If it was the leader, the one that joined first of the others becomes the leader."""
         self.pending_members.pop(member_id, None)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)

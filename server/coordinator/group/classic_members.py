@@ -2,8 +2,8 @@
 
 The coordinator computes the assignment, so no classic member leads: a JoinGroup takes the member's next step and
 answers with its member epoch as the generation, the SyncGroup after it hands out what it is assigned now. A heartbeat
-says REBALANCE_IN_PROGRESS when there is a next step to take. What a member has revoked it says with the owned
-partitions in its next subscription; an eager one owns nothing when it joins.
+says REBALANCE_IN_PROGRESS when there is a next step to take. A member says what it has revoked by listing what it still
+owns in its next subscription; an eager one owns nothing when it joins.
 
 Kafka's counterpart is GroupMetadataManager, classicGroup…ToConsumerGroup.
 """
@@ -49,7 +49,7 @@ class ClassicMembers:
         self._topics = topics
 
     async def join(self, group: ConsumerGroup, request: JoinRequest) -> JoinResult:
-        """JoinGroup: take the next step. Raises what the member has to do. The caller holds the group's lock."""
+        """JoinGroup: take the member's next step, or raise what tells it to do otherwise. The caller holds the lock."""
         member_id = request.member_id or str(uuid.uuid4())
         self._check(group, member_id, request)
         if not request.member_id and request.known_member_id_required:
@@ -166,7 +166,7 @@ def _classic_member(
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a partition that the member is to have is still another one's."""
+    """Whether a partition of the member's target still belongs to another member."""
     assigned = member.current.assigned
     return any(
         group.owners.get((topic_id, index), member.member_id) != member.member_id

@@ -52,16 +52,12 @@ class Rebalance:
         nursery: trio.Nursery,
         store: Callable[[ClassicGroup, Mapping[str, bytes]], Awaitable[None]],
     ) -> None:
-        """What `store` returns commits the group's metadata with the assignments given, or raises CoordinatorError.
-
-        The record is of the moment in which `store` is called, and so is its place among the writes.
-        """
+        """`store` is as in `ClassicProtocol`."""
         self.sessions = Sessions(purgatory, self.remove_and_rebalance)
         self._config = config
         self._clock = clock
         self._purgatory = purgatory
-        #: Where joins and syncs wait for the other members. Apart from the timers: it can be closed, and nobody's time
-        #: is over by that.
+        #: Where joins and syncs wait for the other members. Not where the timers wait: closing it ends nobody's time.
         self.answers = Purgatory("rebalance")
         self._nursery = nursery
         self._store = store
@@ -90,7 +86,7 @@ class Rebalance:
             self.answers.signal(pending)
 
     def prepare(self, group: ClassicGroup) -> None:
-        """Ask everyone to rejoin, unless that is under way."""
+        """Ask everyone to rejoin, unless that is already under way."""
         if group.is_in(ClassicState.PREPARING_REBALANCE, ClassicState.DEAD):
             return
         initial = group.is_in(ClassicState.EMPTY)
@@ -131,7 +127,7 @@ class Rebalance:
             delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms) if group.new_member_added else 0
 
     def _complete_join(self, group: ClassicGroup) -> bool:
-        """Start the next generation with those who came. False: only absent static members are left, so wait on."""
+        """Start the next generation with those who came; False, to wait on, if only absent static members are left."""
         if not group.is_in(ClassicState.PREPARING_REBALANCE):
             return True
         for member in list(group.members.values()):
@@ -157,7 +153,7 @@ class Rebalance:
         return True
 
     async def _delayed_sync(self, group: ClassicGroup, generation_id: int) -> None:
-        """Members that joined but never ask for their assignment are removed when the rebalance timeout is over."""
+        """Remove the members that joined but have not asked for their assignment when the rebalance timeout is over."""
 
         def over() -> bool:
             return group.generation_id != generation_id or not group.pending_sync
@@ -180,7 +176,7 @@ class Rebalance:
             logger.warning("group %s: its empty generation is not stored: %s", group.group_id, error, extra=keys)
 
     def assign(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """Store the leader's assignment for this generation; only then is it anybody's."""
+        """Store the leader's assignment for this generation, and hand it out once it is stored."""
         stored = self._store(group, assignments)
         self._nursery.start_soon(self._hand_out, group, group.generation_id, assignments, stored)
 

@@ -1,6 +1,6 @@
 """Sessions of classic members: a member that is silent for too long is gone.
 
-A heartbeat only moves a deadline; one waiting task for each member looks at it when it comes to it.
+A heartbeat only moves a deadline. Each member has one task, which sleeps until the deadline and then looks at it again.
 """
 
 import logging
@@ -29,7 +29,7 @@ class Sessions:
             self._purgatory.signal(member)
 
     async def watch(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """One waiting task for each member. A heartbeat does not wake it: it looks when the deadline has come."""
+        """The member's task. A heartbeat does not wake it: it looks when the deadline has come."""
         while not member.removed:
             deadline = member.deadline
             remaining_ms = (deadline - trio.current_time()) * 1000
@@ -44,7 +44,7 @@ class Sessions:
                 self._expired(group, member.member_id)
 
     async def watch_pending(self, group: ClassicGroup, member_id: str, timeout_ms: float) -> None:
-        """Forget an id that was handed out (KIP-394) and that nobody joins with."""
+        """Forget an id that was handed out (KIP-394) if nobody joins with it in time."""
         await self._purgatory.wait([group], lambda: None if member_id in group.pending_members else True, timeout_ms)
         if group.pending_members.pop(member_id, None) is not None:
             self._purgatory.signal(group)

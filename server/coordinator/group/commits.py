@@ -97,7 +97,7 @@ def fetch(
     found: dict[TopicPartition, CommittedOffset | UnstableOffsetCommitError | None] = {}
     for partition in wanted:
         if require_stable and shard.offsets.has_pending(group_id, partition):
-            found[partition] = UnstableOffsetCommitError(f"a transaction is open over {partition}")
+            found[partition] = UnstableOffsetCommitError(f"an open transaction has an offset of {partition}")
             continue
         committed = shard.offsets.get(group_id, partition)
         if committed is not None and not is_living(committed.topic_id):
@@ -131,9 +131,8 @@ def undeletable_topics(shard: GroupShard, group_id: str) -> frozenset[str]:
 def delete_records(
     shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition]
 ) -> tuple[list[CoordinatorRecord], Refusals]:
-    """Tombstones for offsets, also in open transactions; those of topics that the group reads are refused.
-
-    OffsetDelete. Raises as `undeletable_topics` does.
+    """OffsetDelete: tombstones for offsets, also for those in open transactions. Topics that the group reads are
+    refused. Raises as `undeletable_topics` does.
     """
     subscribed = undeletable_topics(shard, group_id)
     written: list[CoordinatorRecord] = []
@@ -194,7 +193,7 @@ def group_subscription(group: ClassicGroup) -> frozenset[str] | None:
 def expired_records(shard: GroupShard, group_id: str, *, now_ms: int, retention_ms: int) -> list[CoordinatorRecord]:
     """Tombstones for what retention removes of one group (KIP-211), the group itself if nothing is left.
 
-    A group of which an open transaction has an offset is left alone.
+    What is part of an open transaction does not expire, and keeps its group.
     """
     group = shard.groups.get(group_id)
     terms = None if group is None else _expiry_terms(group)
@@ -213,9 +212,8 @@ def expired_records(shard: GroupShard, group_id: str, *, now_ms: int, retention_
 
 
 def _expiry_terms(group: Group) -> tuple[int | None, frozenset[str]] | None:
-    """Since when the group is empty, None to count from each commit; and the topics that it reads, which never expire.
-
-    None if nothing of it expires now.
+    """Since when the group has been empty (None: count from each commit), and the topics whose offsets do not expire
+    because the group reads them. None if nothing of the group expires now.
     """
     if isinstance(group, ConsumerGroup):
         return None, group.all_subscribed_topics()

@@ -4,9 +4,9 @@ What it promises (Kafka's GroupMetadataManager, consumerGroupHeartbeat):
 
 - All that a heartbeat changes is committed as one batch before it is answered, and the group follows the log. The
   operations of one group come one after the other.
-- A partition has one owner at a time: it is given on only when its former owner has said that it revoked it, has left,
+- A partition has one owner at a time: it is passed on only when its former owner has said that it revoked it, has left,
   or was fenced because its session or its rebalance timeout ended.
-- A heartbeat whose answer was lost may be repeated with the epoch before.
+- A heartbeat whose answer was lost may be repeated with the previous epoch.
 """
 
 import logging
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class Heartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat that was found valid. None means: as last time."""
+    """A ConsumerGroupHeartbeat that was found valid. None means unchanged."""
 
     member_id: str
     member_epoch: int
@@ -100,7 +100,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         """What it needs from outside.
 
         `config` gives a group's settings; `write` commits records of a group and replays them into it; `downgrade`
-        makes the group a classic one, while a member leaves it perhaps, if that is to be, and says whether it was.
+        turns the group into a classic one if that is due, without the member that is leaving, and says whether it did.
         """
         super().__init__(purgatory=purgatory, nursery=nursery, locks=locks, write=write)
         self._config = config
@@ -154,7 +154,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         owned: Assignment | None,
         may_describe: MayDescribe | None,
     ) -> ConsumerMember:
-        """Commit what a member says of itself, and its next step towards the target from where it stands (`start`).
+        """Commit what a member says about itself, and its next step towards the target from where it stands (`start`).
 
         `former` is the member as it was, under another id if a static one came back; None for a new one.
         `may_describe` is as in `Plan`.
@@ -171,7 +171,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         )
         written: list[CoordinatorRecord] = []
         if former is not None and former.member_id != member_id:
-            # A static member came back under a new id: it inherits where it stood and what it was to have.
+            # A static member came back under a new id: it inherits its current and its target assignment.
             written += consumer_records.member_tombstones(group_id, former.member_id)
             planned.replace(former)
         if former is None or former.subscription != subscription or former.member_id != member_id:
@@ -285,7 +285,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
             self.expect(member)
 
     def expect(self, member: ConsumerMember) -> None:
-        """From now on the rebalance timeout runs, unless it does already, for what the member is to do next."""
+        """Start the rebalance timeout for what the member has to do next, unless it is already running."""
         if math.isinf(member.rebalance_deadline):
             self._set_rebalance_deadline(member, member.subscription.rebalance_timeout_ms)
 
@@ -306,7 +306,7 @@ def _is_full(beat: Heartbeat) -> bool:
 
 
 def _subscription(former: ConsumerMember | None, beat: Heartbeat) -> Subscription:
-    """What the member says of itself now: what it leaves out stays as it was."""
+    """What the member says about itself now: what it leaves out stays as it was."""
     before = former.subscription if former is not None else None
     joins = beat.member_epoch == JOIN_EPOCH or before is None
     names, regex, assignor = beat.topic_names, beat.topic_regex, beat.server_assignor

@@ -55,7 +55,7 @@ class ClassicSide(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What a member said of itself: the content of its metadata record. `classic` is set for a classic member."""
+    """What a member said about itself: the content of its metadata record. `classic` is set for a classic member."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -85,7 +85,7 @@ class Current(NamedTuple):
     epochs: AssignmentEpochs = NO_EPOCHS
 
     def rejoined(self) -> "Current":
-        """Where a member stands that starts again: what it was to have it gets back, what it was to revoke is free."""
+        """Where a member that starts over stands: it keeps what it was assigned; what it was to revoke is free."""
         return Current(assigned=self.assigned, epochs=self.epochs)
 
 
@@ -210,7 +210,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Subscription, Current, Assignmen
         return any(member.classic is None for member in self.members.values())
 
     def supports_classic(self, names: Iterable[str], member_id: str) -> bool:
-        """Whether a classic member that offers these protocols may join: it has one in common with the other ones."""
+        """Whether a classic member with these protocols may join: all other classic members share one of them."""
         others = [
             {name for name, _ in member.classic.protocols}
             for member in self.members.values()
@@ -219,7 +219,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Subscription, Current, Assignmen
         return bool(set(names).intersection(*others))
 
     def check_epoch(self, member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-        """A heartbeat's epoch: the current one, or the one before if its answer was lost on the way."""
+        """A heartbeat must carry the current epoch, or the previous one if the answer to it was lost."""
         current = member.current
         if epoch == current.epoch:
             return
@@ -264,7 +264,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Subscription, Current, Assignmen
 
 
 def stale(member: ConsumerMember, why: str) -> StaleMemberEpochError | IllegalGenerationError:
-    """How a member is told, in the words of its protocol, that its epoch is not the one."""
+    """How a member is told, in the terms of its protocol, that its epoch is wrong."""
     return StaleMemberEpochError(why) if member.classic is None else IllegalGenerationError(why)
 
 

@@ -9,7 +9,7 @@ PROTOCOL_TYPE: Final = "consumer"
 
 
 def parse_subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
-    """A consumer's subscription; None if the bytes are not one. Of a newer version the known part is read."""
+    """A consumer's subscription; None if the bytes are not one. Of a newer version, what is known here is read."""
     try:
         return parse_consumer_protocol(ConsumerProtocolSubscription, metadata)
     except DecodeError:

@@ -1,7 +1,7 @@
 """The group coordinator: which group lives where, and what each request does to it.
 
-Handlers in `server/apis/` call this class and translate; everything it refuses is a CoordinatorError. A group lives in
-the partition of `__consumer_offsets` that its id hashes to, and here as long as this broker leads that partition.
+Handlers in `server/apis/` call this class and translate; whatever it refuses is a CoordinatorError. A group lives in
+the partition of `__consumer_offsets` that its id hashes to, and on this broker as long as it leads that partition.
 """
 
 import logging
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupCoordinator:
-    """All groups that this broker coordinates. `run` owns its background work; enter it before anything else."""
+    """All groups that this broker coordinates. `nursery` runs its background work."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class GroupCoordinator:
     ) -> None:
         """`group_config` gives the settings of one group of the consumer protocol (KIP-848 lets each have its own).
 
-        `share_config` and `streams_config` do so for share groups and streams groups; `persister` keeps the delivery
-        state of share groups, without it there are none.
+        `share_config` and `streams_config` do the same for share groups and streams groups; `persister` keeps the
+        delivery state of share groups, without which there can be none.
         """
         default = ConsumerConfig(
             config.consumer_session_timeout_ms,
@@ -153,8 +153,9 @@ class GroupCoordinator:
             find_shard=self._shard,
             write=self._write,
         )
-        #: Where sessions and rebalances wait for their time, and joins and syncs for the other members.
+        #: Where sessions and rebalances wait for their time.
         self.purgatory = purgatory
+        #: Where joins and syncs wait for the other members.
         self.answers = self._classic.answers
         self._runtime = CoordinatorRuntime(
             OFFSETS_TOPIC,
@@ -176,13 +177,14 @@ class GroupCoordinator:
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that a group's id hashes to: Java's String.hashCode.
 
-        It counts the partitions that the topic has, not those that it would be made with: the setting may have changed.
+        What counts is how many partitions the topic has, not how many it would be created with: the setting may have
+        changed.
         """
         return coordinator_partition(group_id, self._partition_count or self.config.offsets_topic_partitions)
 
     @property
     def runtime(self) -> CoordinatorRuntime[GroupShard]:
-        """What runs the shards, for those who watch it."""
+        """What runs the shards: their loading and their writes."""
         return self._runtime
 
     def apply(self, delta: MetadataDelta) -> None:
@@ -279,11 +281,11 @@ class GroupCoordinator:
                     await self._write(group_id, streams_records.group_tombstones(group))
             elif isinstance(group, ShareGroup | StreamsGroup):
                 raise InconsistentGroupProtocolError(f"group {group_id} is a share group or a streams group")
-        # Between here and the first wait of the join nobody else runs.
+        # No other task runs between here and the join's first wait.
         return await self._classic.join(self._joined_group(group_id, request), request)
 
     def _joined_group(self, group_id: str, request: JoinRequest) -> ClassicGroup:
-        """The classic group that is joined; made if the member is new."""
+        """The classic group to join; it is created for a new member."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
         if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
@@ -316,9 +318,9 @@ class GroupCoordinator:
                 return await self._consumer.heartbeat(founded, beat)
 
     async def _upgrade(self, group: ClassicGroup, beat: Heartbeat) -> HeartbeatResult:
-        """A classic group with members becomes one of the consumer protocol, unless the member is refused that joins.
+        """Turn a classic group with members into one of the consumer protocol, for the member that joins.
 
-        For then nobody there would speak the consumer protocol.
+        If the member is refused, the group is turned back: nobody in it would speak the consumer protocol.
         """
         upgraded = await self._migration.upgrade(group)
         try:
@@ -328,7 +330,7 @@ class GroupCoordinator:
                 await self._migration.downgrade(upgraded)
             raise
 
-    # The classic protocol, of whoever is a member
+    # The classic protocol, for members of classic groups and of consumer groups
 
     async def sync(
         self,
@@ -363,7 +365,7 @@ class GroupCoordinator:
         )
 
     def heartbeat(self, group_id: str, *, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
-        """Heartbeat: returns nothing, or raises what the member has to do."""
+        """Heartbeat: extends the session, or raises the error that tells the member what to do."""
         consumer_group = self._consumer_group(group_id)
         if consumer_group is not None:
             self._classic_members.heartbeat(
@@ -442,7 +444,7 @@ class GroupCoordinator:
     ) -> commits.Commit:
         """The first half of `commit_offsets`: the offsets have their place in the order of the group's writes.
 
-        With `may_be_alone` they may be committed when it returns (`CoordinatorPartition.submit`).
+        With `may_be_alone` they may already be committed when it returns (`CoordinatorPartition.submit`).
         """
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
@@ -468,12 +470,12 @@ class GroupCoordinator:
         return commits.Commit(write, refused)
 
     async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None:
-        """Write a transaction's marker into a partition of `__consumer_offsets` and let its offsets count, or not."""
+        """Write a transaction's marker into a partition of `__consumer_offsets`; commits or drops its offsets."""
         self._guards.end(partition, marker.producer_id)
         await self._runtime.write_marker(partition, marker)
 
     def watch_transaction(self, group_id: str, producer_id: int) -> AbstractContextManager[TransactionGuard]:
-        """Notice whether a producer's transaction ends over the group's offsets while its coordinator is asked."""
+        """Notice whether a producer's transaction over the group's offsets ends while its coordinator is asked."""
         return self._guards.watch(self.partition_for(group_id), producer_id)
 
     def fetch_offsets(
@@ -487,8 +489,7 @@ class GroupCoordinator:
     ) -> dict[TopicPartition, CommittedOffset | Exception | None]:
         """OffsetFetch: committed offsets, None where there is none; all of the group's for `partitions=None`.
 
-        What was committed for a topic that was deleted is not answered, nor for one that was created again under its
-        name.
+        Offsets of a deleted topic are left out, even if there is a new topic of that name.
 
         A classic group lets anybody read; `member_id` and `member_epoch` are checked by groups of KIP-848 and KIP-1071.
         """

@@ -1,12 +1,12 @@
-"""The offsets of topics that are gone: they are removed when a topic is deleted, and when a partition is loaded.
+"""Removes the offsets of deleted topics: when a topic is deleted, and when a partition of offsets is loaded.
 
-A topic that was created again under its name is another one: what is removed is told by the topic's id that was stored
-with an offset, so a deletion may be late. What was committed before there were ids goes with the name.
+A topic that was created again under the same name is another topic. The topic id that is stored with an offset decides
+whether it goes, so its removal may come late. An offset that was committed before ids were stored goes by name.
 
-An offset's record is found by its topic's name. A deleted topic's offset therefore stays as long as an open transaction
-has one of its successor in the same place, or the other way around; nobody is answered with it (`commits.fetch`).
+The key of an offset's record holds the topic's name. The offset of a deleted topic therefore stays as long as an open
+transaction has one of its successor under the same key, or the other way around; no client gets it (`commits.fetch`).
 
-Kafka's counterpart is OffsetMetadataManager.onPartitionsDeleted, which removes by name, and not what it missed.
+Kafka's counterpart is OffsetMetadataManager.onPartitionsDeleted, which goes by name and never looks for what it missed.
 """
 
 import logging
@@ -28,14 +28,14 @@ from ottla.server.event_loop.pace import Pace
 logger = logging.getLogger(__name__)
 
 STEP: Final = 64
-"""So many offsets are looked at before others may run: in well under a tenth of a millisecond."""
+"""How many offsets are looked at before other tasks may run. That takes well under 0.1 ms."""
 
 
 class Forgetting:
     """Looks through the partitions of one broker for offsets of topics that are gone.
 
-    A partition that refuses, or that keeps something for now, is looked through again with `try_again`, and does not
-    keep the others waiting.
+    A partition that refuses, or that has to keep something for now, does not hold up the others: `try_again` has it
+    looked through again.
     """
 
     def __init__(self, runtime: CoordinatorRuntime[GroupShard], topics: GroupTopics) -> None:
@@ -47,7 +47,7 @@ class Forgetting:
         self._woken = trio.Event()
 
     def forget_topic(self, name: str) -> None:
-        """A topic was deleted: so are the offsets committed for it. A partition that is loaded later is seen then."""
+        """A topic was deleted: remove its offsets. A partition that is loaded later is looked through then."""
         for shard in self._runtime.loaded_shards():
             self._unseen.setdefault(shard.partition, set()).add(name)
         self._woken.set()
@@ -58,7 +58,7 @@ class Forgetting:
         self._woken.set()
 
     def try_again(self) -> None:
-        """Look once more where something was left."""
+        """Look again where something was left."""
         while self._unfinished:
             partition, names = self._unfinished.popitem()
             self._unseen.setdefault(partition, set()).update(names)
@@ -66,7 +66,7 @@ class Forgetting:
             self._woken.set()
 
     async def run(self) -> None:
-        """Look through what there is to look through, until cancelled."""
+        """Look through partitions as they come up, until cancelled."""
         while True:
             await self._woken.wait()
             self._woken = trio.Event()
@@ -76,7 +76,7 @@ class Forgetting:
                     self._unfinished.setdefault(partition, set()).update(names)
 
     async def _look_through(self, partition: int, names: set[str]) -> bool:
-        """Whether nothing is left to do; what is not led here, or not loaded yet, is looked at when it is."""
+        """Whether nothing is left to do. What is not led here, or not loaded yet, is looked through when it is."""
         try:
             shard = self._runtime.shard(partition)
         except CoordinatorError:
@@ -90,7 +90,7 @@ class Forgetting:
 
     async def _clear(self, shard: GroupShard, names: set[str]) -> bool:
         """Remove what is gone; False if something has to stay for now."""
-        # A commit that was let in before the deletion was heard of is in the cache when this has had its turn.
+        # When this empty write has had its turn, every commit that was accepted before the deletion is in the cache.
         await self._runtime.begin_planned_write(shard.partition, list, shard=shard).wait()
         is_finished = True
         pace = Pace()
@@ -108,7 +108,7 @@ class Forgetting:
         return is_finished
 
     def _find_gone(self, stored: Sequence[tuple[bytes, bytes]], names: set[str], living: set[bytes]) -> Iterator[bytes]:
-        """The keys of what is gone. `living` remembers the ends of values, with a topic's id that was looked up."""
+        """The keys of what is gone. `living` collects the ends of values that hold the id of a topic that exists."""
         for key, value in stored:
             end = value[-records.TOPIC_ID_BYTES :]
             if end in living:
@@ -121,7 +121,7 @@ class Forgetting:
     def _tombstones(
         self, shard: GroupShard, group_id: str, keys: list[bytes], names: set[str]
     ) -> list[CoordinatorRecord]:
-        """What removes these offsets, except those that have been committed for a topic that is there."""
+        """What removes these offsets, except those that were committed meanwhile for a topic that exists."""
         return [
             CoordinatorRecord(key, None)
             for key in keys

@@ -23,7 +23,7 @@ class GroupListing(NamedTuple):
 
 
 def listing_of(group: Group) -> GroupListing:
-    """What is listed of a group."""
+    """A group's line."""
     if isinstance(group, ClassicGroup):
         return GroupListing(group.group_id, group.protocol_type or "", group.state.value, "classic")
     if isinstance(group, ConsumerGroup):

@@ -1,18 +1,18 @@
-"""Who changes a group: the one mechanism by which nothing comes between what is planned of a group and its records.
+"""Who may change a group: the one mechanism that lets nothing come between the plan of a change and its records.
 
-- **A group id has one lock**, whatever lives under it now: a classic group, one of the consumer protocol, or nothing.
-  Whoever makes, converts, joins or removes a group holds it from the first look at the group until the records are
-  replayed or refused, and looks only once it has it. Waiting for the records is shielded: every write is settled, also
-  when the partition moves away or the broker stops, and that ends the wait.
+- **A group id has one lock**, whatever lives under it now: a classic group, one of the newer protocols, or nothing.
+  Whoever creates, converts, joins or removes a group takes the lock before the first look at the group and holds it
+  until the records are replayed or refused. Waiting for the records is shielded: every write is settled, also when the
+  partition moves away or the broker stops, and that ends the wait.
 - **A classic group with members** is changed in memory at once, between two awaits, and each of its records gets its
   place in the order of the writes at the same moment. That needs no lock. But a JoinGroup passes through the lock, so
   nobody joins a group whose removal or conversion is on its way.
 - **A commit** holds nothing: it only adds. It gets its place in the order of the writes when it is checked.
-- **What deletes offsets**, with the group or without, is therefore planned in its turn
-  (`CoordinatorRuntime.begin_planned_write`): all commits before it are in the cache then, and none can come between.
+- **What deletes offsets**, with the group or without it, is therefore planned when its turn among the writes has come
+  (`CoordinatorRuntime.begin_planned_write`): by then all earlier commits are in the cache, and none can come between.
 
 Kafka has one thread for each partition and plans every operation on a state that holds the uncommitted writes as well
-(TimelineHashMap, CoordinatorRuntime): there too an operation sees all that was before it, and nothing comes between.
+(TimelineHashMap, CoordinatorRuntime): there, too, an operation sees everything before it, and nothing comes between.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GroupLocks:
         return len(self._locks)
 
     def exclusively(self, group_id: str) -> _Turn:
-        """`async with` it: one after the other, in the order in which they came."""
+        """A turn for `async with`. Turns come one after the other, in the order in which they were asked for."""
         return _Turn(self._locks, group_id)
 
 

@@ -3,11 +3,11 @@
 Upgrade: when a member of the consumer protocol joins a classic group of consumers, the group becomes one of the
 consumer protocol. Its generation is the epoch, its assignments are target and current ones, and its members stay
 classic members in it (`classic_members.py`). Downgrade: when the last member of the consumer protocol leaves while
-classic ones remain, the group is a classic one again and rebalances. `group.consumer.migration.policy` says which way
-is open.
+classic ones remain, the group is a classic one again and rebalances. `group.consumer.migration.policy` says which of
+the two are allowed.
 
-A conversion is one batch of records, and one batch alone: whatever fails or crashes, the group is the one or the other.
-While an upgrade is being stored the classic group is dead: its members find the coordinator again and go on.
+A conversion is a single batch of records: whatever fails or crashes, the group is one or the other. While an upgrade is
+being stored the classic group is dead: its members find the coordinator again and go on.
 
 Kafka's counterpart is GroupMetadataManager, convertToConsumerGroup and convertToClassicGroup.
 """
@@ -87,7 +87,7 @@ class Migration:
         self._write = write
 
     async def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
-        """Make a classic group with members one of the consumer protocol. The caller holds the group's lock.
+        """Turn a classic group with members into one of the consumer protocol. The caller holds the group's lock.
 
         Raises GroupIdNotFoundError if it cannot or must not become one; any error leaves it as it was.
         """
@@ -126,13 +126,13 @@ class Migration:
             *(consumer_records.member_subscription(group_id, each.member_id, each.subscription) for each in members),
             consumer_records.group_epoch(group_id, epoch, self._topics.metadata_hash(names)),
             *(consumer_records.target_assignment(group_id, each.member_id, each.current.assigned) for each in members),
-            # Without a time: the member for whose sake this is done gets a new target at once.
+            # Without a time, so that the member whose join caused this gets a new target at once.
             consumer_records.target_epoch(group_id, epoch, 0),
             *(consumer_records.current_assignment(group_id, each.member_id, each.current) for each in members),
         ]
 
     def _consumer_member(self, group: ClassicGroup, member: ClassicMember) -> ConsumerMember:
-        """A classic member as one of the consumer group, with what the last generation assigned to it."""
+        """A classic member as a member of the consumer group, with what the last generation assigned to it."""
         said = parse_subscription(member.metadata(group.protocol_name or group.select_protocol()))
         if said is None:
             raise DecodeError(f"the subscription of {member.member_id} cannot be read")
@@ -163,10 +163,10 @@ class Migration:
         }
 
     async def downgrade(self, group: ConsumerGroup, leaving: ConsumerMember | None = None) -> bool:
-        """Make a group without members of the consumer protocol (except one that leaves) a classic one, if allowed.
+        """If nobody but a member that is leaving speaks the consumer protocol, turn the group into a classic one.
 
-        Says whether it was done. The caller holds the group's lock. Raises CoordinatorError, and then the group is as
-        it was.
+        Returns whether that was done: the policy must allow it. The caller holds the group's lock. Raises
+        CoordinatorError, and then the group is as it was.
         """
         remaining = [member for member in group.members.values() if member is not leaving]
         if not remaining or any(member.classic is None for member in remaining):

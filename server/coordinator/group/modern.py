@@ -28,7 +28,7 @@ G = TypeVar("G", bound=ModernGroup[Any, Any, Any, Any])
 
 
 class ModernProtocol(ABC, Generic[G, M]):
-    """Commits for the groups of one protocol, and removes members that are not heard of in time.
+    """Commits for the groups of one protocol, and removes members that are not heard from in time.
 
     The caller of `commit` holds the group's lock.
     """
@@ -53,7 +53,7 @@ class ModernProtocol(ABC, Generic[G, M]):
 
     @abstractmethod
     async def _remove(self, group: G, member: M) -> None:
-        """Commit that a member is gone; the others get what it had with their next heartbeats."""
+        """Commit that a member is gone. The others get what it had with their next heartbeats."""
 
     async def commit(self, group: G, written: Sequence[CoordinatorRecord]) -> None:
         """Commit and replay. Shielded: the group's next operation has to see what this one wrote.
@@ -84,23 +84,23 @@ class ModernProtocol(ABC, Generic[G, M]):
             self.prolong(group, member)
 
     def bury(self, group: G) -> None:
-        """The group leaves this broker, or is deleted: end all that watches over it."""
+        """The group leaves this broker, or is deleted: end the sessions of its members."""
         group.removed = True
         self.end_sessions(group.members.values())
 
     def end_sessions(self, members: Iterable[Member]) -> None:
-        """Nobody watches over these members any more."""
+        """End the tasks that watch these members."""
         for member in members:
             member.removed = True
             self._purgatory.signal(member)
 
     def _set_rebalance_deadline(self, member: Member, timeout_ms: int) -> None:
-        """From now on the time runs for what a member is to do next."""
+        """Start the time that a member has for what it must do next."""
         member.rebalance_deadline = trio.current_time() + timeout_ms / 1000
         self._purgatory.signal(member)
 
     async def _watch(self, group: G, member: M) -> None:
-        """One waiting task for each member: it looks at the deadlines when they come; heartbeats do not wake it."""
+        """The member's task: it looks at the deadlines when they have come. Heartbeats do not wake it."""
         while not member.removed:
             deadline = min(member.deadline, member.rebalance_deadline)
             remaining_ms = (deadline - trio.current_time()) * 1000

@@ -1,4 +1,4 @@
-"""What groups have in common whose members speak by one heartbeat: consumer, share and streams groups. Plain state.
+"""What consumer, share and streams groups have in common, whose members use a single heartbeat API. Plain state.
 
 All of it comes from records: `replay_…` is called with what is committed, at load and after each write. Kafka's
 counterparts are ModernGroup and ModernGroupMember.
@@ -26,7 +26,7 @@ LEAVE_EPOCH: Final = -1
 
 
 class ModernMember(Generic[S, C]):
-    """One member: what it said of itself, and where it stands. Its deadlines are on Trio's clock.
+    """One member: what it said about itself, and where it stands. Its deadlines are on Trio's clock.
 
     `deadline` is that of its session; by `rebalance_deadline` it must have done what a rebalance asks of it now.
     """
@@ -63,16 +63,18 @@ class ModernGroup(ABC, Generic[M, S, C, T]):
         self.metadata_hash = 0
         self.target_epoch = first_epoch
         self.target_timestamp_ms = 0
-        """When the target was computed; 0 if it never was, or not to be taken into account."""
+        """When the target was computed; 0 if it never was, or if that must not delay the next one."""
         self.members: dict[str, M] = {}
         self.target: dict[str, T] = {}
         self.founding: Sequence[CoordinatorRecord] = ()
-        """What is written before its first record: the end of the empty classic group that it takes the place of."""
+        """What is written before its first record: the tombstone of the empty classic group that it replaces."""
         self.removed = False
-        """The group is not this broker's any more, or deleted."""
+        """Whether the group was deleted or has moved to another broker."""
 
     def may_assign(self, now_ms: int, interval_ms: int) -> bool:
-        """Many who join at once share one new target: `group.….assignment.interval.ms` lies between two."""
+        """Whether a new target may be computed. `group.….assignment.interval.ms` must lie between two of them, so that
+        members that join together share one.
+        """
         since_ms = now_ms - self.target_timestamp_ms
         return not self.target_timestamp_ms or not 0 <= since_ms < interval_ms
 
@@ -95,17 +97,17 @@ class ModernGroup(ABC, Generic[M, S, C, T]):
 
     @abstractmethod
     def _new_member(self, member_id: str) -> M:
-        """A member of which nothing is known yet."""
+        """A member about which nothing is known yet."""
 
     @abstractmethod
     def _new_current(self) -> C:
-        """Where a member stands that has only come."""
+        """Where a member stands that has just joined."""
 
     def _hold(self, member: M) -> None:
-        """What a member has is its own from now on."""
+        """The member now owns what it holds."""
 
     def _release(self, member: M) -> None:
-        """What a member has is not its own any more."""
+        """The member no longer owns what it held."""
 
     # Replay
 
@@ -124,7 +126,7 @@ class ModernGroup(ABC, Generic[M, S, C, T]):
     def replay_current(self, member_id: str, current: C | None) -> None:
         if current is None and member_id not in self.members:
             return
-        # Compaction may leave what a member said of itself behind where it stands.
+        # After compaction a member's subscription may come after its current assignment.
         member = self._known(member_id)
         self._release(member)
         member.current = self._new_current() if current is None else current

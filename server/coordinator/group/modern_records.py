@@ -1,4 +1,4 @@
-"""What the records of groups with one heartbeat have in common, whichever protocol's they are."""
+"""What the records of consumer, share and streams groups have in common."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whether the record of a committed offset can be read, found out without reading it.
+"""Whether the record of a committed offset can be decoded, found out without decoding it.
 
-Offsets are decoded when somebody asks for them (`offset_cache`); but a record that cannot be decoded is to be found
-when its partition is loaded, as in Kafka. The values that are written today are known by a few of their bytes; any
-other is decoded to see.
+Offsets are decoded when somebody asks for them (`offset_cache`), but a record that cannot be decoded has to be found
+when its partition is loaded, as in Kafka. Values as they are written today are recognized by a few of their bytes; any
+other value is decoded.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ _VERSION: Final = b"\0\4"
 _METADATA_LENGTH: Final = 14
 _METADATA: Final = 15
 _LONG_METADATA: Final = 128
-# Behind the metadata: the time of the commit, and how many tagged fields there are: none, or the topic id.
+# After the metadata: the time of the commit, and how many tagged fields there are: none, or the topic id.
 _TIME_BYTES: Final = 8
 _TOPIC_ID_FIELD: Final = b"\1\0\x10"
 _WITH_TOPIC_ID_BYTES: Final = len(_TOPIC_ID_FIELD) + 16
 
 
 def check_offset(key: bytes, value: bytes | None) -> None:
-    """Raise DecodeError if an offset's record cannot be read; without a value it is a tombstone."""
+    """Raise DecodeError if an offset's record cannot be decoded. Without a value it is a tombstone."""
     topic_start, topic_end = topic_place(key)
     if not key[4:topic_end].isascii():
         try:
@@ -37,7 +37,7 @@ def check_offset(key: bytes, value: bytes | None) -> None:
 
 
 def topic_place(key: bytes) -> tuple[int, int]:
-    """Where the topic is in a key: its type, a group, a topic, a partition, and nothing behind. Raises DecodeError."""
+    """Where the topic is in a key, which is its type, a group, a topic and a partition. Raises DecodeError."""
     try:
         topic_start = 6 + (key[2] << 8 | key[3])
         topic_end = topic_start + (key[topic_start - 2] << 8 | key[topic_start - 1])
@@ -49,9 +49,9 @@ def topic_place(key: bytes) -> tuple[int, int]:
 
 
 def fixed_places(value: bytes) -> tuple[int, ...]:
-    """The places by which a value of usual form is known; () for any other.
+    """The places of the bytes by which a value of the usual form is recognized; () for any other value.
 
-    What has this length and the same bytes there has the same form, if its metadata is text.
+    A value of the same length with the same bytes there has the same form, if its metadata is ASCII.
     """
     fields = _fields_place(value)
     if not fields:
@@ -60,17 +60,17 @@ def fixed_places(value: bytes) -> tuple[int, ...]:
 
 
 def is_text(parts: Iterable[bytes]) -> bool:
-    """Whether all of it is ASCII, which needs no further look."""
+    """Whether all of it is ASCII, and so needs no further check."""
     return b"".join(parts).isascii()
 
 
 def metadata_of(value: bytes) -> bytes:
-    """The metadata in a value of usual form."""
+    """The metadata in a value of the usual form."""
     return value[_METADATA : _METADATA + value[_METADATA_LENGTH] - 1]
 
 
 def _fields_place(value: bytes) -> int:
-    """Where the tagged fields are in a value of usual form: version 4, short and plain metadata, at most a topic id.
+    """Where the tagged fields are in a value of the usual form: version 4, short ASCII metadata, at most a topic id.
 
     Zero for any other value.
     """

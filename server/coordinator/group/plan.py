@@ -14,7 +14,7 @@ from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import CoordinatorRecord
 
 ASSIGNED_ON_THE_LOOP: Final = 200
-"""Members and partitions whose assignment takes less than 500 µs; more are assigned in a worker thread."""
+"""So many members and partitions are assigned in less than 500 µs; more are assigned in a worker thread."""
 _LOOKED_AT_ONCE: Final = 100
 
 MayDescribe = Callable[[str], bool]
@@ -34,10 +34,10 @@ class Plan:
         assignment_interval_ms: int,
         may_describe: MayDescribe | None = None,
     ) -> None:
-        """Expressions match only topics that the member `may_describe`, all if that is None.
+        """Expressions match only topics that the member `may_describe`; all topics if that is None.
 
-        As in Kafka (`filterTopicDescribeAuthorizedTopics`) that holds for all expressions of the group: the rights of
-        the member whose request has them matched count.
+        As in Kafka (`filterTopicDescribeAuthorizedTopics`), this holds for all expressions of the group: what counts
+        are the rights of the member whose request has them matched.
         """
         self.group = group
         self.target = group.target
@@ -69,7 +69,7 @@ class Plan:
         return owner is None or owner in mine
 
     async def changes(self, now_ms: int) -> list[CoordinatorRecord]:
-        """The records of what the group's topics, expressions and members bring about."""
+        """The records that follow from changes of the group's topics, expressions and members."""
         await self._resolve_regexes(now_ms)
         return self._regex_records + await self._new_epochs(now_ms)
 
@@ -93,7 +93,7 @@ class Plan:
             self._regex_records.append(consumer_records.regex_tombstone(group_id, regex))
 
     async def _described(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of the topics that the member may describe."""
+        """The topics of these that the member may describe."""
         if self._may_describe is None:
             return names
         left = set()

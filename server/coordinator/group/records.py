@@ -44,7 +44,7 @@ _VALUE_END_WITH_ID: Final = Struct(">qBBB16s")
 _LONG_METADATA_BYTES: Final = 127
 _TOPIC_ID_TAG: Final = b"\1\0\x10"
 TOPIC_ID_BYTES: Final = len(_TOPIC_ID_TAG) + 16
-"""What a topic's id takes at the end of an offset's value."""
+"""How much a topic's id takes at the end of an offset's value."""
 
 
 class GroupRecord(NamedTuple):
@@ -92,7 +92,7 @@ def offset_group(key: bytes) -> str:
 
 
 def current_offset_key(key: bytes) -> bytes:
-    """An offset's key as it is written today: brokers before 0.8.2 used type 0, alike but for that."""
+    """An offset's key as it is written today. Brokers before 0.8.2 used type 0; the rest is the same."""
     return bytes((0, OFFSET_KEY_TYPE)) + key[2:]
 
 
@@ -125,7 +125,7 @@ def decode_offset(record_offset: int, data: bytes) -> CommittedOffset:
 
 
 def topic_id(data: bytes) -> UUID:
-    """The topic's id in an offset's value, without the rest where that can be; zero if there is none.
+    """The topic's id in an offset's value, read alone where that is possible; zero if there is none.
 
     Raises DecodeError.
     """
@@ -144,7 +144,7 @@ def offset_commit(group_id: str, partition: TopicPartition, committed: Committed
 
 
 def _offset_value(committed: CommittedOffset) -> bytes:
-    """OffsetCommitValue, as its schema says; the usual form by hand, in a tenth of the time."""
+    """OffsetCommitValue, as its schema says. The usual form is built by hand, ten times as fast."""
     metadata = committed.metadata.encode()
     has_expiry = committed.expire_timestamp_ms >= 0
     if not has_expiry and len(metadata) < _LONG_METADATA_BYTES:

@@ -1,4 +1,4 @@
-"""What goes by itself: offsets after their retention, and groups that have nothing left."""
+"""What expires: offsets after their retention, and groups of which nothing else is left."""
 
 import logging
 from functools import partial
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Retention:
-    """Removes what is over from the groups of one broker."""
+    """Removes what has expired from the groups of one broker."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Retention:
             logger.warning("offsets in partition %d do not expire now: %s", shard.partition, error, extra=keys)
 
     async def _expire_group(self, shard: GroupShard, group_id: str) -> None:
-        """What seems over now is looked at again when its turn has come: it may have been committed again."""
+        """What has expired now is looked at again when the write's turn has come: it may have been committed again."""
         if self._expired(shard, group_id):
             async with self._locks.exclusively(group_id):
                 with trio.CancelScope(shield=True):

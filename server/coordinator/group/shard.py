@@ -47,10 +47,10 @@ class GroupShard:
     """Implements the runtime's `Shard`. One id is one group: `groups` holds those of all protocols.
 
     Offsets are what replay makes of them. A classic group's durable part (generation, members, assignment) is taken
-    from the log when the partition is loaded; from then on the living group is ahead of its records, and those records
-    are only there for the next load; but for its tombstone, with which it is gone. A group of the consumer protocol is
-    always what its records say, and so are share groups and streams groups. Offsets, committed or in an open
-    transaction, keep a group: without any other it is a classic one without members.
+    from the log when the partition is loaded. From then on the group in memory is ahead of its records, which are only
+    there for the next load; but its tombstone removes it. A group of the consumer protocol is always what its records
+    say, and so are share groups and streams groups. An id with offsets, committed or in an open transaction, always has
+    a group: if no record describes one, it is a classic group without members.
     """
 
     def __init__(
@@ -114,9 +114,10 @@ class GroupShard:
                 pass
 
     def replay_batch(self, batches: memoryview, position: int, header: BatchHeader) -> Steps:
-        """Replay a batch while the partition is being loaded; a shortcut for what many offsets leave in the log.
+        """Replay a batch while the partition is being loaded, with a shortcut for commits of many offsets.
 
-        A batch that turns out to be none of those is replayed record by record, from its start: that changes nothing.
+        A batch that turns out to hold something else is replayed record by record from its start; replaying an offset
+        twice changes nothing.
         """
         if header.record_count >= MIN_RECORDS and not header.is_transactional:
             payload = batch_payload(batches, position, header)
@@ -150,7 +151,10 @@ class GroupShard:
 
     @contextmanager
     def expecting(self, group: Group) -> Iterator[None]:
-        """While its records are on their way: once they are committed, the group is here. The caller holds its lock."""
+        """While this group's records are on their way: once they are committed, it is the group under its id.
+
+        The caller holds its lock.
+        """
         self._expected[group.group_id] = group
         try:
             yield
@@ -158,7 +162,7 @@ class GroupShard:
             del self._expected[group.group_id]
 
     def restore(self, record: CoordinatorRecord) -> None:
-        """Bring a classic group back as its record describes it."""
+        """Bring back a classic group as its record describes it."""
         restored = records.decode(record)
         assert isinstance(restored, records.GroupRecord)
         assert restored.value is not None
@@ -209,7 +213,7 @@ class GroupShard:
             self._forget_group(group_id)
 
     def _take_place(self, group_id: str, kind: type[AnyModernGroup]) -> AnyModernGroup:
-        """The group of another protocol of which the first record has come; a classic one gives way to it."""
+        """The group whose first record has come; a classic group under its id gives way to it."""
         former = self.classic_group(group_id)
         if former is not None:
             self._classic.bury(former, CoordinatorNotAvailableError(f"group {group_id} changed its protocol"))

@@ -4,7 +4,7 @@ What it promises (Kafka's GroupMetadataManager, shareGroupHeartbeat):
 
 - All that a heartbeat changes is committed as one batch before it is answered, and the group follows the log. The
   operations of one group come one after the other.
-- A partition is assigned only when its delivery state is set up. The heartbeat that first subscribes to its topic
+- A partition is assigned only once its delivery state is set up. The heartbeat that first subscribes to its topic
   begins that, and it goes on in the background. What could not be set up is tried again later.
 - Partitions are shared: nobody has to give one up before another member gets it.
 """
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ASSIGNED_ON_THE_LOOP = 200
-"""Members and partitions whose assignment takes less than 500 µs; more are assigned in a worker thread."""
+"""So many members and partitions are assigned in less than 500 µs; more are assigned in a worker thread."""
 
 
 class ShareHeartbeat(NamedTuple):
-    """A ShareGroupHeartbeat that was found valid. None means: as last time."""
+    """A ShareGroupHeartbeat that was found valid. None means unchanged."""
 
     member_id: str
     member_epoch: int
@@ -241,7 +241,7 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         try:
             async with self._locks.exclusively(group.group_id):
                 if group.removed or self._find(group.group_id) is not group:
-                    # It was deleted meanwhile: nobody else would take this back. One that moved begins again.
+                    # If it was deleted meanwhile, nobody else would undo this. If it moved, it begins again there.
                     if self._find(group.group_id) is None:
                         await self._persister().delete(keys)
                     return
@@ -291,7 +291,7 @@ def _all_names(subscriptions: Iterable[ShareSubscription]) -> frozenset[str]:
 
 
 def _subscription(former: ShareMember | None, beat: ShareHeartbeat) -> ShareSubscription:
-    """What the member says of itself now: what it leaves out stays as it was."""
+    """What the member says about itself now: what it leaves out stays as it was."""
     before = None if former is None else former.subscription
     names = beat.topic_names
     if names is None:

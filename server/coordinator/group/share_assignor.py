@@ -1,8 +1,9 @@
 """The assignor of share groups, `simple`: which members fetch from which partitions (KIP-932).
 
 Every partition of a subscribed topic gets as many members as any other, one at least, and every member as many
-partitions as any other, give or take one; within that, members keep what they have. Kafka's counterpart is
-SimpleAssignor, whose balance this one has; which of equals gets what may differ.
+partitions as any other, give or take one; if subscriptions differ, that holds for each topic by itself. Within that,
+members keep what they have. Kafka's counterpart is SimpleAssignor: the balance is the same; which of several equals
+gets what may differ.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Partition = tuple[UUID, int]
 
 
 class ShareMemberSpec(NamedTuple):
-    """What the assignor knows of a member."""
+    """What the assignor knows about a member."""
 
     member_id: str
     topic_ids: frozenset[UUID]
@@ -64,7 +65,7 @@ def _share(
                 room[partition] -= 1
     for member in ordered:
         wanted = quotas[member.member_id] - len(mine[member.member_id])
-        # The emptiest first: so nobody is left with partitions that it has already.
+        # Those with most room first, so that nobody is left with partitions that it already has.
         free = sorted((p for p in partitions if room[p] and p not in mine[member.member_id]), key=lambda p: -room[p])
         for partition in free[:wanted]:
             mine[member.member_id].add(partition)

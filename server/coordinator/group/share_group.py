@@ -1,4 +1,4 @@
-"""A share group (KIP-932): its epochs, members, assignments, and whose delivery state is set up. Plain state.
+"""A share group (KIP-932): its epochs, members and assignments, and where delivery state is set up. Plain state.
 
 All of it comes from records: `replay_…` is called with what is committed, at load and after each write.
 """
@@ -28,7 +28,7 @@ class ShareGroupState(Enum):
 
 
 class ShareSubscription(NamedTuple):
-    """What a member said of itself: the content of its metadata record."""
+    """What a member said about itself: the content of its metadata record."""
 
     rack_id: str | None = None
     client_id: str = ""
@@ -50,7 +50,7 @@ class ShareMember(ModernMember[ShareSubscription, ShareCurrent]):
     __slots__ = ()
 
     def check_epoch(self, epoch: int) -> None:
-        """A heartbeat's epoch: the current one, or the one before if its answer was lost; any that joins is good."""
+        """A heartbeat must carry the current epoch, the previous one if its answer was lost, or that of a join."""
         current = self.current
         if epoch == JOIN_EPOCH or epoch in (current.epoch, current.previous_epoch):
             return
@@ -74,7 +74,7 @@ class TopicPartitions(NamedTuple):
 
 
 class StatePartitions(NamedTuple):
-    """The partitions whose delivery state is being set up, is set up, or goes with its topic: one record's content."""
+    """Where delivery state is being set up, is set up, or is being deleted: the content of one record."""
 
     initializing: Mapping[UUID, TopicPartitions] = {}
     initialized: Mapping[UUID, TopicPartitions] = {}
@@ -94,7 +94,7 @@ class StatePartitions(NamedTuple):
         return self._replace(initializing=_without(self.initializing, failed))
 
     def ending(self, topics: Mapping[UUID, str]) -> StatePartitions:
-        """With topics whose state goes."""
+        """With topics whose state is being deleted."""
         left = self.without(topics)
         return left._replace(deleting={**self.deleting, **topics})
 
@@ -112,7 +112,7 @@ class StatePartitions(NamedTuple):
         return {**self.deleting, **named}
 
     def partitions(self) -> Iterator[tuple[UUID, int]]:
-        """All partitions of which there may be delivery state."""
+        """All partitions that may have delivery state."""
         known: dict[UUID, set[int]] = {}
         for topic_id, each in (*self.initializing.items(), *self.initialized.items()):
             known.setdefault(topic_id, set()).update(each.partitions)
@@ -147,7 +147,7 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
         super().__init__(group_id)
         self.state_partitions = StatePartitions()
         self.initializing_since_ms: dict[UUID, int] = {}
-        """When each topic that is being set up was begun with here; not stored: a new coordinator begins again."""
+        """When this broker began to set up each topic. Not stored: a new coordinator begins again."""
 
     @property
     def state(self) -> ShareGroupState:

@@ -49,7 +49,7 @@ class ShareGroups:
                 return await self._protocol.heartbeat(founded, beat)
 
     def _find(self, group_id: str, *, may_be_new: bool = False) -> ShareGroup | None:
-        """The share group; None for one that is not there and may be made. Raises GroupIdNotFoundError."""
+        """The share group; None for one that does not exist and may be created. Raises GroupIdNotFoundError."""
         group = self._shard(group_id).groups.get(group_id)
         if isinstance(group, ShareGroup):
             return group
@@ -68,9 +68,9 @@ class ShareGroups:
     async def describe_offsets(
         self, group_id: str, partitions: Sequence[SharePartitionKey] | None
     ) -> dict[SharePartitionKey, ShareOffset]:
-        """Where a share group is with partitions; with all that it has begun with, for None.
+        """How far a share group is with partitions; None: with all that it has begun with.
 
-        Who keeps their state is asked only for those: it may be away, and a request may name any number of others.
+        The persister is asked only about those: it may be away, and a request may name any number of others.
         """
         try:
             begun = self.describe(group_id).state_partitions.initialized
@@ -92,7 +92,7 @@ class ShareGroups:
     async def alter_offsets(
         self, group_id: str, offsets: Mapping[str, Mapping[int, int]]
     ) -> dict[tuple[str, int], CoordinatorError | None]:
-        """Let a share group without members begin at other offsets; one that is not there is made."""
+        """Let a share group without members begin at other offsets; one that does not exist is created."""
         if not group_id:
             raise InvalidGroupIdError("a group id is needed")
         async with self._locks.exclusively(group_id):
@@ -105,7 +105,7 @@ class ShareGroups:
                 return await self._offsets.alter(founded, offsets)
 
     async def delete_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, CoordinatorError | None]:
-        """Forget where a share group without members is with topics."""
+        """Forget how far a share group without members is with topics."""
         if not group_id:
             raise InvalidGroupIdError("a group id is needed")
         async with self._locks.exclusively(group_id):
@@ -118,5 +118,5 @@ class ShareGroups:
                 await self._offsets.forget_topics(group)
 
     async def forget_offsets(self, group: ShareGroup) -> None:
-        """Forget where a group is that is to be deleted. The caller holds the group's lock."""
+        """Forget how far a group is that is about to be deleted. The caller holds the group's lock."""
         await self._offsets.delete_all(group)

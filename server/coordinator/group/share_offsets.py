@@ -1,7 +1,7 @@
-"""Where share groups are with their partitions, for administrators: described, altered, deleted with topic or group.
+"""How far share groups are with their partitions: described, altered, and deleted alone or with a topic or a group.
 
-A group's own part is which partitions have delivery state (`StatePartitions`); the state itself is the persister's.
-What is altered or deleted is first entered in the group, so that whatever a lost coordinator leaves undone is known.
+The group itself says which partitions have delivery state (`StatePartitions`); the persister keeps the state. What is
+altered or deleted is first entered in the group, so that what a lost coordinator leaves undone is known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class ShareOffset(NamedTuple):
-    """Where a group is with one partition; -1 for what is not known. `complete` records beyond the start are over."""
+    """How far a group is with one partition; -1 for what is not known. `complete` counts records beyond the start that
+    will not be delivered again.
+    """
 
     start_offset: int = UNINITIALIZED_START_OFFSET
     leader_epoch: int = 0
@@ -42,7 +44,7 @@ class ShareOffsets:
         self._persister = persister
 
     async def describe(self, keys: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, ShareOffset]:
-        """Where a group is with each partition. What cannot be read is answered as what is not known, as in Kafka."""
+        """How far a group is with each partition. What cannot be read counts as not known, as in Kafka."""
         if not keys:
             return {}
         found = await self._persister().read_summary(keys)
@@ -62,7 +64,7 @@ class ShareOffsets:
     ) -> dict[tuple[str, int], CoordinatorError | None]:
         """Let a group without members begin at other offsets; what was in flight is forgotten.
 
-        Says for each partition why it was refused. Raises NonEmptyGroupError, or another CoordinatorError.
+        Returns for each partition why it was refused. Raises NonEmptyGroupError, or another CoordinatorError.
         """
         require_empty(group)
         ids = self._topics.ids(offsets)
@@ -95,7 +97,7 @@ class ShareOffsets:
         return outcomes
 
     async def delete_topics(self, group: ShareGroup, names: Iterable[str]) -> dict[str, CoordinatorError | None]:
-        """Forget where a group without members is with topics; says for each why it was refused. Raises as `alter`."""
+        """Forget how far a group without members is with topics; returns why each was refused. Raises as `alter`."""
         require_empty(group)
         asked = list(dict.fromkeys(names))
         ids = self._topics.ids(asked)
@@ -114,7 +116,7 @@ class ShareOffsets:
         return outcomes
 
     async def delete_all(self, group: ShareGroup) -> None:
-        """Forget where a group without members is with anything: it is about to be deleted. Raises as `alter`."""
+        """Forget how far a group without members is with everything: it is about to be deleted. Raises as `alter`."""
         require_empty(group)
         outcomes = await self._end(group, group.state_partitions.topics())
         failed = next((error for error in outcomes.values() if error is not None), None)
@@ -132,7 +134,7 @@ class ShareOffsets:
         await self._commit(group, group.state_partitions.ending(ending))
         outcomes: dict[str, CoordinatorError | None] = dict.fromkeys(ending.values())
         for key, error in (await self._persister().delete(keys)).items():
-            # What belongs to no topic any more goes by itself.
+            # The share coordinator removes by itself what belongs to no topic any more.
             if error is not None and not isinstance(error, UnknownSharePartitionError):
                 outcomes[ending[key.topic_id]] = error
         done = {topic_id: name for topic_id, name in ending.items() if outcomes[name] is None}
@@ -140,13 +142,13 @@ class ShareOffsets:
         return outcomes
 
     def _all_partitions(self, group: ShareGroup, ending: Mapping[UUID, str]) -> set[tuple[UUID, int]]:
-        """What may have state of these topics: what the group knows; all, if a deletion was begun before."""
+        """The partitions that may have state: those the group knows, and all of a topic whose deletion was begun."""
         counts = self._topics.partition_counts(group.state_partitions.deleting.keys() & ending.keys())
         begun = {(topic_id, index) for topic_id, count in counts.items() for index in range(count)}
         return begun | set(group.state_partitions.partitions())
 
     async def forget_topics(self, group: ShareGroup) -> None:
-        """Take topics that are gone out of a group; the share coordinator forgets their state by itself."""
+        """Take deleted topics out of a group; the share coordinator forgets their state by itself."""
         gone = {
             topic_id: name
             for topic_id, name in group.state_partitions.topics().items()
@@ -160,6 +162,6 @@ class ShareOffsets:
 
 
 def require_empty(group: ShareGroup) -> None:
-    """Raise NonEmptyGroupError for a group that somebody is in."""
+    """Raise NonEmptyGroupError for a group that has members."""
     if group.members:
         raise NonEmptyGroupError(f"Group {group.group_id} is not empty.")

@@ -4,12 +4,12 @@ What it promises (Kafka's GroupMetadataManager, streamsGroupHeartbeat):
 
 - All that a heartbeat changes is committed as one batch before it is answered, and the group follows the log. The
   operations of one group come one after the other.
-- A task has one active member at a time: it is given on only when its former member has said that it revoked it, has
+- A task has one active member at a time: it is passed on only when its former member has said that it revoked it, has
   left, or was fenced because its session or its rebalance timeout ended.
-- Tasks are assigned once the topology's source topics are there and its internal topics have been made. Whoever calls
-  makes them: an answer names those that are missing.
+- Tasks are assigned once the topology's source topics and internal topics exist. The caller creates the internal ones:
+  an answer names those that are missing.
 - A new group waits for more members before its first assignment (`streams.initial.rebalance.delay.ms`).
-- A heartbeat whose answer was lost may be repeated with the epoch before.
+- A heartbeat whose answer was lost may be repeated with the previous epoch.
 
 As in Kafka 4.3 there are no static members and no warm-up tasks yet, and a group's topology never changes.
 """
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 
 class StreamsHeartbeat(NamedTuple):
-    """A StreamsGroupHeartbeat that was found valid. None means: as last time."""
+    """A StreamsGroupHeartbeat that was found valid. None means unchanged."""
 
     member_id: str
     member_epoch: int
@@ -182,7 +182,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
     ) -> StreamsHeartbeatResult:
         assigned = member.current.assigned
         is_changed = beat.member_epoch == JOIN_EPOCH or assigned != before.assigned
-        # A group that is only being founded is not known by its endpoints yet: Kafka begins to count with the next.
+        # While a group is being founded nobody knows its endpoints yet: Kafka begins to count with the next heartbeat.
         if is_changed and member.subscription.user_endpoint is not None and not is_founded:
             group.endpoints_changed()
         is_news = group.endpoint_epoch != beat.endpoint_epoch or (
@@ -266,12 +266,12 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
     def _request_shutdown(self, group: StreamsGroup, member_id: str) -> None:
         if group.request_shutdown(member_id):
             keys = {"group": group.group_id, "member": member_id}
-            logger.info("group %s: %s asks for the whole application to end", group.group_id, member_id, extra=keys)
+            logger.info("group %s: %s asks the whole application to shut down", group.group_id, member_id, extra=keys)
 
     # Sessions
 
     def _touch(self, group: StreamsGroup, member: StreamsMember, *, has_moved: bool) -> None:
-        """Prolong the session; what the member is to revoke it has to within its rebalance timeout."""
+        """Prolong the session. What the member has to revoke, it must revoke within its rebalance timeout."""
         self.prolong(group, member)
         if has_moved:
             self._expect(member)
@@ -296,7 +296,7 @@ def _delayed(by: str) -> Told:
 
 
 def _check_owned(plan: StreamsPlan, owned: TaskSet | None) -> None:
-    """Refuse tasks that cannot be. Raises InvalidRequestError."""
+    """Refuse tasks that do not exist. Raises InvalidRequestError."""
     if owned is None or not plan.configured.is_ready:
         return
     for role in owned:
@@ -312,7 +312,7 @@ def _check_owned(plan: StreamsPlan, owned: TaskSet | None) -> None:
 
 
 def _subscription(former: StreamsMember | None, beat: StreamsHeartbeat) -> StreamsSubscription:
-    """What the member says of itself now: what it leaves out stays as it was."""
+    """What the member says about itself now: what it leaves out stays as it was."""
     before = StreamsSubscription() if former is None else former.subscription
     timeout_ms = beat.rebalance_timeout_ms
     return StreamsSubscription(

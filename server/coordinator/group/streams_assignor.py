@@ -1,11 +1,11 @@
 """The assignor of streams groups, `sticky`: which member runs which tasks (KIP-1071).
 
-Every task gets one active member. A task with state gets standbys too, as many as the group asks for, each in another
-process than its active one and than each other. Tasks stay where they were, with their active member first, then with
-one that was their standby; within that, processes share the load by their numbers of members.
+Every task gets one active member. A task with state gets standbys too, as many as the group asks for, each in a process
+of its own and none in that of the active member. Tasks stay where they were: with their active member if possible, else
+with one that was their standby. Within that, processes share the load in proportion to their members.
 
-Kafka's counterpart is StickyTaskAssignor of 4.3, which assigns no warm-up tasks yet either. Which of equals gets what
-may differ.
+Kafka's counterpart is StickyTaskAssignor of 4.3, which assigns no warm-up tasks yet either. Which of several equals
+gets what may differ.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NO_TASKS = TaskSet()
 
 
 class StreamsMemberSpec(NamedTuple):
-    """What the assignor knows of a member: its process, and what it was to have last."""
+    """What the assignor knows about a member: its process, and its last target."""
 
     member_id: str
     process_id: str
@@ -57,7 +57,7 @@ class SubtopologySpec(NamedTuple):
 def sticky_assignor(
     members: Iterable[StreamsMemberSpec], subtopologies: Mapping[str, SubtopologySpec], standby_count: int
 ) -> dict[str, TaskSet]:
-    """Assign all tasks. Members are given theirs by id; without members there is nothing to give."""
+    """Assign all tasks, by member id; without members there is nothing to assign."""
     specs = sorted(members)
     if not specs:
         return {}
@@ -76,7 +76,7 @@ class _Member:
 
 
 class _Process:
-    """Members that share a machine's memory: one of them holds a task for all."""
+    """One process of the application and its members. At most one of them holds a task."""
 
     __slots__ = ("count", "held", "members", "process_id")
 
@@ -95,7 +95,7 @@ class _Process:
 
 
 class _Quota:
-    """How many tasks a member may have so that all get as many: it falls as members are full, for the others."""
+    """How many tasks a member may have so that all get equally many. As members fill up it falls for the others."""
 
     __slots__ = ("_members", "_tasks", "each")
 
@@ -171,7 +171,7 @@ class _Assignment:
         return True
 
     def _least_loaded_standby(self, task: Task) -> _Member | None:
-        """The one that was the task's standby and whose process does not have it now."""
+        """Of the members that were the task's standbys and whose processes do not have it now, the least loaded."""
         free = [member for member in self._was_standby.get(task, ()) if task not in member.process.held]
         return min(free, key=lambda member: (member.process.load, member.count), default=None)
 
@@ -189,7 +189,7 @@ class _Assignment:
             self._give_to_least_loaded(heap, task)
 
     def _former_holder(self, task: Task) -> _Member | None:
-        """Who was active for the task, or its standby, if there is room for it as a standby."""
+        """The member that was active for the task, or its standby, if it has room for it as a standby."""
         was_active = self._was_active.get(task)
         for member in (was_active, self._least_loaded_standby(task)):
             if member is not None and task not in member.process.held and member.count < self._total_quota.each:
@@ -197,7 +197,7 @@ class _Assignment:
         return None
 
     def _give_to_least_loaded(self, heap: list[tuple[float, str, _Process]], task: Task) -> None:
-        """Where no process is without the task, it has fewer standbys than were asked for."""
+        """If every process already has the task, it gets fewer standbys than were asked for."""
         passed = []
         while heap:
             process = heapq.heappop(heap)[2]

@@ -20,7 +20,7 @@ class EndpointTasks(NamedTuple):
 
 
 def endpoints(group: StreamsGroup, topics: GroupTopics, *, last: StreamsMember) -> list[EndpointTasks]:
-    """The endpoints of all members that have one; that of the member that asks comes last."""
+    """The endpoints of all members that have one; that of the member that is answered comes last."""
     members = [member for member in group.members.values() if member is not last]
     return [
         EndpointTasks(endpoint, _partitions(group, topics, held.active), _partitions(group, topics, held.standby))
@@ -33,7 +33,7 @@ def endpoints(group: StreamsGroup, topics: GroupTopics, *, last: StreamsMember) 
 def _partitions(
     group: StreamsGroup, topics: GroupTopics, tasks: Mapping[str, frozenset[int]]
 ) -> list[tuple[str, Sequence[int]]]:
-    """The partitions of the source topics of tasks; a topic with fewer partitions has the first of them."""
+    """The partitions of the source topics of tasks; for a topic with fewer partitions, the first of them."""
     configured = {} if group.configured is None else group.configured.subtopologies
     found: list[tuple[str, Sequence[int]]] = []
     for name, indexes in tasks.items():

@@ -1,7 +1,7 @@
 """A streams group (KIP-1071): its epochs, topology, members, target and current tasks. Plain state.
 
-All of it comes from records: `replay_…` is called with what is committed, at load and after each write. What is in
-memory alone (the configured topology, a shutdown that was asked for, what is told of endpoints) says so.
+All of it comes from records: `replay_…` is called with what is committed, at load and after each write. What is kept in
+memory alone (the configured topology, a requested shutdown, the epoch of the endpoints) is marked as such.
 
     EMPTY        no members
     NOT_READY    the topology was not found valid yet: topics are missing, or have the wrong numbers of partitions
@@ -24,7 +24,7 @@ from ottla.server.coordinator.group.streams_topology import ConfiguredTopology, 
 
 PROTOCOL_TYPE: Final = "streams"
 FIRST_EPOCH: Final = 1
-"""Of a group that has no records yet, and of its target."""
+"""The epoch of a group that has no records yet, and of its target."""
 
 
 class StreamsGroupState(Enum):
@@ -53,7 +53,7 @@ class Endpoint(NamedTuple):
 
 
 class StreamsSubscription(NamedTuple):
-    """What a member said of itself: the content of its metadata record."""
+    """What a member said about itself: the content of its metadata record."""
 
     rack_id: str | None = None
     client_id: str = ""
@@ -66,7 +66,7 @@ class StreamsSubscription(NamedTuple):
 
 
 class HeldTasks(NamedTuple):
-    """Tasks that a member holds; of active ones with the epoch in which it was given each (KIP-1251)."""
+    """Tasks that a member holds; the active ones with the epoch at which it was given each (KIP-1251)."""
 
     active: Mapping[str, Mapping[int, int]] = MappingProxyType({})
     standby: Tasks = NONE
@@ -100,7 +100,7 @@ class StreamsMember(ModernMember[StreamsSubscription, StreamsCurrent]):
     __slots__ = ()
 
     def check_epoch(self, epoch: int, owned: TaskSet | None) -> None:
-        """A heartbeat's epoch: the current one, or the one before if its answer was lost; any that joins is good.
+        """A heartbeat must carry the current epoch, the previous one if the answer to it was lost, or that of a join.
 
         Raises FencedMemberEpochError.
         """
@@ -120,7 +120,7 @@ class StreamsMember(ModernMember[StreamsSubscription, StreamsCurrent]):
 
 
 class Owners:
-    """Which processes hold each task, by role. A process holds a task once, whichever member it is that has it."""
+    """Which processes hold each task, by role. A process holds a task only once, whichever of its members has it."""
 
     __slots__ = ("_active", "_standby", "_warmup")
 
@@ -149,7 +149,7 @@ class Owners:
                     table.setdefault(task, set()).add(process_id)
 
     def remove(self, current: StreamsCurrent, process_id: str) -> None:
-        """A member of the process holds these no more."""
+        """A member of the process no longer holds these."""
         for held in (current.assigned, current.pending_revocation):
             tasks = held.without_epochs()
             for task in each_task(tasks.active):
@@ -292,11 +292,11 @@ class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurren
     # What is kept in memory
 
     def configure(self, configured: ConfiguredTopology, version: int) -> None:
-        """The topology was held against the cluster's topics as they were at a revision of the metadata."""
+        """Keep the outcome of comparing the topology with the cluster's topics at a revision of the metadata."""
         self.configured, self.checked_version = configured, version
 
     def request_shutdown(self, member_id: str) -> bool:
-        """A member wants the whole application to end; whether it is the first to say so."""
+        """A member wants the whole application to end. Returns whether it is the first to ask."""
         is_first = self.shutdown_requester is None
         if is_first:
             self.shutdown_requester = member_id
@@ -307,7 +307,7 @@ class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurren
         self.delayed_until = until
 
     def endpoints_changed(self) -> None:
-        """What members are told of each other's endpoints is another one now."""
+        """What members are told about each other's endpoints has changed."""
         self.endpoint_epoch += 1
 
 

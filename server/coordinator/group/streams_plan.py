@@ -32,7 +32,7 @@ from ottla.server.coordinator.replay import CoordinatorRecord
 logger = logging.getLogger(__name__)
 
 ON_THE_LOOP: Final = 100
-"""Topics that are looked at, and tasks and members that are assigned, in less than 500 µs; more in a worker thread."""
+"""So many topics are looked at, or tasks and members assigned, in less than 500 µs; more in a worker thread."""
 
 STANDBY_COUNT: Final = "num.standby.replicas"
 NOT_VALIDATED: Final = -1
@@ -52,7 +52,7 @@ class StreamsPlan:
         given: Topology | None,
         standby_count: int,
     ) -> None:
-        """`given` is the topology that the member brings along. Raises InvalidRequestError if it is another one."""
+        """`given` is the topology in the member's heartbeat. Raises InvalidRequestError if it is not the group's."""
         self.group = group
         self.epoch = group.group_epoch
         self.target: Mapping[str, TaskSet] = group.target
@@ -76,7 +76,7 @@ class StreamsPlan:
 
     @classmethod
     def of_all(cls, group: StreamsGroup, topics: GroupTopics) -> StreamsPlan:
-        """A new target for the members that are there, with the settings that the group has stored."""
+        """A plan for a new target alone: for the present members, with the settings that the group has stored."""
         return cls(group, topics, None, None, None, int(group.assignment_configs.get(STANDBY_COUNT, 0)))
 
     async def look_at_topics(self) -> None:
@@ -102,7 +102,7 @@ class StreamsPlan:
             logger.info("group %s cannot run its topology yet: %s", group.group_id, problem.detail, extra=keys)
 
     def changes(self) -> list[CoordinatorRecord]:
-        """The records of what the member and the topics bring about, the target aside."""
+        """The records that follow from the member and the topics, except those of the target."""
         group = self.group
         written = list(self._subscription_records)
         if group.topology is None:
@@ -147,7 +147,7 @@ class StreamsPlan:
         ]
 
     def enter(self) -> None:
-        """The records are committed: what was found out about the topics is the group's."""
+        """The records are committed: keep in the group what was found out about the topics."""
         self.group.configure(self.configured, self._version)
 
 
@@ -162,7 +162,7 @@ def _staleness(group: StreamsGroup, subscription: StreamsSubscription) -> Told |
 
 
 def _common_topology(group: StreamsGroup, given: Topology | None) -> Topology:
-    """The group's topology; the one that the first member brings along."""
+    """The group's topology; for a new group, the one that its first member gives."""
     if group.topology is None:
         if given is None:
             raise InvalidRequestError("The topology is null and the group topology is also null.")

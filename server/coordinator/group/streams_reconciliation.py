@@ -1,7 +1,7 @@
 """A streams member's next step towards its target: revoke first, then take what others have released (KIP-1071).
 
-Kafka's counterpart is CurrentAssignmentBuilder. No two members are ever active for a task at one time, and no process
-holds a task in two roles: its members share the folder that the task's state lies in.
+Kafka's counterpart is CurrentAssignmentBuilder. No two members are ever active for a task at the same time, and no
+process holds a task in two roles: its members share the folder that the task's state lies in.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def next_tasks(
             return current
         epoch += 1
 
-    def is_active_elsewhere(task: Task) -> bool:
+    def is_unreleased_as_active(task: Task) -> bool:
         return owners.is_active_anywhere(task) or owners.has_copy(task, process_id)
 
-    def is_held_here(task: Task) -> bool:
+    def is_unreleased_as_copy(task: Task) -> bool:
         return owners.has_active(task, process_id) or owners.has_copy(task, process_id)
 
     kept_active, revoked_active, taken_active, waits = _active_step(
-        current.assigned.active, target.active, target_epoch, is_active_elsewhere
+        current.assigned.active, target.active, target_epoch, is_unreleased_as_active
     )
     steps = [
-        _step(current.assigned.standby, target.standby, is_held_here),
-        _step(current.assigned.warmup, target.warmup, is_held_here),
+        _step(current.assigned.standby, target.standby, is_unreleased_as_copy),
+        _step(current.assigned.warmup, target.warmup, is_unreleased_as_copy),
     ]
     kept = HeldTasks(kept_active, steps[0].kept, steps[1].kept)
     revoked = HeldTasks(revoked_active, steps[0].revoked, steps[1].revoked)
@@ -60,7 +60,7 @@ def next_tasks(
 
 
 class _Step:
-    """What becomes of one role: what stays, what goes, and all that the member has once it has let go of that."""
+    """One role: the tasks that stay, those that go, and all that the member has once those are gone."""
 
     __slots__ = ("kept", "revoked", "taken", "waits")
 
@@ -90,7 +90,7 @@ def _step(now: Tasks, target: Tasks, is_unreleased: Callable[[Task], bool]) -> _
 def _active_step(
     now: Mapping[str, Mapping[int, int]], target: Tasks, target_epoch: int, is_unreleased: Callable[[Task], bool]
 ) -> tuple[dict[str, dict[int, int]], dict[str, dict[int, int]], dict[str, dict[int, int]], bool]:
-    """`_step` for active tasks, which have the epoch in which they were given to the member."""
+    """`_step` for active tasks, each of which has the epoch at which it was given to the member."""
     plain = {name: frozenset(epochs) for name, epochs in now.items()}
     step = _step(plain, target, is_unreleased)
 

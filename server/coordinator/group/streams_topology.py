@@ -1,7 +1,7 @@
-"""What a streams group's topology needs of topics: how many partitions its internal topics have, and which are missing.
+"""The topics that a streams group's topology needs: how many partitions the internal ones have, and which are missing.
 
 Kafka's counterparts are InternalTopicManager, RepartitionTopics, CopartitionedTopicsEnforcer and ChangelogTopics; the
-words are theirs. Everything here is computed from the topology and the cluster's topics, and nothing is kept.
+messages are theirs. Everything here is computed from the topology and the cluster's topics, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN: Final = 3
 
 
 class StreamsStatus(IntEnum):
-    """What a member is told beside its assignment; the numbers are those of StreamsGroupHeartbeat."""
+    """What a member is told besides its assignment; the numbers are those of StreamsGroupHeartbeat."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -32,14 +32,14 @@ class StreamsStatus(IntEnum):
 
 
 class Told(NamedTuple):
-    """A status with its words."""
+    """A status and its message."""
 
     status: StreamsStatus
     detail: str
 
 
 class Topology:
-    """The subtopologies that all members of a group share, and the epoch that they were given in."""
+    """The subtopologies that all members of a group share, and the epoch at which they were given."""
 
     __slots__ = ("epoch", "required_topics", "source_topics", "subtopologies")
 
@@ -53,12 +53,12 @@ class Topology:
         for subtopology in subtopologies:
             subtopology_id = subtopology.subtopology_id
             if subtopology_id in self.subtopologies:
-                raise StreamsInvalidTopologyError(f"Subtopology {subtopology_id} is there twice.")
+                raise StreamsInvalidTopologyError(f"Subtopology {subtopology_id} is defined twice.")
             self.subtopologies[subtopology_id] = subtopology
             self.source_topics.update(dict.fromkeys(_sources(subtopology), subtopology_id))
             required.update(_sources(subtopology))
             required.update(topic.name for topic in subtopology.state_changelog_topics)
-        #: Every topic that has to be there.
+        #: Every topic that has to exist.
         self.required_topics = frozenset(required)
 
     def __eq__(self, other: object) -> bool:
@@ -70,7 +70,7 @@ class Topology:
 
 
 class InternalTopic(NamedTuple):
-    """A topic that the broker makes for the application. A replication factor of 0 is the broker's default."""
+    """A topic that the broker creates for the application. A replication factor of 0 means the broker's default."""
 
     name: str
     partitions: int
@@ -79,7 +79,7 @@ class InternalTopic(NamedTuple):
 
 
 class ConfiguredSubtopology(NamedTuple):
-    """A subtopology whose internal topics have their numbers of partitions."""
+    """A subtopology, with the numbers of partitions of its internal topics decided."""
 
     task_count: int
     source_topics: frozenset[str]
@@ -94,7 +94,7 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """A topology as the cluster's topics allow it. `problem` says why it cannot run yet; None if it can."""
+    """A topology with its internal topics decided. `problem` says why it cannot run yet; None if it can."""
 
     epoch: int
     subtopologies: Mapping[str, ConfiguredSubtopology]
@@ -107,7 +107,7 @@ class ConfiguredTopology(NamedTuple):
 
 
 class _NotReadyError(Exception):
-    """The topology may run once the topics are other ones."""
+    """The topology cannot run with the topics that there are now."""
 
     def __init__(self, status: StreamsStatus, detail: str) -> None:
         super().__init__(detail)
@@ -115,7 +115,7 @@ class _NotReadyError(Exception):
 
 
 def configure(topology: Topology, partition_count: PartitionCount) -> ConfiguredTopology:
-    """Decide on the internal topics. Raises StreamsInvalidTopologyError for what can never run."""
+    """Decide on the internal topics. Raises StreamsInvalidTopologyError for a topology that can never run."""
     try:
         _check_sources(topology, partition_count)
         decided = _decide(topology, partition_count)
@@ -146,7 +146,7 @@ def _check_sources(topology: Topology, partition_count: PartitionCount) -> None:
 
 
 def _decide(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
-    """How many partitions each internal topic is to have."""
+    """How many partitions each internal topic should have."""
     subtopologies = list(topology.subtopologies.values())
     decided = _repartition_counts(subtopologies, partition_count)
     fixed = {topic.name for each in subtopologies for topic in each.repartition_source_topics if topic.partitions}
@@ -164,7 +164,9 @@ def _decide(topology: Topology, partition_count: PartitionCount) -> dict[str, in
 
 
 def _repartition_counts(subtopologies: list[schema.Subtopology], partition_count: PartitionCount) -> dict[str, int]:
-    """A repartition topic that says nothing has as many partitions as the largest source of what writes into it."""
+    """A repartition topic without a given number of partitions has as many as the largest source of the subtopology
+    that writes into it.
+    """
     sources = [topic for each in subtopologies for topic in each.repartition_source_topics]
     counts = {topic.name: topic.partitions for topic in sources if topic.partitions}
     open_sinks = [(each, sink) for each in subtopologies for sink in each.repartition_sink_topics]
@@ -272,7 +274,7 @@ def _internal_topics(topics: Iterable[schema.TopicInfo], decided: Mapping[str, i
     for topic in topics:
         partitions = topic.partitions or decided[topic.name]
         if partitions < 1:
-            raise StreamsInvalidTopologyError(f"Topic {topic.name} is to have {partitions} partitions.")
+            raise StreamsInvalidTopologyError(f"Topic {topic.name} cannot have {partitions} partitions.")
         configs = {config.key: config.value for config in topic.topic_configs}
         found[topic.name] = InternalTopic(topic.name, partitions, topic.replication_factor, configs)
     return found

@@ -1,4 +1,4 @@
-"""What groups need to know of the cluster's topics: ids, partition counts, and which names an expression matches."""
+"""What groups need to know about the cluster's topics: ids, partition counts, and which names an expression matches."""
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +10,7 @@ import trio
 from ottla.server.coordinator.errors import InvalidRegularExpressionError
 from ottla.server.metadata.image import MetadataImage
 
-MAX_REGEX_BYTES: Final = 4_096
+MAX_REGEX_LENGTH: Final = 4_096
 
 
 class GroupTopics:
@@ -36,7 +36,7 @@ class GroupTopics:
         return {topic_id: topic.name for topic_id, topic in found.items() if topic is not None}
 
     def is_living(self, topic_id: UUID) -> bool:
-        """Whether the topic is there; one without an id, from the time before there were ids, may be."""
+        """Whether the topic exists. One without an id, from before offsets were stored with ids, counts as existing."""
         return not topic_id.int or self._image().topic_by_id(topic_id) is not None
 
     def partition_counts(self, topic_ids: Iterable[UUID]) -> Mapping[UUID, int]:
@@ -50,7 +50,7 @@ class GroupTopics:
         return None if topic is None else len(topic.partitions)
 
     def metadata_hash(self, names: Iterable[str]) -> int:
-        """A number that changes when any of these topics comes, goes or grows; 0 for none of them."""
+        """A number that changes when any of these topics comes, goes or grows; 0 if none of them exists."""
         image = self._image()
         parts = [
             f"{name}\0{topic.topic_id}\0{len(topic.partitions)}\n"
@@ -72,14 +72,14 @@ class Pattern(Protocol):
 
 
 def compile_regex(regex: str) -> Pattern:
-    """Compile an expression of RE2's, which never takes more than linear time.
+    """Compile an expression with RE2, which never takes more than linear time.
 
-    Raises InvalidRegularExpressionError. The library is loaded when the first expression comes.
+    Raises InvalidRegularExpressionError. The library is loaded for the first expression.
     """
     import re2  # type: ignore[import-untyped]
 
-    if len(regex) > MAX_REGEX_BYTES:
-        raise InvalidRegularExpressionError(f"a regular expression of more than {MAX_REGEX_BYTES} characters")
+    if len(regex) > MAX_REGEX_LENGTH:
+        raise InvalidRegularExpressionError(f"a regular expression of more than {MAX_REGEX_LENGTH} characters")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = 1 << 20

@@ -1,7 +1,7 @@
-"""Whether a transaction has ended while somebody asked its coordinator, which may be another broker, if it is open.
+"""Notices a transaction that ends while its coordinator, which may be another broker, is asked whether it is open.
 
-An offset that is written behind its transaction's marker would wait for another one forever. For other partitions the
-log has such guards (`producer_verification`); a coordinator's writes have an order of their own, so it has its own.
+An offset that is written after its transaction's marker would wait for another marker forever. For other partitions the
+log has such guards (`producer_verification`); a coordinator's writes have an order of their own, and so these guards.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
 
 
 class TransactionGuard:
-    """Of one commit under way."""
+    """The guard of one commit under way."""
 
     __slots__ = ("has_ended",)
 
@@ -19,9 +19,9 @@ class TransactionGuard:
         self.has_ended = False
 
     def check(self) -> None:
-        """Raises CoordinatorLoadInProgressError, after which clients ask again, if a marker was written meanwhile."""
+        """Raise CoordinatorLoadInProgressError, after which clients ask again, if a marker was written meanwhile."""
         if self.has_ended:
-            raise CoordinatorLoadInProgressError("the end of a transaction came in between")
+            raise CoordinatorLoadInProgressError("the transaction ended meanwhile")
 
 
 class TransactionGuards:
@@ -32,7 +32,7 @@ class TransactionGuards:
 
     @contextmanager
     def watch(self, partition: int, producer_id: int) -> Iterator[TransactionGuard]:
-        """Begun before the coordinator is asked; checked, without an await in between, when the offsets are written."""
+        """Enter this before the coordinator is asked; check the guard, with no await after it, to write the offsets."""
         key = (partition, producer_id)
         guard = TransactionGuard()
         self._guards.setdefault(key, []).append(guard)
@@ -44,6 +44,6 @@ class TransactionGuards:
                 del self._guards[key]
 
     def end(self, partition: int, producer_id: int) -> None:
-        """A marker of the producer gets its place in the partition."""
+        """A marker of the producer is about to be written to the partition."""
         for guard in self._guards.get((partition, producer_id), ()):
             guard.has_ended = True

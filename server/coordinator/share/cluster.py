@@ -33,7 +33,7 @@ _PASSING: Final = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError,
 
 
 class OtherShareCoordinators(Protocol):
-    """What other brokers know of share groups. Each call ends in bounded time, or raises CoordinatorError."""
+    """What other brokers know about share groups. Each call returns or raises CoordinatorError in bounded time."""
 
     async def initialize(
         self, node_id: int, wanted: Sequence[Initialization]
@@ -48,11 +48,11 @@ class OtherShareCoordinators(Protocol):
 
 
 class ClusterPersister:
-    """Implements `Persister`. `ensure_topic` makes the state topic when it is first needed.
+    """Implements `Persister`. `ensure_topic` creates the state topic when it is first needed.
 
     `leader_of` says which broker leads a partition of the state topic, -1 for none. What a coordinator refuses for the
-    moment is asked again: every change may be stored twice, and late. `on_reset` hears of every share partition that
-    was begun again or forgotten by this broker, for those that hold it in memory.
+    moment is asked again: so a change may be stored twice, and late. `on_reset` is called with every share partition
+    that this broker has had initialized again or deleted, for whoever holds it in memory.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class ClusterPersister:
         key_of: Callable[[T], SharePartitionKey],
         ask: Callable[[int, Sequence[T]], Awaitable[Mapping[SharePartitionKey, CoordinatorError | None]]],
     ) -> Mapping[SharePartitionKey, CoordinatorError | None]:
-        """Ask the coordinators of all, and again for those that were refused for the moment."""
+        """Ask the coordinators of all of them, and ask again about those that were refused for the moment."""
         outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}
         left: Sequence[T] = wanted
         pace = Pace()

@@ -1,8 +1,8 @@
-"""The share coordinator: it stores what the leaders of share partitions write, and refuses who has been replaced.
+"""The share coordinator: it stores what the leaders of share partitions write, and refuses leaders of the past.
 
-Kafka's counterparts are ShareCoordinatorShard and ShareCoordinatorService. A change is one record (an update); after
-`share.coordinator.snapshot.update.records.per.snapshot` of them follows a snapshot of the whole, so that a load reads
-little, and what lies below every share partition's last snapshot is deleted from the log.
+Kafka's counterparts are ShareCoordinatorShard and ShareCoordinatorService. A change is one record (an update). After
+`share.coordinator.snapshot.update.records.per.snapshot` updates comes a snapshot of the whole state, so that a load
+reads little. What lies below the last snapshots of all share partitions is deleted from the log.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTHING_KNOWN = ShareState(0, 0, UNINITIALIZED_START_OFFSET, UNINITIALIZED_COUNT)
-"""What is answered of a share partition that nobody has begun."""
+"""The answer about a share partition that was never initialized."""
 
 
 class ShareCoordinatorConfig(NamedTuple):
@@ -92,7 +92,7 @@ class ShareCoordinator:
 
     @property
     def runtime(self) -> CoordinatorRuntime[ShareShard]:
-        """What runs the shards, for those who watch it."""
+        """What runs the shards: their loading and their writes."""
         return self._runtime
 
     def _new_shard(self, partition: int) -> ShareShard:
@@ -133,7 +133,7 @@ class ShareCoordinator:
         return shard, shard.entries.get(key)
 
     def _find_begun(self, key: SharePartitionKey, operation: str) -> tuple[ShareShard, ShareEntry]:
-        """Raises UninitializedShareError for what nobody has begun, also if there is no such partition."""
+        """Raises UninitializedShareError for what was never initialized, also if there is no such partition."""
         if key.partition < 0:
             raise InvalidRequestError("The partition id cannot be a negative number.")
         shard = self._runtime.shard(self.partition_for(key))
@@ -150,7 +150,7 @@ class ShareCoordinator:
     # Operations
 
     async def initialize(self, wanted: Iterable[Initialization]) -> dict[SharePartitionKey, CoordinatorError | None]:
-        """Begin share partitions again; says for each why it was refused (`Persister.initialize`)."""
+        """Begin share partitions again; returns for each why it was refused (`Persister.initialize`)."""
         return await _settled((each.key, partial(self._begin_initialize, *each)) for each in wanted)
 
     def _begin_initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Write:
@@ -178,7 +178,7 @@ class ShareCoordinator:
         entry.leader_epoch = max(entry.leader_epoch, leader_epoch)
 
         def plan() -> Sequence[CoordinatorRecord]:
-            # All that was written before is known when this is asked, and nobody earlier writes from here on.
+            # By now everything written before is known, and from here on no earlier leader writes.
             if leader_epoch <= entry.state.leader_epoch:
                 return ()
             count = entry.state.delivery_complete_count
@@ -207,7 +207,7 @@ class ShareCoordinator:
             self._nursery.start_soon(self._snapshot, shard, key, entry)
 
     async def delete(self, keys: Iterable[SharePartitionKey]) -> dict[SharePartitionKey, CoordinatorError | None]:
-        """Forget share partitions; says for each why it was refused (`Persister.delete`)."""
+        """Forget share partitions; returns for each why it was refused (`Persister.delete`)."""
         return await _settled((key, partial(self._begin_delete, key)) for key in keys)
 
     def _begin_delete(self, key: SharePartitionKey) -> Write | None:
@@ -218,14 +218,14 @@ class ShareCoordinator:
         return entry.deletion
 
     def read_summary(self, key: SharePartitionKey) -> ShareState:
-        """Where a share partition stands (`Persister.read_summary`)."""
+        """How far a share partition is (`Persister.read_summary`)."""
         _, entry = self._find(key)
         return NOTHING_KNOWN if entry is None else entry.state
 
     # Tidying
 
     async def _snapshot(self, shard: ShareShard, key: SharePartitionKey, entry: ShareEntry) -> None:
-        """Write the whole of a share partition, so that its former records say nothing any more."""
+        """Write the whole state of a share partition, so that its earlier records are no longer needed."""
 
         def plan() -> Sequence[CoordinatorRecord]:
             if shard.entries.get(key) is not entry or entry.is_ending:
@@ -237,8 +237,8 @@ class ShareCoordinator:
         try:
             await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
         except CoordinatorError as error:
-            # It is tried again behind the next change.
-            logger.debug("%s of %s is not written as a snapshot now: %s", key, shard.partition, error)
+            # It is tried again after the next change.
+            logger.debug("no snapshot of %s in partition %s now: %s", key, shard.partition, error)
         finally:
             entry.is_snapshotting = False
 
@@ -277,12 +277,12 @@ class ShareCoordinator:
             logger.warning("share state before offset %d stays in %d: %s", end, partition, error, extra=keys)
 
     async def _snapshot_cold_regularly(self) -> None:
-        """Share partitions that nobody uses must not keep what others have written since from being deleted."""
+        """Share partitions that nobody uses must not keep newer records of others from being deleted."""
         seen: dict[int, int] = {}
         while True:
             await trio.sleep(self._config.cold_snapshot_interval_ms / 1000)
             for shard in self._runtime.loaded_shards():
-                # Records that only say what this pass has written are no reason for another pass.
+                # The snapshots of the last pass alone are no reason for another pass.
                 if shard.last_offset <= seen.get(shard.partition, -1):
                     continue
                 before = seen.get(shard.partition, -1)
@@ -296,9 +296,9 @@ class ShareCoordinator:
 async def _settled(
     begun: Iterable[tuple[SharePartitionKey, Callable[[], Write | None]]],
 ) -> dict[SharePartitionKey, CoordinatorError | None]:
-    """Begin all writes, so that they may go together, then wait for each; says how each ended.
+    """Begin all writes, so that they may go in one batch, then wait for each; returns how each ended.
 
-    Of a share partition that is named more than once the last write counts.
+    For a share partition that is named more than once, the last write counts.
     """
     writes: dict[SharePartitionKey, Write | None] = {}
     outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}

@@ -1,7 +1,7 @@
-"""How the state of share partitions is kept, as those see it who use it: group coordinators and partition leaders.
+"""Where the state of share partitions is kept, as group coordinators and the leaders of partitions see it.
 
-Kafka's counterpart is org.apache.kafka.server.share.persister.Persister. Whoever implements it finds the coordinator of
-each share partition; it may be on another broker.
+Kafka's counterpart is org.apache.kafka.server.share.persister.Persister. An implementation finds the coordinator of
+each share partition, which may be on another broker.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Initialization(NamedTuple):
 
 
 class Persister(Protocol):
-    """Each call ends: with its answer, or with a CoordinatorError, in bounded time. So a caller may be shielded."""
+    """Each call ends in bounded time, with its answer or with a CoordinatorError. So a caller may be shielded."""
 
     async def initialize(self, wanted: Sequence[Initialization]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
-        """Begin each share partition again; what was known of it is forgotten. Says for each why it was refused."""
+        """Begin each share partition again, and forget what was known about it. Returns for each why it was refused."""
         ...
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
-        """The state of a share partition, for the leader of this epoch; earlier leaders write no more.
+        """The state of a share partition, for the leader of this epoch; earlier leaders can no longer write.
 
         Raises FencedShareLeaderError, UninitializedShareError, or another CoordinatorError.
         """
@@ -46,11 +46,11 @@ class Persister(Protocol):
         ...
 
     async def delete(self, keys: Sequence[SharePartitionKey]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
-        """Forget share partitions. Says for each why it was refused; one that is not known is none of those."""
+        """Forget share partitions. Returns for each why it was refused; one that is not known is not refused."""
         ...
 
     async def read_summary(
         self, keys: Sequence[SharePartitionKey]
     ) -> Mapping[SharePartitionKey, ShareState | CoordinatorError]:
-        """Where each share partition stands, its batches aside; one that is not known begins nowhere (-1)."""
+        """How far each share partition is, without its batches; one that is not known begins nowhere (-1)."""
         ...

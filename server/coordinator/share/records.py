@@ -21,7 +21,7 @@ VALUE_VERSION: Final = 0
 
 
 class SnapshotRecord(NamedTuple):
-    """The whole state of a share partition; None if it is removed."""
+    """The whole state of a share partition; None if it was removed."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -40,7 +40,7 @@ class UpdateRecord(NamedTuple):
 def snapshot(
     key: SharePartitionKey, state: ShareState, *, snapshot_epoch: int, created_ms: int, now_ms: int
 ) -> CoordinatorRecord:
-    """The record that replaces all that was known of a share partition."""
+    """The record that replaces everything known about a share partition."""
     value = schema.ShareSnapshotValue(
         snapshot_epoch=snapshot_epoch,
         state_epoch=state.state_epoch,
@@ -68,7 +68,7 @@ def update(key: SharePartitionKey, change: StateChange, snapshot_epoch: int) -> 
 
 
 def tombstone(key: SharePartitionKey) -> CoordinatorRecord:
-    """The record after which nothing is known of a share partition."""
+    """The record after which nothing is known about a share partition."""
     return CoordinatorRecord(_snapshot_key(key), None)
 
 

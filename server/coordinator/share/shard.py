@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class ShareEntry:
-    """One share partition as its committed records describe it, and what has been promised of it meanwhile.
+    """One share partition as its committed records describe it, and what has been promised about it since.
 
-    `state_epoch` and `leader_epoch` run ahead of the log: from the moment at which a later writer was let in, an
-    earlier one is refused, so that no write of his can come after what the later one is told. `deletion` is its
+    `state_epoch` and `leader_epoch` run ahead of the log: from the moment a later writer is let in, an earlier one is
+    refused, so that none of its writes can come after what the later one is told. `deletion` is the partition's
     removal.
     """
 
@@ -55,7 +55,7 @@ class ShareEntry:
 
     @property
     def is_ending(self) -> bool:
-        """Whether its removal is on its way; one that could not be stored changes nothing."""
+        """Whether its removal is on its way; a removal that could not be stored changes nothing."""
         return self.deletion is not None and self.deletion.error is None
 
     def take_snapshot(self, state: ShareState, snapshot_epoch: int, offset: int) -> None:
@@ -69,8 +69,8 @@ class ShareEntry:
     def take_update(self, value: ShareUpdateValue) -> None:
         """A change was committed."""
         state = self.state
-        # One that was stored late says nothing newer: the start never goes back, but by another beginning. Who moves it
-        # on without a count (WriteShareGroupState 0) leaves nobody who knows the count.
+        # A change that was stored late brings nothing newer: the start never goes back, except when the partition is
+        # initialized again. A writer that moves it without a count (WriteShareGroupState 0) makes the count unknown.
         start_offset = max(state.start_offset, value.start_offset)
         leader_epoch = max(state.leader_epoch, value.leader_epoch)
         is_late = UNINITIALIZED_START_OFFSET != value.start_offset < state.start_offset
@@ -112,7 +112,7 @@ class ShareShard:
                     entry.take_snapshot(state, epoch, offset)
             case records.UpdateRecord(key, _, value) if value is not None:
                 entry = self.entries.get(key)
-                # One without a snapshot follows the removal of its share partition.
+                # An update without a snapshot follows the removal of its share partition.
                 if entry is not None:
                     entry.take_update(value)
             case _:
@@ -128,5 +128,5 @@ class ShareShard:
         self.entries.clear()
 
     def redundant_end(self) -> int:
-        """The offset below which the log says nothing that a later record does not say as well."""
+        """The offset below which the log holds nothing that a later record does not repeat."""
         return min((entry.snapshot_offset for entry in self.entries.values()), default=self.last_offset + 1)

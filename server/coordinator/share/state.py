@@ -1,4 +1,4 @@
-"""What is known of one share partition: where its deliveries begin, and what became of those beyond. Plain values."""
+"""What is known about one share partition: where deliveries begin, and what became of records beyond. Plain values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNINITIALIZED_COUNT: Final = -1
 NO_EPOCH: Final = -1
 
 MAX_BATCHES: Final = 10_000
-"""Of one share partition, in what is stored of it: `group.share.partition.max.record.locks` is no larger."""
+"""In the stored state of one share partition: `group.share.partition.max.record.locks` is no larger."""
 
 
 class DeliveryState(IntEnum):
@@ -43,7 +43,7 @@ class SharePartitionKey(NamedTuple):
 
     @property
     def coordinator_key(self) -> str:
-        """What its coordinator is found by (`SharePartitionKey.asCoordinatorKey` in Kafka)."""
+        """The key by which its coordinator is found (`SharePartitionKey.asCoordinatorKey` in Kafka)."""
         topic_id = urlsafe_b64encode(self.topic_id.bytes).rstrip(b"=").decode()
         return f"{self.group_id}:{topic_id}:{self.partition}"
 
@@ -68,7 +68,7 @@ class ShareState(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """What a partition's leader writes: -1 leaves the start offset as it was, batches replace what they cover."""
+    """What a partition's leader writes: -1 leaves the start offset as it was; batches are combined with the stored."""
 
     state_epoch: int
     leader_epoch: int
@@ -80,8 +80,8 @@ class StateChange(NamedTuple):
 def combine(former: Iterable[StateBatch], newer: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
     """What holds after `newer` was written over `former`, from the start offset on, in the fewest batches.
 
-    Where two overlap, the greater delivery count counts, and of equal ones the greater state: a record's history only
-    goes on, so what is written late changes nothing (Kafka's `PersisterStateBatchCombiner`).
+    Where two overlap, the greater delivery count wins, and with equal counts the greater state: a record's history only
+    moves on, so what is written late changes nothing (Kafka's `PersisterStateBatchCombiner`).
     """
     pieces = [batch for batch in (*former, *newer) if batch.last_offset >= start_offset]
     pieces = [batch._replace(first_offset=max(batch.first_offset, start_offset)) for batch in pieces]
@@ -99,7 +99,7 @@ def _resolved(batches: Sequence[StateBatch]) -> list[StateBatch]:
     bounds = sorted({edge for batch in batches for edge in (batch.first_offset, batch.last_offset + 1)})
     ordered = sorted(batches)
     resolved: list[StateBatch] = []
-    # What begins before, the one that counts most in front; what has ended is left in it until it comes to the front.
+    # The batches that have begun, the one that wins in front; one that has ended stays until it comes to the front.
     begun: list[tuple[int, int, StateBatch]] = []
     position = 0
     for first, end in pairwise(bounds):

@@ -1,4 +1,4 @@
-"""What share groups need to know of the cluster's topics."""
+"""What the share coordinator needs to know about the cluster's topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows a decided transaction: its marker in every partition, then the record that it is over."""
+"""What follows a decided transaction: a marker in every partition, then the record that says it is over."""
 
 import logging
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from ottla.storage.clock import Clock
 logger = logging.getLogger(__name__)
 
 RETRY_BACKOFF_SECONDS: Final = 1.0
-"""Between two attempts to write that a transaction is over."""
+"""The pause between two attempts to write that a transaction is over."""
 
 Runtime = CoordinatorRuntime[TransactionShard]
 
@@ -31,13 +31,13 @@ async def store(runtime: Runtime, shard: TransactionShard, entry: Entry, after: 
     """
     with trio.CancelScope(shield=True):
         await runtime.write(shard.partition, [records.build(after)], shard=shard)
-    entry.transaction = after  # what replay made of it, with the last epoch that no record holds
+    entry.transaction = after  # what replay has set, plus the last epoch, which is not in the record
 
 
 class Completion:
     """Carries decided transactions through, each in a task of its own, which `nursery` runs.
 
-    A task ends with its transaction; or when the shard is unloaded, since whoever loads it next begins again.
+    A task ends with its transaction, or when the shard is unloaded: whoever loads it next begins again.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Completion:
         self._nursery = nursery
 
     def begin(self, shard: TransactionShard, entry: Entry) -> None:
-        """The outcome is decided, and committed: carry it through."""
+        """The outcome is decided and committed: carry it through."""
         transaction = entry.transaction
         assert transaction is not None
         assert transaction.is_prepared
@@ -88,7 +88,7 @@ class Completion:
             entry.completing = None
 
     async def _finish(self, shard: TransactionShard, entry: Entry, prepared: Transaction) -> None:
-        """Write that it is over; what is refused for a while is tried again, as in Kafka."""
+        """Write that it is over; if that is refused for a while, try again, as Kafka does."""
         while True:
             async with entry.lock:
                 try:

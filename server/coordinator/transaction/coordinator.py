@@ -1,12 +1,12 @@
-"""The transaction coordinator: gives out producer ids and epochs, follows each transaction and ends it everywhere.
+"""The transaction coordinator: it gives out producer ids and epochs, follows each transaction and ends it everywhere.
 
 What it promises (KIP-98, 360, 447, 890; Kafka's TransactionCoordinator):
 
 - The outcome of a transaction is decided by one committed record. From then on its markers are written until every
   partition has one, also after a crash or a change of leaders.
-- A producer that was fenced, or whose transaction timed out, has its transaction aborted under the next epoch, so that
-  nothing that it still sends counts.
-- The operations of one transactional id come one after the other. While markers are written they answer
+- If a producer is fenced or its transaction times out, the transaction is aborted under the next epoch, so that nothing
+  that the producer still sends counts.
+- The operations of one transactional id come one after the other. While markers are written they raise
   ConcurrentTransactionsError, and the client tries again.
 """
 
@@ -54,7 +54,7 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TransactionConfig(NamedTuple):
-    """The broker settings that transactions obey; the names are Kafka's (`transaction.…`, `transactional.id.…`)."""
+    """The broker settings for transactions; the names are Kafka's (`transaction.…`, `transactional.id.…`)."""
 
     max_timeout_ms: int = 900_000
     topic_partitions: int = 50
@@ -110,7 +110,7 @@ class TransactionCoordinator:
 
     @property
     def runtime(self) -> CoordinatorRuntime[TransactionShard]:
-        """What runs the shards, for those who watch it."""
+        """What runs the shards: their loading and their writes."""
         return self._runtime
 
     def apply(self, delta: MetadataDelta) -> None:
@@ -139,7 +139,7 @@ class TransactionCoordinator:
     async def _exclusively(
         self, transactional_id: str, *, may_begin: bool = False
     ) -> AsyncIterator[tuple[TransactionShard, Entry]]:
-        """The operations of a transactional id, one after the other. `may_begin`: also of one that nobody has used."""
+        """The operations of a transactional id, one after the other. `may_begin`: also of one that is not known yet."""
         while True:
             shard = self._shard(transactional_id)
             entry = shard.entries.get(transactional_id)
@@ -211,7 +211,7 @@ class TransactionCoordinator:
     async def add_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[Partition], client_version: int
     ) -> None:
-        """Let partitions take part in the transaction; it begins with the first ones."""
+        """Let partitions take part in the transaction, which begins with the first of them."""
         added = frozenset(partitions)
         async with self._exclusively(transactional_id) as (shard, entry):
             current = _known(transactional_id, entry)
@@ -225,7 +225,7 @@ class TransactionCoordinator:
     def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: Partition) -> None:
         """Check that a partition takes part in the producer's ongoing transaction.
 
-        Synchronous: if it raises nothing, a record appended before the next await belongs to the transaction.
+        Synchronous: unless it raises, a record that is appended before the next await belongs to the transaction.
         """
         entry = self._shard(transactional_id).entries.get(transactional_id)
         require_part(_known(transactional_id, entry), producer, partition)
@@ -237,8 +237,8 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """Decide the outcome; returns when it is committed, with the identity for the next transaction.
 
-        Before KIP-890 the identity stays, and ending again alike is answered alike. With it (`client_version` 2) every
-        end raises the epoch, a retry is told by the epoch before, and an empty transaction may be aborted.
+        Before KIP-890 the identity stays, and repeating the same end gets the same answer. With it (`client_version` 2)
+        every end raises the epoch, a retry is known by the previous epoch, and an empty transaction may be aborted.
         """
         async with self._exclusively(transactional_id) as (shard, entry):
             current = _known(transactional_id, entry)

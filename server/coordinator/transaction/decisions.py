@@ -1,11 +1,11 @@
-"""What a producer may do with the transaction that its transactional id is at: the judgements, without any waiting.
+"""What a producer may do in the present state of its transactional id: decisions alone, without any waiting.
 
-The order in which Apache Kafka 4.3 looks at things is part of its answers (TransactionCoordinator):
+The order of Apache Kafka 4.3's checks shows in its answers (TransactionCoordinator):
 
-- InitProducerId, AddPartitionsToTxn and, under transactions v2, EndTxn first look whether the last transaction is
-  still being ended, and then say ConcurrentTransactionsError whoever asks and whatever for: the identity to compare
-  with is about to change.
-- EndTxn of before v2 and the verification of a partition look at the producer's identity first.
+- InitProducerId, AddPartitionsToTxn and, under transactions v2, EndTxn first check whether the last transaction is
+  still being ended. If so they answer CONCURRENT_TRANSACTIONS, whoever asks for whatever: the identity to compare with
+  is about to change.
+- EndTxn before v2 and the verification of a partition check the producer's identity first.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ def require_settled(current: Transaction) -> None:
 
 
 def require_owner(current: Transaction, producer: ProducerIdAndEpoch) -> None:
-    """Raise unless the transactional id belongs to just this producer."""
+    """Raise unless the transactional id belongs to exactly this producer."""
     _require_id(current, producer)
     if current.producer_epoch != producer.epoch:
         raise _fenced(current, producer)
@@ -51,7 +51,7 @@ def require_part(current: Transaction, producer: ProducerIdAndEpoch, partition: 
 
 
 def needs_end(current: Transaction, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int) -> bool:
-    """Whether an EndTxn has to be written. False: it was already. Raises if it may not be."""
+    """Whether an EndTxn has to be written. False: it already was. Raises if it must not be."""
     if client_version >= TRANSACTION_V2:
         return _needs_end(current, producer, commit=commit)
     require_owner(current, producer)
@@ -64,7 +64,7 @@ def needs_end(current: Transaction, producer: ProducerIdAndEpoch, *, commit: boo
 
 
 def _needs_end(current: Transaction, producer: ProducerIdAndEpoch, *, commit: bool) -> bool:
-    """Under transactions v2, where every end raises the epoch (KIP-890): a retry is told by the epoch before.
+    """Under transactions v2, where every end raises the epoch (KIP-890): a retry is recognized by the previous epoch.
 
     | state           | abort, retry | abort         | commit, retry | commit        |
     |-----------------|--------------|---------------|---------------|---------------|
@@ -73,13 +73,13 @@ def _needs_end(current: Transaction, producer: ProducerIdAndEpoch, *, commit: bo
     | COMPLETE_ABORT  | done already | end           | invalid state | invalid state |
     | COMPLETE_COMMIT | invalid state| end           | done already  | invalid state |
 
-    Aborting what is empty raises the epoch all the same.
+    Aborting when there is nothing to abort raises the epoch all the same.
     """
     require_settled(current)
-    overflown = _is_retry_with_former_id(current, producer)
-    if not overflown:
+    has_former_id = _is_retry_with_former_id(current, producer)
+    if not has_former_id:
         _require_id(current, producer)
-    is_retry = overflown or current.producer_epoch == producer.epoch + 1
+    is_retry = has_former_id or current.producer_epoch == producer.epoch + 1
     if is_retry:
         if current.status not in OVER:
             raise _fenced(current, producer)
@@ -94,7 +94,7 @@ def _needs_end(current: Transaction, producer: ProducerIdAndEpoch, *, commit: bo
 
 
 def _is_retry_with_former_id(current: Transaction, producer: ProducerIdAndEpoch) -> bool:
-    """Whether the producer repeats an end that used up its epochs, and has not heard of its new id."""
+    """Whether the producer repeats an end that used up its epochs, and has not heard of its new id yet."""
     return (
         producer.producer_id == current.previous_producer_id
         and producer.epoch == EXHAUSTED_EPOCH

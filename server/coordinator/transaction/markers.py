@@ -1,16 +1,17 @@
 """Writing the end of a transaction into every partition that takes part in it.
 
-What a partition may answer and what comes of it, beside Kafka's TransactionMarkerRequestCompletionHandler of 4.3.1:
+What a partition may answer and what follows from it, compared with TransactionMarkerRequestCompletionHandler of Kafka
+4.3.1:
 
 - UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-  REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR, and of `__consumer_offsets` that its coordinator is away or loading: the
+  REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR, or, for `__consumer_offsets`, that its coordinator is away or loading: the
   marker is written again, until the partition has it or is no longer in the metadata.
 - INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: the partition has a marker of a later epoch, which has ended
-  whatever this one would end. It needs no other. Kafka gives up the whole transaction: it stays prepared, and its id
+  whatever this one would end, and needs no other. Kafka gives up the whole transaction: it stays prepared, and its id
   is answered CONCURRENT_TRANSACTIONS for good.
-- Anything else is not foreseen, and logged as an error. Kafka leaves the transaction prepared until its coordinator is
-  loaded again; here the marker is written again, so that a cause that was mended (`max.message.bytes`) needs no
-  restart.
+- Anything else is unexpected, and logged as an error. Kafka leaves the transaction prepared until its coordinator is
+  loaded again; here the marker is written again, so that no restart is needed once the cause is gone
+  (`max.message.bytes`, for example).
 """
 
 import logging
@@ -55,22 +56,22 @@ class MarkerSink(Protocol):
     async def write(self, partitions: Iterable[Partition], marker: EndTxnMarker) -> dict[Partition, Exception]:
         """Write the marker into each partition; returns those that failed and why. What is gone needs no marker.
 
-        A partition that does not say anything in time is among the failed: the call ends.
+        A partition that does not answer in time counts as failed: the call always ends.
         """
         ...
 
 
 class GroupMarkers(Protocol):
-    """The part of the group coordinator that ends transactions over offsets."""
+    """The part of the group coordinator that ends transactions with offsets."""
 
     async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None: ...
 
 
 class ReplicaMarkers:
-    """Implements MarkerSink on the replica manager; offsets' partitions go through the group coordinator.
+    """Implements MarkerSink on the replica manager; partitions of offsets go through the group coordinator.
 
-    All partitions of one call are one append: they are flushed together. `topic_id` knows the partitions that there
-    are, and says None for any other.
+    All partitions of one call are one append: they are flushed together. `topic_id` returns None for a partition that
+    does not exist.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class ReplicaMarkers:
 
 
 async def write_everywhere(sink: MarkerSink, partitions: frozenset[Partition], marker: EndTxnMarker) -> None:
-    """Write the marker until every partition has it, or needs it no more, however long that takes."""
+    """Write the marker until every partition has it or no longer needs it, however long that takes."""
     missing = set(partitions)
     backoff_seconds = FIRST_BACKOFF_SECONDS
     said = ""
@@ -142,7 +143,7 @@ async def write_everywhere(sink: MarkerSink, partitions: frozenset[Partition], m
 
 
 def _tell(marker: EndTxnMarker, count: int, partition: Partition, error: Exception, said: str) -> str:
-    """Log why markers are missing, unless it was said; returns what was."""
+    """Log why markers are missing, unless the last log line said the same; returns what was logged last."""
     says = f"{count} markers are not written yet; for {partition.topic}-{partition.partition}: {error}"
     if says != said:
         level = logging.WARNING if isinstance(error, _PASSING) else logging.ERROR

@@ -1,7 +1,7 @@
-"""Transactions over several brokers: where a coordinator's markers go, and whom a partition's leader asks.
+"""Transactions across several brokers: where a coordinator's markers go, and whom a partition's leader asks.
 
-A transaction has one coordinator, and its partitions may be led by any broker. What is said between brokers is behind
-`OtherBrokers`; here it is decided who is asked.
+A transaction has one coordinator, and its partitions may be led by any broker. This module decides who is asked;
+`OtherBrokers` does the asking.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Refusals = Mapping["Partition", CoordinatorError]
 
 
 class OtherBrokers(Protocol):
-    """What this broker says to others about transactions. A broker that cannot be reached is among the failures."""
+    """What this broker asks of others for transactions. A broker that cannot be reached counts as a failure."""
 
     async def write_markers(
         self, node_id: int, partitions: Collection[Partition], marker: EndTxnMarker
@@ -51,7 +51,7 @@ class OtherBrokers(Protocol):
 
 
 class ClusterMarkers:
-    """Implements MarkerSink over all brokers: each partition's leader writes, all of them at the same time."""
+    """Implements MarkerSink across all brokers: the leaders of the partitions write, all of them at the same time."""
 
     def __init__(
         self, local: MarkerSink, others: Callable[[], OtherBrokers], *, node_id: int, image: Callable[[], MetadataImage]
@@ -106,8 +106,8 @@ class Participation:
     ) -> Refusals:
         """Returns the partitions that do not take part in the ongoing transaction, and why.
 
-        With `joins` they take part from now on, if the producer may have them do so. The transaction may be over when
-        this returns: whoever writes into a partition then asks for a guard before, which its markers end.
+        With `joins` they take part from now on, if the producer may add them. The transaction may be over when this
+        returns: whoever then writes to a partition takes a guard first, which the transaction's markers end.
         """
         coordinator = self._coordinator(transactional_id)
         if coordinator == NO_LEADER:

@@ -50,7 +50,7 @@ def _key(transactional_id: str) -> bytes:
 def parse(record: CoordinatorRecord) -> tuple[str, Transaction | None]:
     """The transactional id and its state, None for a tombstone.
 
-    Raises SkippedRecordError for what a newer broker wrote, as Kafka's TransactionLog.read lets it be passed over, and
+    Raises SkippedRecordError for what a newer broker wrote, which Kafka's TransactionLog.read passes over too, and
     DecodeError for damage.
     """
     try:

@@ -11,9 +11,9 @@ from ottla.server.coordinator.transaction.state import Transaction
 
 
 class Entry:
-    """One transactional id: its committed state (None until the first is), and what keeps its operations in order.
+    """One transactional id: its committed state (None until there is one), and what keeps its operations in order.
 
-    It belongs to its shard while it is in `entries`; whoever waited for `lock` looks whether it still is.
+    It belongs to its shard while it is in `entries`; whoever has waited for `lock` checks that it still is.
     """
 
     __slots__ = ("completing", "lock", "transaction")
@@ -42,7 +42,7 @@ class TransactionShard:
         return self.entries.get(transactional_id) is entry
 
     def forget_unused(self, transactional_id: str, entry: Entry) -> None:
-        """Drop an entry that was made for a first transaction, if none has come of it."""
+        """Drop an entry that was made for a new transactional id, if nothing was stored for it."""
         if entry.transaction is None and self.holds(transactional_id, entry):
             del self.entries[transactional_id]
 

@@ -1,4 +1,4 @@
-"""The state of one transactional id, as its record says it, and the steps that lead from one state to the next.
+"""The state of one transactional id, as its record has it, and the steps that lead from one state to the next.
 
 A state is immutable: a step makes a new one, which counts once its record is committed. Kafka's counterpart is
 TransactionMetadata. The states:
@@ -53,7 +53,7 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """All that is known of a transactional id. `last_epoch` is not in the record: it only helps a retry."""
+    """All that is known about a transactional id. `last_epoch` is not in the record: it only helps a retry."""
 
     transactional_id: str
     producer_id: int
@@ -98,7 +98,7 @@ class Transaction(NamedTuple):
             elif expected.epoch == self.last_epoch:
                 epoch, last = self.producer_epoch, self.last_epoch
             else:
-                raise ProducerFencedError(f"epoch {expected.epoch} of {self.transactional_id} was left behind")
+                raise ProducerFencedError(f"epoch {expected.epoch} of {self.transactional_id} is outdated")
         return self._replace(
             producer_epoch=epoch,
             last_epoch=last,

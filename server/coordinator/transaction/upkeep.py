@@ -1,4 +1,4 @@
-"""What happens to transactions by itself: those that take too long are aborted, ids that nobody uses are forgotten."""
+"""What is done from time to time: transactions that take too long are aborted, ids that nobody uses are forgotten."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ Work = Callable[[TransactionShard, Entry, Transaction], Awaitable[None]]
 
 
 class Upkeep:
-    """Looks after the transactions of one broker, again and again. If one of them fails, the others go on.
+    """Looks after the transactions of one broker. If one of them fails, the others are still looked after.
 
     `fence` aborts an ongoing transaction under the next epoch; its caller holds the entry's lock.
     """
@@ -38,11 +38,11 @@ class Upkeep:
         self._fence = fence
 
     async def abort_timed_out(self, interval_ms: int) -> None:
-        """Abort what takes longer than its producer said it would, forever."""
+        """Abort transactions that take longer than their producers said they would; until cancelled."""
         await self._repeat(interval_ms, "does not abort what has timed out", self._is_timed_out, self._abort)
 
     async def expire_ids(self, interval_ms: int) -> None:
-        """Forget ids that nobody has used for `transactional.id.expiration.ms`, forever."""
+        """Forget ids that nobody has used for `transactional.id.expiration.ms`; until cancelled."""
         await self._repeat(interval_ms, "does not forget unused ids", self._is_unused, self._forget)
 
     async def _repeat(self, interval_ms: int, failure: str, is_due: Callable[[Transaction], bool], work: Work) -> None:

@@ -126,7 +126,7 @@ def test_copartitioned_repartition_topics_alone_take_the_largest() -> None:
         ),
         (
             Subtopology(subtopology_id="0", source_topics=["a"], repartition_source_topics=[info("r", -1)]),
-            "is to have -1 partitions",
+            "cannot have -1 partitions",
         ),
         (
             Subtopology(subtopology_id="0", repartition_source_topics=[info("r")], repartition_sink_topics=["r"]),
@@ -145,5 +145,5 @@ def test_what_can_never_run(subtopology: Subtopology, words: str) -> None:
 
 def test_a_subtopology_that_is_there_twice() -> None:
     twice = [Subtopology(subtopology_id="0", source_topics=["a"])] * 2
-    with pytest.raises(StreamsInvalidTopologyError, match="there twice"):
+    with pytest.raises(StreamsInvalidTopologyError, match="defined twice"):
         Topology(0, twice)
