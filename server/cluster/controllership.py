@@ -1,6 +1,6 @@
 """Which node is the cluster's controller: the one whose session holds the key `/controller`.
 
-The controller elects leaders and moves reassignments on; every other change of the metadata is made by the node that is
+The controller has duties, such as electing leaders; every other change of the metadata is made by the node that is
 asked for it. It is safe if two nodes both believe for a while that they are the controller: each change is a
 compare-and-swap.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Duty = Callable[["Controller"], Awaitable[None]]
-"""What the controller does: started when this node becomes the controller, cancelled when it no longer is."""
+"""Something that the controller does: begun when this node becomes the controller, cancelled when it no longer is."""
 
 RETRY_SECONDS: Final = 1.0
 
@@ -67,7 +67,7 @@ class Controllership:
         try:
             await self._controller.become_controller(self._membership.lease)
         except MetadataError:
-            # The membership reports both, and begins another session if it has to.
+            # The store is away, or the session has ended: the membership reports both, and begins another session.
             with trio.move_on_after(RETRY_SECONDS):
                 await self._controller.next_image()
 

@@ -5,9 +5,8 @@ only the process has died: then its connections end, and its port refuses new on
 every other one. If it ends, and for a while nothing listens at the address any more, the broker is fenced: by the
 controller, or by whoever notices that the controller itself is gone. Kafka waits for the session.
 
-A broker that stops in order closes its port as well, and gives its session up within that while. Fencing a living
-broker does no harm beyond an election: it registers again, and is not fenced a second time unless it was reached in
-between.
+A broker that stops in order closes its port as well, and gives up its session within that time. Fencing a living broker
+does no harm beyond an election: it registers again, and is not fenced a second time unless it was reached in between.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _REFUSED: Final = os.strerror(errno.ECONNREFUSED)
 
 
 class DeathWatch:
-    """Watches the brokers that are alive. `run` owns the tasks that do, one for each other broker."""
+    """Watches the brokers that are alive. `run` owns the tasks for that, one for each other broker."""
 
     def __init__(self, controller: Controller, peers: Peers) -> None:
         self._controller = controller
@@ -45,7 +44,7 @@ class DeathWatch:
         self._watched: dict[tuple[int, int], trio.CancelScope] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 self._follow(nursery)

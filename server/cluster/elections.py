@@ -1,7 +1,7 @@
 """Who leads each partition: a duty of the controller (org.apache.kafka.controller.ReplicationControlManager).
 
-When brokers are fenced they leave the in-sync sets, and what they led is led by a living member of the set, or by an
-eligible leader (KIP-966); where there is none, the partition has no leader until one returns. With
+Brokers that are fenced leave the in-sync sets, and what they led is led by a living member of the set, or by an
+eligible leader (KIP-966); if there is none, the partition has no leader until one returns. With
 `auto.leader.rebalance.enable` leadership goes back to the first replica now and then. Decisions are a function of the
 image, so a new controller looks at everything once, and then only at what changes.
 """

@@ -52,7 +52,7 @@ async def plan_growth(image: MetadataImage, config: BrokerConfig) -> dict[Partit
 
 
 def plan_min_in_sync(image: MetadataImage, config: BrokerConfig) -> Mapping[ConfigResource, str]:
-    """The `min.insync.replicas` of topics that have grown to more than they were made with, and are in sync."""
+    """The `min.insync.replicas` of topics that have grown beyond what they were created with, and are in sync."""
     changes = {}
     for topic in _present(image):
         wanted = internal_topic(topic.name, config, len(image.brokers)).configs.get(_MIN_IN_SYNC)
@@ -77,7 +77,7 @@ class _Spread:
         self._led = Counter(state.replicas[0] for state in topic.partitions)
 
     def grown(self, state: PartitionState, count: int) -> Sequence[int]:
-        """The replicas of a partition plus the brokers that hold least; those in racks where it has none come first."""
+        """The replicas of a partition plus the brokers that hold least; those in racks where it has none go first."""
         replicas = list(state.replicas)
         while len(replicas) < count:
             racks = {self._live[replica].rack for replica in replicas if replica in self._live}

@@ -3,7 +3,7 @@
 A session is a lease of the metadata store. While it lasts, the broker is not fenced: it is given partitions and
 clients are sent to it. Kafka's counterparts are BrokerLifecycleManager and the heartbeats of ClusterControlManager.
 
-- A broker that is frozen for longer than `broker.session.timeout.ms` is fenced, and registers again when it goes on, in
+- A broker that is frozen for longer than `broker.session.timeout.ms` is fenced, and registers again when it resumes, in
   the same process.
 - Whether a broker may serve does not depend on its session: leader epochs protect what is acknowledged. If the metadata
   store cannot be reached, the broker carries on, and renews its session as soon as it can.
@@ -67,7 +67,7 @@ class Membership:
         return self._lease
 
     async def claim_id(self) -> None:
-        """Make sure that no other node is alive under this id, and wait for the session of one that is dead.
+        """Make sure that no other node is alive under this id, and wait until the session of a dead one has ended.
 
         Must be called before anything is done in the name of the id. Raises DuplicateBrokerIdError.
         """

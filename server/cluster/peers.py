@@ -57,7 +57,7 @@ class Peers:
         self._listener = listener
         self._find_door = find_door
         self._links: dict[tuple[int, str], _Link] = {}
-        #: Those that are being made: until they are, they belong to whoever asked for them.
+        #: Connections that are being made: until they are, they belong to whoever asked for them.
         self._opening: dict[TrioConnection, _Link] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -115,9 +115,9 @@ class Peers:
             connection.close()
 
     async def follow(self, delta: MetadataDelta) -> None:
-        """Hear of a change of the metadata: a broker that moved is reached where it is now, and one that came back is
-        tried at once. A connection to the process that it was before would be waited on in vain: where its machine has
-        gone down nobody says that it has ended."""
+        """Follow a change of the metadata: a broker that has moved is reached where it is now, and one that has come
+        back is tried at once. A connection to its former process would be waited on in vain: if the machine has gone
+        down, nobody says that the connection has ended."""
         changed = set(delta.changed_brokers)
         for (node_id, channel), link in list(self._links.items()):
             if node_id not in changed:

@@ -1,4 +1,4 @@
-"""Access control lists as they are stored: what an entry consists of, which are allowed, and which a filter means.
+"""Access control lists as they are stored: what an entry consists of, which are valid, and which a filter matches.
 
 Kafka's counterparts are org.apache.kafka.common.acl, org.apache.kafka.common.resource and
 org.apache.kafka.controller.AclControlManager.
@@ -62,14 +62,14 @@ class AclOperation(IntEnum):
 
 
 class AclPermission(IntEnum):
-    """Whether an entry gives or takes."""
+    """Whether an entry grants or denies."""
 
     DENY = 2
     ALLOW = 3
 
 
 class Acl(NamedTuple):
-    """One entry. Two that are alike are one."""
+    """One entry. Equal entries are the same entry."""
 
     resource: AclResource
     name: str
@@ -89,7 +89,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which entries are meant; numbers as on the wire, None is any."""
+    """Which entries to match; numbers as on the wire, None is any."""
 
     resource: int = ANY
     name: str | None = None
@@ -126,7 +126,7 @@ class AclFilter(NamedTuple):
 
 
 def new_acl(resource: int, name: str, pattern: int, principal: str, host: str, operation: int, permission: int) -> Acl:
-    """An entry out of what a request says; raises InvalidRequestError."""
+    """An entry from the fields of a request; raises InvalidRequestError."""
     if resource == AclResource.CLUSTER and name != CLUSTER_NAME:
         raise InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not name:
@@ -160,6 +160,6 @@ _NAMES: Final = {ANY: "ANY", MATCH: "MATCH"}
 
 
 def matching(acls: Iterable[Acl], filters: Iterable[AclFilter]) -> list[list[Acl]]:
-    """For each filter the entries that it means, sorted."""
+    """For each filter the entries that it matches, sorted."""
     everything = list(acls)
     return [sorted(acl for acl in everything if one.accepts(acl)) for one in filters]

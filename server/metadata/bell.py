@@ -1,9 +1,9 @@
 """How processes that share a file tell each other that it has changed, without looking at it all the time.
 
 To ring is to touch the file, and to listen is to have inotify watch it: the kernel knows who listens, nothing is
-registered anywhere, and nothing is left behind by a process that was killed. A process that ends, in whatever way, has
-its descriptors of the file closed by the kernel, and that is heard as well: if it had changed the file and was killed
-before it rang, the others look all the same.
+registered anywhere, and nothing is left behind by a process that was killed. When a process ends, in whatever way, the
+kernel closes its descriptors of the file, and that is heard as well: if it was killed after changing the file and
+before ringing, the others look all the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 _IN_ATTRIB: Final = 0x4
 _IN_CLOSE_WRITE: Final = 0x8
-#: More than the kernel keeps of equal events; those of a file itself have no name and 16 bytes.
+#: More than enough: the kernel merges equal events, and one of the file itself has no name and takes 16 bytes.
 _READ_BYTES: Final = 4096
 _POLL_S: Final = 0.01
 _POLLS_PER_LOOK: Final = 5
@@ -37,11 +37,11 @@ class Bell:
         self._path = path
 
     def ring(self) -> None:
-        """Wake everybody who listens, in every process. A few microseconds, or a wait for the disk: for worker threads.
+        """Wake all listeners, in every process. Takes microseconds, or as long as the disk does: for worker threads.
 
-        Never fails: what was to be told has happened, and is found by whoever looks for another reason.
+        Never fails: the change is there, and found by whoever next looks for another reason.
         """
-        # By its name: to close a descriptor of the file would drop the locks that SQLite holds on it.
+        # By its name: closing a descriptor of the file would drop the locks that SQLite holds on it.
         with suppress(OSError):
             os.utime(self._path)
 
@@ -66,11 +66,11 @@ class Bell:
 
 
 class Ear(ABC):
-    """Who listens to a bell, for one task at a time."""
+    """A listener to a bell, for one task at a time."""
 
     @abstractmethod
     async def wait(self) -> None:
-        """Return when it has rung since the last return, and sometimes without."""
+        """Return once it has rung since the last return, and sometimes when it has not."""
 
 
 class _InotifyEar(Ear):
@@ -79,20 +79,20 @@ class _InotifyEar(Ear):
 
     async def wait(self) -> None:
         await trio.lowlevel.wait_readable(self._fd)
-        # Rings that nobody has heard yet are one event. What comes after this is heard by the next call.
+        # All rings so far are one event. What comes after this read is heard by the next call.
         with suppress(BlockingIOError):
             os.read(self._fd, _READ_BYTES)
 
 
 class _PollingEar(Ear):
-    """For machines on which inotify has no room left, or that have none."""
+    """For machines that have no inotify, or no instance of it left."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._touched = self._look()
 
     async def wait(self) -> None:
-        # Two rings in one tick of the file system's clock look like one: hence the return without any.
+        # Two rings in one tick of the file system's clock look like one: hence the return without a ring.
         for _ in range(_POLLS_PER_LOOK):
             await trio.sleep(_POLL_S)
             if (touched := self._look()) != self._touched:

@@ -1,7 +1,7 @@
-"""How far this machine's clock is from another one's, as the other one's answers tell it.
+"""How far this machine's clock is from another machine's, as the times in its answers show.
 
-Nothing of a cluster's safety rests on it: leases are the metadata store's to end, and each node measures time by its
-own monotonic clock. But records, retention, tokens and the times of groups carry what the clock of some node has said.
+A cluster's safety does not depend on it: the metadata store ends leases, and each node measures time by its own
+monotonic clock. But records, retention, tokens and the times of groups carry what the clock of some node has said.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _DATE_SECONDS: Final = 1.0
 
 
 def difference(date: str, sent: float, received: float) -> float:
-    """By how many seconds this clock is at least ahead of the one that said `date` (HTTP's header), or behind: below 0.
+    """How many seconds, at least, this clock is ahead of the one that wrote `date` (HTTP's header).
 
-    The answer was asked for at `sent` and came at `received`, by this clock. 0 where they may agree. Raises ValueError
-    for what is not a date.
+    Negative if it is behind, 0 if the two may agree. The answer was asked for at `sent` and came at `received`, by this
+    clock. Raises ValueError for what is not a date.
     """
     said = parsedate_to_datetime(date).timestamp()
     if sent > said + _DATE_SECONDS:
@@ -30,11 +30,11 @@ def difference(date: str, sent: float, received: float) -> float:
 
 
 class ClockWatch:
-    """Says once that a clock differs, and once that it does so no more."""
+    """Logs once that a clock differs, and once that it agrees again."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        """By how much this clock was ahead of each other one when it was last heard of."""
+        """By how much this clock was ahead of each other one when that was last heard from."""
 
     def heard(self, name: str, date: str | None, sent: float, received: float) -> None:
         """The machine of this name has answered."""
@@ -57,6 +57,6 @@ CONSEQUENCE: Final = (
 
 
 def sentence(name: str, seconds: float) -> str:
-    """What is to be said of a difference."""
+    """A difference in words."""
     where = "ahead of" if seconds > 0 else "behind"
     return f"the clock of this machine is {abs(seconds):.0f} s {where} that of {name}"

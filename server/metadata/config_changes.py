@@ -1,4 +1,4 @@
-"""Which configs a resource may have, and what changing them makes. Pure functions; the messages are Kafka's."""
+"""Which configs a resource may have, and what they are after a change. Pure functions; the messages are Kafka's."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def change_configs(
 
 
 def check_mirroring(resource: ConfigResource, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """A mirror begins with its topic, and ends in two steps; raises InvalidConfigError for any other change of it."""
+    """A mirror begins when its topic is created, and ends in two steps. Raises InvalidConfigError for other changes."""
     if resource.type is not ResourceType.TOPIC:
         return
     old, new = mirrored(before), mirrored(after)

@@ -1,6 +1,6 @@
 """The controller: every change of the cluster's metadata goes through here.
 
-What a change consists of is another module's affair, loaded when the first change of its kind is asked for.
+What a change consists of is decided in other modules, each loaded when the first change of its kind is asked for.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ R = TypeVar("R")
 #: Counts partitions that a topic gains or loses against a client's quota; raises ThrottlingQuotaExceededError.
 TakeQuota = Callable[[str, int], None]
 
-#: Partitions that one request may make (org.apache.kafka.controller.ReplicationControlManager).
+#: Partitions that one request may create (org.apache.kafka.controller.ReplicationControlManager).
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 _MAX_ATTEMPTS: Final = 20
@@ -90,7 +90,7 @@ class Controller:
     depends on, and planned again if somebody else was faster. A method returns only when this node's
     subscribers (replica manager, coordinators, …) have applied the change: a topic that was created takes
     records at once. Methods that take several things answer for each of them, with the result or with the
-    MetadataError why not; what is wrong with one does not touch the others.
+    MetadataError that says why there is none; what is wrong with one does not affect the others.
     """
 
     def __init__(
@@ -125,17 +125,17 @@ class Controller:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Found the cluster if it is new, count this start, then follow the store until cancelled.
 
-        Started once all is loaded. What this node leads, it leads in new epochs from then on: by them clients find out
-        what it may have lost with its last process (KIP-320).
+        Reports that it has started once everything is loaded. From then on this node leads in new epochs, by which
+        clients find out what its last process may have lost (KIP-320).
         """
         await self._found_cluster()
         await self._count_start()
         await self._loader.run(task_status=task_status)
 
     async def register_broker(self, broker: BrokerImage, lease: int = NO_LEASE, *, is_new: bool = True) -> None:
-        """Make a broker known, and alive while the lease lasts; it becomes the controller if there is none.
+        """Register a broker, alive while the lease lasts; it becomes the controller if there is none.
 
-        One that is fenced is only made known. Raises DuplicateBrokerIdError if another process is alive under its id,
+        A fenced one is only registered. Raises DuplicateBrokerIdError if another process is alive under its id,
         LeaseExpiredError if the lease is over. A process that `is_new` takes over from one that had the same folder.
         """
         known, session = keys.broker(broker.node_id), keys.alive(broker.node_id)
@@ -344,8 +344,8 @@ class Controller:
     ) -> dict[PartitionKey, PartitionOutcome]:
         """Replace the states of partitions, by topic id and number, each by what its update makes of it.
 
-        As few transactions as stores allow; an update is asked again where somebody else was faster. Each partition is
-        answered for by itself, with its state or with why not.
+        In as few transactions as stores allow; an update is called again if somebody else was faster. Each partition
+        has a result of its own: its state, or why it was not changed.
         """
         from ottla.server.metadata.eligible_leaders import min_in_sync
         from ottla.server.metadata.partition_transactions import in_transactions, plan_changes
@@ -372,10 +372,9 @@ class Controller:
         replace: bool = False,
         validate_only: bool = False,
     ) -> dict[ConfigResource, MetadataError | None]:
-        """Change the configs of resources; with `replace`, what is not named goes.
+        """Change the configs of resources; with `replace`, those that are not named are removed.
 
-        What of `ottla.mirror` is not named stays. Where it changes, the topic's partitions are in new leader epochs
-        before.
+        `ottla.mirror` stays if it is not named. Before it changes, the topic's partitions are in new leader epochs.
         """
         from ottla.server.metadata.config_changes import change_configs, check_configs, check_mirroring
 
@@ -409,7 +408,7 @@ class Controller:
         return await self._transact(plan)
 
     async def _begin_epochs_of_mirrors(self, asked: Mapping[ConfigResource, Sequence[ConfigChange]]) -> None:
-        """What a mirror got from its source, and what comes into it after, are of different epochs."""
+        """What a mirror got from its source and what is written to it afterwards must be of different epochs."""
         from ottla.server.metadata.partition_changes import in_next_epoch
 
         changing = {
@@ -473,7 +472,7 @@ class Controller:
         return await self._transact(plan)
 
     async def change_delegation_tokens(self, change: Callable[[Mapping[str, DelegationToken]], TokenChanges]) -> None:
-        """Change delegation tokens as `change` says of those that there are; it may raise a MetadataError to refuse."""
+        """Change delegation tokens: `change` maps the present ones to changes, or raises a MetadataError to refuse."""
 
         async def plan(image: MetadataImage) -> _Plan[None]:
             changes = {
@@ -489,7 +488,7 @@ class Controller:
         await self._transact(plan)
 
     async def create_acls(self, acls: Sequence[Acl]) -> None:
-        """Add entries; those that are there already stay."""
+        """Add entries; those that exist already stay."""
 
         async def plan(image: MetadataImage) -> _Plan[None]:
             new = [acl for acl in dict.fromkeys(acls) if acl not in image.acls]
@@ -499,7 +498,7 @@ class Controller:
         await self._transact(plan)
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
-        """Remove the entries that any of the filters means; those of each filter are returned."""
+        """Remove the entries that any of the filters matches; returns those of each filter."""
         from ottla.server.metadata.acls import matching
 
         async def plan(image: MetadataImage) -> _Plan[list[list[Acl]]]:
@@ -541,7 +540,7 @@ class Controller:
         raise ConflictError("Producer ids are being allocated elsewhere all the time.")
 
     async def set_producer_ids_apart(self) -> None:
-        """Give no producer ids any more that another cluster may have given, whose records come to be here."""
+        """From now on give out no producer id that another cluster may have given out, whose records come here."""
         for _ in range(_MAX_ATTEMPTS):
             entry = await self._store.get(keys.PRODUCER_IDS)
             if entry is not None and int(keys.decode(entry.value)) >= _FIRST_ID_APART:
@@ -557,8 +556,8 @@ class Controller:
     async def _transact(self, plan: Callable[[MetadataImage], Awaitable[_Plan[R]]]) -> R:
         """Commit what `plan` makes of the present image, and return when it is applied here.
 
-        A plan of many things lets others run in between: an image never changes, and what was committed meanwhile is
-        found by the comparison of its keys.
+        A plan of many things lets others run in between: an image never changes, and the comparison of keys finds what
+        was committed meanwhile.
         """
         for _ in range(_MAX_ATTEMPTS):
             compares, operations, result = await plan(self.image)
@@ -572,15 +571,16 @@ class Controller:
         raise ConflictError("The metadata keeps being changed elsewhere.")
 
     async def _found_cluster(self) -> None:
-        """Do nothing if there is one."""
+        """Write what a new cluster begins with, unless there is a cluster."""
         puts = [Put(keys.CLUSTER_ID, keys.encode(_base64(self._topic_id())))]
         puts += [Put(keys.feature(name), keys.encode(level)) for name, level in DEFAULT_FEATURES.items()]
         await self._store.commit([Compare(keys.CLUSTER_ID, 0)], puts)
 
     async def _count_start(self) -> None:
-        """One key however many partitions there are; durable before anything is appended in the new epochs.
+        """Count this start: in one key, however many partitions there are, and durably before anything is appended in
+        the new epochs.
 
-        A node that was registered and never counted is of a release before there was the key.
+        A node that is registered but was never counted was last run by a release that did not have the key.
         """
         key = keys.starts(self.node_id)
         for _ in range(_MAX_ATTEMPTS):
@@ -595,7 +595,7 @@ class Controller:
         raise ConflictError(f"Other processes keep starting as node {self.node_id}.")
 
     async def _observe(self, delta: MetadataDelta) -> None:
-        """Keep up what the controller itself derives from the metadata; the first of all subscribers."""
+        """Update what the controller itself derives from the metadata; it is the first of all subscribers."""
         for topic in delta.deleted_topics:
             self._collisions.remove(topic.name)
         for topic in delta.created_topics:
@@ -626,7 +626,7 @@ def _put_configs(resource: ConfigResource, configs: Mapping[str, str], image: Me
 
 
 def _check_total(new_partitions: Iterable[int]) -> None:
-    """Before any partition is placed: a request may claim billions of them."""
+    """Called before any partition is placed: a request may ask for billions of them."""
     if sum(new_partitions) > MAX_PARTITIONS_PER_REQUEST:
         raise PolicyViolationError("Excessively large number of partitions per request.")
 

@@ -1,6 +1,6 @@
-"""Delegation tokens as they are stored: whose they are, and until when (KIP-48).
+"""Delegation tokens as they are stored: whose they are, and until when they are valid (KIP-48).
 
-A token's secret is not stored: it follows from the token's id and `delegation.token.secret.key`.
+A token's secret is not stored: it is computed from the token's id and `delegation.token.secret.key`.
 
 Kafka's counterparts are org.apache.kafka.common.security.token.delegation.TokenInformation and
 org.apache.kafka.controller.DelegationTokenControlManager.
@@ -20,7 +20,7 @@ from ottla.server.metadata.errors import (
     PolicyViolationError,
 )
 
-#: Kafka has no bounds here. Everybody who has authenticated may make tokens, and each is in every broker's memory.
+#: Kafka has no bounds here. Everybody who has authenticated may create tokens, and every broker keeps each in memory.
 MAX_TOKENS: Final = 10_000
 MAX_TOKENS_OF_REQUESTER: Final = 5_000
 MAX_NAMES_LENGTH: Final = 4_096
@@ -31,7 +31,7 @@ _MAX_TIMESTAMP_MS: Final = (1 << 63) - 1
 
 
 class TokenPrincipal(NamedTuple):
-    """A principal by its two parts, either of which may have a colon in it."""
+    """A principal by its two parts, either of which may contain a colon."""
 
     type: str
     name: str
@@ -41,7 +41,7 @@ class TokenPrincipal(NamedTuple):
 
 
 class DelegationToken(NamedTuple):
-    """One token: until `expiry_timestamp_ms` it is good, and by renewals until `max_timestamp_ms` at most."""
+    """One token: valid until `expiry_timestamp_ms`, and if it is renewed until `max_timestamp_ms` at most."""
 
     token_id: str
     owner: TokenPrincipal
@@ -60,7 +60,7 @@ class DelegationToken(NamedTuple):
 
 
 TokenChanges = Mapping[str, DelegationToken | None]
-"""What becomes of tokens by their ids; None is removed."""
+"""The new states of tokens by their ids; None is removed."""
 
 
 def new_token(
@@ -72,7 +72,7 @@ def new_token(
     lifetime_ms: int,
     renew_period_ms: int,
 ) -> DelegationToken:
-    """A token that begins now. Raises InvalidPrincipalTypeError or PolicyViolationError."""
+    """A token that is issued now. Raises InvalidPrincipalTypeError or PolicyViolationError."""
     if any(it.type != _USER for it in renewers):
         raise InvalidPrincipalTypeError(f"Only principals of the type {_USER} may renew a token.")
     if sum(len(it.type) + len(it.name) for it in (owner, requester, *renewers)) > MAX_NAMES_LENGTH:
@@ -96,10 +96,10 @@ def added(token: DelegationToken, tokens: Mapping[str, DelegationToken]) -> Toke
 def changeable(
     token_id: str | None, tokens: Mapping[str, DelegationToken], principal: TokenPrincipal, now_ms: int
 ) -> DelegationToken:
-    """The token, if this principal may let it live longer or end it.
+    """The token, if this principal may renew or expire it.
 
-    Raises DelegationTokenNotFoundError, DelegationTokenExpiredError or DelegationTokenOwnerMismatchError, as Kafka does
-    in this order.
+    Raises DelegationTokenNotFoundError, DelegationTokenExpiredError or DelegationTokenOwnerMismatchError, in the same
+    order as Kafka.
     """
     token = None if token_id is None else tokens.get(token_id)
     if token is None:
@@ -112,11 +112,11 @@ def changeable(
 
 
 def expiring(token: DelegationToken, period_ms: int, now_ms: int) -> DelegationToken:
-    """The token that is good for a period from now on, within its maximum."""
+    """The token, valid for a period from now on, within its maximum."""
     return token._replace(expiry_timestamp_ms=min(token.max_timestamp_ms, now_ms + period_ms))
 
 
 def expired(tokens: Mapping[str, DelegationToken], now_ms: int) -> TokenChanges:
-    """The change that removes tokens which have ended, some hundreds at a time."""
+    """The change that removes expired tokens, some hundreds at a time."""
     over = (token_id for token_id, token in tokens.items() if not token.is_good(now_ms))
     return dict.fromkeys(islice(over, _MAX_REMOVED_AT_ONCE))

@@ -1,11 +1,12 @@
-"""Eligible leader replicas (KIP-966): who beside its in-sync set may lead a partition, having all that is committed.
+"""Eligible leader replicas (KIP-966): who outside the in-sync set may lead a partition, having all that is committed.
 
 While fewer replicas are in sync than `min.insync.replicas` asks for, nothing more is committed: whoever leaves the set
 then, or makes it that small by leaving, still has everything. Should the rest of the set die, it may lead, and nothing
-is lost. As soon as enough are in sync again, nobody is eligible any more but them.
+is lost. As soon as enough are in sync again, nobody else is eligible any more.
 
-`min.insync.replicas` may change at any time, on any broker. So a leader counts the eligible ones for its high watermark
-as if they were in sync, until it has heard that they are none: an election never depends on what a setting was when.
+`min.insync.replicas` may change at any time, on any broker. So a leader counts eligible replicas for its high watermark
+as if they were in sync, until it has heard that they are not eligible any more: an election never depends on which
+value the setting had at which time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def is_enabled(image: MetadataImage) -> bool:
 
 
 def min_in_sync(image: MetadataImage, config: BrokerConfig) -> Callable[[TopicImage], int | None]:
-    """For each topic, with how many replicas in sync nobody else is eligible; None if nobody ever is."""
+    """For each topic, from how many replicas in sync on nobody else is eligible; None if nobody ever is."""
     if not is_enabled(image):
         return lambda topic: None
     of_all = image.resource_configs(ConfigResource(ResourceType.BROKER, "")).get(_MIN_INSYNC_REPLICAS)
@@ -39,14 +40,14 @@ def min_in_sync(image: MetadataImage, config: BrokerConfig) -> Callable[[TopicIm
 
 
 def may_forget(state: PartitionState, count: int | None) -> bool:
-    """Whether some count as eligible who need not, so that the leader waits for them in vain."""
+    """Whether some replicas count as eligible that need not, so that the leader waits for them in vain."""
     return bool(state.elr) and (count is None or len(state.isr) >= min(count, len(state.replicas)))
 
 
 def with_eligible(before: PartitionState, after: PartitionState, count: int | None) -> PartitionState:
-    """A changed state with those eligible whom `min.insync.replicas` leaves; and the leader that it had last, if none.
+    """A changed state with those eligible that `min.insync.replicas` allows and, if nobody leads, its last leader.
 
-    An update names whoever has all that is committed; here the rule is applied, for every change alike.
+    An update names everybody who has all that is committed; the rule is applied here, alike for every change.
     """
     elr = tuple(broker for broker in after.replicas if broker in after.elr and broker not in after.isr)
     last_known: tuple[int, ...] = ()
@@ -62,7 +63,7 @@ def reconsider(state: PartitionState) -> PartitionState:
 
 
 def shown(state: PartitionState, *, enabled: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The in-sync set and the eligible leaders as Kafka tells clients: where none of the set lives it is empty."""
+    """The in-sync set and the eligible leaders as Kafka shows them: if nobody leads, the set is shown as empty."""
     if enabled and state.leader == NO_LEADER:
         return (), (*state.isr, *state.elr)
     return state.isr, state.elr

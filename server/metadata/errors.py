@@ -12,7 +12,7 @@ class StoreUnavailableError(MetadataError):
 
 
 class MetadataDamagedError(StoreUnavailableError):
-    """The metadata store has something that was not written there."""
+    """The metadata store returned something that was never written to it."""
 
 
 class ConflictError(MetadataError):
@@ -79,11 +79,11 @@ class DelegationTokensDisabledError(MetadataError):
 
 
 class DelegationTokenRequestNotAllowedError(MetadataError):
-    """Nothing about delegation tokens is asked over a connection of this kind."""
+    """Requests about delegation tokens are not allowed over a connection of this kind."""
 
 
 class DelegationTokenAuthorizationError(MetadataError):
-    """The principal may not make delegation tokens for this owner."""
+    """The principal may not create delegation tokens for this owner."""
 
 
 class DelegationTokenNotFoundError(MetadataError):
@@ -91,7 +91,7 @@ class DelegationTokenNotFoundError(MetadataError):
 
 
 class DelegationTokenExpiredError(MetadataError):
-    """The delegation token has ended and is not removed yet."""
+    """The delegation token has expired and is not removed yet."""
 
 
 class DelegationTokenOwnerMismatchError(MetadataError):

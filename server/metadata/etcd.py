@@ -1,7 +1,7 @@
 """The metadata store in etcd, for nodes on several machines: over etcd's JSON gateway, with httpx.
 
-Revisions are etcd's own, transactions and leases too. What an Ottla cluster writes, and how that fits into etcd's
-limits, is `etcd_encoding`'s affair.
+Revisions are etcd's own, and so are transactions and leases. `etcd_encoding` says what an Ottla cluster writes, and how
+that fits into etcd's limits.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ottla.server.settings.metadata_address import EtcdAddress
 
 _PAGE_KEYS: Final = 1_000
 _MAX_ATTEMPTS: Final = 20
-#: Comparisons beside a tree of operations.
+#: How many comparisons may go with a tree of operations.
 _FEW_COMPARES: Final = 40
-#: What is more work than this is prepared in a worker thread.
+#: A transaction of more operations and comparisons is prepared in a worker thread.
 _MANY_OPERATIONS: Final = 50
 
 _LEASE_NOT_FOUND: Final = "requested lease not found"
@@ -39,7 +39,7 @@ _RANGE: Final = "/v3/kv/range"
 
 
 class EtcdMetadataStore:
-    """A `MetadataStore` in etcd; made by `open_etcd_store`. Leases last whole seconds there, and at least two."""
+    """A `MetadataStore` in etcd; made by `open_etcd_store`. Leases there last whole seconds, and at least two."""
 
     def __init__(self, client: EtcdClient, root: str) -> None:
         self._client = client
@@ -162,8 +162,8 @@ class EtcdMetadataStore:
         return int(kvs[0]["mod_revision"]) if kvs else 0
 
     async def _compare(self, compares: Sequence[Compare]) -> Sequence[Compare] | None:
-        """Compare many keys here; None if one differs. Returns those that the transaction has to compare as well: keys
-        on leases, which may end without a transaction."""
+        """Compare many keys here; None if one differs. Returns those that the transaction has to compare, too: keys on
+        leases, which may end without a transaction."""
         leased: list[Compare] = []
         for start in range(0, len(compares), MAX_OPERATIONS):
             some = compares[start : start + MAX_OPERATIONS]

@@ -24,16 +24,16 @@ T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
-#: This long another member is tried, or the same one again, for what may be asked twice.
+#: How long a request that may be repeated is tried again, at another member or at the same one.
 INSIST_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.1
 
-#: What is larger is taken apart in a worker thread.
+#: Anything larger is built or parsed in a worker thread.
 LARGE_BYTES: Final = 32 * 1024
 _MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
 _MAX_CONNECTIONS: Final = 64
-#: A member whose machine is gone is found out within ten seconds, also by who only listens to it.
+#: A member whose machine is gone is noticed within ten seconds, even by a watch that only listens to it.
 _SOCKET_OPTIONS: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 4),
@@ -50,7 +50,7 @@ _NO_SPACE: Final = "database space exceeded"
 
 
 class EtcdAccess(NamedTuple):
-    """How an etcd lets us in; what is None is not needed."""
+    """How to log in to etcd; None for what is not needed."""
 
     user: str | None = None
     password: str | None = None
@@ -60,7 +60,7 @@ class EtcdAccess(NamedTuple):
 
 
 class EtcdError(Exception):
-    """An answer of etcd that is none; `code` is gRPC's."""
+    """etcd has answered with an error; `code` is gRPC's."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -79,7 +79,7 @@ class EtcdClient:
 
     def __init__(self, address: EtcdAddress, access: EtcdAccess, time_ms: Callable[[], int] | None = None) -> None:
         """Raises StoreUnavailableError if the files for TLS cannot be used. `time_ms` is this machine's clock."""
-        # It would log a line for each request.
+        # Otherwise httpx logs a line for each request.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         self._endpoints = address.endpoints
         self._access = access
@@ -103,7 +103,7 @@ class EtcdClient:
         await self._http.aclose()
 
     async def read(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask what may be asked twice, of several members if need be. Raises EtcdError for what etcd refuses."""
+        """Send a request that may be repeated, to several members if need be. Raises EtcdError if etcd refuses it."""
         body = dump(document)
         give_up_at = trio.current_time() + INSIST_SECONDS
         while True:
@@ -115,9 +115,9 @@ class EtcdClient:
             await trio.sleep(_PAUSE_SECONDS)
 
     async def write(self, path: str, body: bytes) -> dict[str, Any]:
-        """Ask what must not be done twice: if it is not known whether it was, that is a StoreUnavailableError.
+        """Send a request that must not be carried out twice.
 
-        Raises EtcdError for what etcd refuses.
+        Raises EtcdError if etcd refuses it, StoreUnavailableError if nobody knows whether it was carried out.
         """
         return await self._of_some_member(lambda url: self._ask(url, path, body), is_repeatable=False)
 
@@ -129,10 +129,10 @@ class EtcdClient:
             raise StoreUnavailableError(f"etcd cannot be reached at {url}: {_reason(error)}.") from None
 
     async def open_stream(self, path: str, document: Mapping[str, Any]) -> tuple[str, httpx.Response]:
-        """An answer that goes on and on, and the member that gives it; whoever opens it closes it. Raises EtcdError."""
+        """An answer without an end, and the member that gives it; whoever opens it closes it. Raises EtcdError."""
 
         async def ask(url: str) -> tuple[str, httpx.Response]:
-            # A member that loses its leader is to say so instead of falling silent.
+            # A member that loses its leader should say so instead of falling silent.
             headers = {**await self._headers(url), "Grpc-Metadata-hasleader": "true"}
             request = self._http.build_request(
                 "POST",
@@ -151,7 +151,7 @@ class EtcdClient:
         return await self._of_some_member(ask, is_repeatable=True)
 
     def avoid(self, url: str) -> None:
-        """Ask another member first from now on, if this one is asked now."""
+        """From now on ask another member first, if this one is the first now."""
         if self._endpoints[self._present] == url:
             self._present = (self._present + 1) % len(self._endpoints)
 
@@ -183,7 +183,7 @@ class EtcdClient:
             is_stale = error.code == _UNAUTHENTICATED or "revision of auth store is old" in str(error)
             if not is_stale or self._access.user is None:
                 raise
-        # Tokens end after some minutes; what was asked with an old one was not done.
+        # Tokens expire after some minutes; a request with an expired one was not carried out.
         self._token = None
         return await ask(url)
 
@@ -216,13 +216,12 @@ class EtcdClient:
 
 
 def refused(error: EtcdError) -> StoreUnavailableError | PolicyViolationError:
-    """What the rest of Ottla is told of an answer that no caller has expected."""
+    """The error for the rest of Ottla if etcd refuses for a reason that no caller handles."""
     if _NO_SPACE in str(error):
         # Nothing is wrong with what was asked: it waits, as while etcd is away, until there is room again.
         return StoreUnavailableError(
             "etcd accepts no changes, because its database is full: make it smaller (etcdctl compact, defrag) or let "
-            "it grow "
-            "(--quota-backend-bytes), then end its alarm (etcdctl alarm disarm)."
+            "it grow (--quota-backend-bytes), then end its alarm (etcdctl alarm disarm)."
         )
     if "request is too large" in str(error) or "larger than max" in str(error):
         return PolicyViolationError(
@@ -288,7 +287,7 @@ def _error(status: int, content: bytes) -> EtcdError | _NotEtcdError:
 def _reason(error: BaseException) -> str:
     if isinstance(error, (httpx.TimeoutException, trio.TooSlowError)):
         return "no answer in time"
-    # What httpx raises says little; what it was raised for knows of the certificate, or of the connection.
+    # What httpx raises says little; its cause knows about the certificate, or the connection.
     reason = str(error) or type(error).__name__
     cause: BaseException | None = error
     while cause is not None:

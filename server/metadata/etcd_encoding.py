@@ -1,16 +1,16 @@
 """Keys, values and transactions as etcd's JSON gateway takes them.
 
 An Ottla cluster owns the keys below its root, and the root itself: that key is written by every transaction, so that
-its revision is the one of the cluster's last change, whoever else uses the etcd.
+its revision is that of the cluster's last change, whoever else uses the same etcd.
 
-Limits of etcd, and what becomes of them here:
+Limits of etcd, and how they are dealt with here:
 
-- A transaction has at most 128 operations (`--max-txn-ops`), but an operation may be a transaction. Of many operations
-  a tree is made, which is still one transaction of one revision.
+- A transaction has at most 128 operations (`--max-txn-ops`), but an operation may be a transaction. Many operations are
+  made into a tree, which is still one transaction of one revision.
 - It also has at most 128 comparisons, for which there is no such way: `EtcdMetadataStore` compares many keys itself and
   the root's revision in the transaction.
 - A request has at most 1.5 MiB (`--max-request-bytes`). Values from 4 KiB on are compressed: a topic of 100,000
-  partitions takes some 100 KB then. A change that is larger nevertheless is refused.
+  partitions then takes some 100 KB. A change that is still larger is refused.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ FORMAT: Final = b'{"ottla":1}'
 """The root's value."""
 
 MAX_OPERATIONS: Final = 120
-"""Operations and comparisons that a transaction may have without further ado; etcd's limit is 128 for each."""
+"""As many operations and comparisons a transaction may have as it is; etcd's limit is 128 for each."""
 
-#: Three levels of this many: etcd takes the sum over the levels for the number of operations.
+#: For each of three levels: etcd takes the sum over the levels for the number of operations.
 _FANOUT: Final = 42
 
 _COMPRESS_FROM_BYTES: Final = 4096
 _MAX_VALUE_BYTES: Final = 256 * 1024 * 1024
-#: What stands before values that are not written as they are; JSON begins with none of these.
+#: Prefixes of values that are not written as they are; no JSON begins with these.
 _COMPRESSED: Final = b"\x00z"
 _PLAIN: Final = b"\x00p"
 
@@ -77,7 +77,7 @@ class Keys:
         )
 
     def changes(self, events: Iterable[Mapping[str, Any]]) -> list[Change]:
-        """What a watch tells, by transactions."""
+        """The events of a watch, by transaction."""
         found: dict[int, tuple[list[KeyValue], list[str]]] = {}
         for event in events:
             kv = event["kv"]
@@ -119,7 +119,7 @@ def encode_value(value: bytes) -> bytes:
 
 
 def decode_value(stored: bytes) -> bytes:
-    """The value for what is stored; raises MetadataDamagedError if that is no value of ours."""
+    """The value for what is stored; raises MetadataDamagedError if that is not a value of ours."""
     if not stored.startswith(b"\x00"):
         return stored
     if stored.startswith(_PLAIN):

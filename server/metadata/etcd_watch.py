@@ -33,7 +33,7 @@ class EtcdWatch:
         self._client = client
         self._keys = keys
         self._span = keys.span(prefix)
-        #: All until here has been passed on.
+        #: Everything up to this revision has been passed on.
         self._revision = after_revision
         self._send, self._receive = trio.open_memory_channel[Change](_BUFFER)
         self._failure: MetadataError = StoreUnavailableError("The metadata store is closed.")
@@ -48,7 +48,7 @@ class EtcdWatch:
             raise self._failure from None
 
     async def connect(self) -> None:
-        """Begin to listen to a member, which says nothing yet. Raises StoreUnavailableError."""
+        """Begin to listen to a member; `run` receives what it says. Raises StoreUnavailableError."""
         create = {
             **self._span,
             "start_revision": str(self._revision + 1),
@@ -76,7 +76,7 @@ class EtcdWatch:
             self.fail(error)
 
     async def probe(self) -> None:
-        """Leave a member that is frozen, or cut off from the others, without its connection being broken."""
+        """Leave a member that is frozen or cut off from the others, although the connection to it still stands."""
         while True:
             await trio.sleep_until(self._heard_at + QUIET_SECONDS)
             if self._stream is None or trio.current_time() < self._heard_at + QUIET_SECONDS:
@@ -91,12 +91,12 @@ class EtcdWatch:
                 reading.cancel()
 
     def fail(self, error: MetadataError) -> None:
-        """End it, after what has come already."""
+        """End the watch, after what has already come."""
         self._failure = error
         self._send.close()
 
     async def _listen(self, response: httpx.Response) -> None:
-        """Until the stream breaks. Raises WatchLaggedError if etcd has forgotten what comes next."""
+        """Receive until the stream breaks. Raises WatchLaggedError if etcd has forgotten what comes next."""
         events: list[dict[str, Any]] = []
         async with lines_of(response) as next_line:
             while (line := await next_line()) is not None:
@@ -107,7 +107,7 @@ class EtcdWatch:
                         raise WatchLaggedError(f"etcd no longer knows what came after revision {self._revision}.")
                     return
                 events += message.get("events", ())
-                # A transaction may be in several parts.
+                # A transaction may come in several parts.
                 if message.get("fragment"):
                     last = events[-1]["kv"]["mod_revision"]
                     whole = [event for event in events if event["kv"]["mod_revision"] != last]
@@ -117,7 +117,7 @@ class EtcdWatch:
                     await self._pass_on(events, len(line))
                     events = []
                 elif not message.get("created"):
-                    # Its progress: all until this revision has been told.
+                    # A progress notice: everything up to this revision has been sent.
                     self._revision = max(self._revision, int(message["header"]["revision"]))
 
     async def _pass_on(self, events: list[dict[str, Any]], size_bytes: int) -> None:

@@ -94,7 +94,7 @@ def _differing_partitions(known: Sequence[PartitionState], new: TopicImage) -> I
 
 
 def initial_state(replicas: tuple[int, ...], starts: Mapping[int, int]) -> PartitionState:
-    """The state of a new partition; one object for all of the cluster that begin alike."""
+    """The state of a new partition; all partitions that begin alike share one object."""
     return _initial_state(replicas, starts.get(replicas[0], 0))
 
 
@@ -107,7 +107,7 @@ _after_starts = lru_cache(maxsize=1024)(PartitionState.after_starts)
 
 
 class _Evolution:
-    """The topics of the next image, while it is made. `starts` are those of the next image."""
+    """The topics of the next image, while it is being made. `starts` are those of the next image."""
 
     def __init__(self, before: MetadataImage, starts: Mapping[int, int]) -> None:
         self._before = before
@@ -215,7 +215,7 @@ _MAPPINGS: Final[Mapping[str, tuple[str, Callable[[str], Any], Callable[[KeyValu
 def _evolve_rest(image: MetadataImage, puts: Sequence[KeyValue], deletes: Sequence[str]) -> MetadataImage:
     changed: dict[str, Any] = {}
     for name, (prefix, parse, decode) in _MAPPINGS.items():
-        gone = [parse(key) for key in deletes if key.startswith(prefix)]
+        gone = {parse(key) for key in deletes if key.startswith(prefix)}
         come = {parse(entry.key): decode(entry) for entry in puts if entry.key.startswith(prefix)}
         if gone or come:
             kept = {key: value for key, value in getattr(image, name).items() if key not in gone}

@@ -1,4 +1,4 @@
-"""What may become of a finalized feature (org.apache.kafka.controller.FeatureControlManager)."""
+"""How a finalized feature may change (org.apache.kafka.controller.FeatureControlManager)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
-    """A level that is asked for; 0 turns the feature off. An upgrade type that is no `UpgradeType` is refused."""
+    """A level that is asked for; 0 turns the feature off. An upgrade type that is not an `UpgradeType` is refused."""
 
     name: str
     level: int

@@ -1,4 +1,4 @@
-"""The id of a node that is given none (`node.id=-1`): that of its folder, or one that is free in its cluster."""
+"""The id of a node that is configured without one (`node.id=-1`): its folder's, or one that is free in its cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def find_node_id(config: BrokerConfig, clock: Clock) -> int:
 
 
 async def take_free_id(store: MetadataStore) -> int:
-    """The lowest id that no broker of the cluster has or was given; it is given to nobody else from here on."""
+    """The lowest id that no broker of the cluster has or was given. From here on it is given to nobody else."""
     while True:
         taken: set[int] = set()
         for prefix in (keys.BROKERS, keys.ALIVE, keys.TAKEN_IDS):

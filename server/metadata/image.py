@@ -33,10 +33,10 @@ _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 class PartitionState(NamedTuple):
     """Who holds a partition. `partition_epoch` rises with every change of the state, `leader_epoch` only when a
     leadership begins: with every election, and with every start of the broker that leads. Neither ever goes back
-    (Metadata v9 and later promise it).
+    (Metadata v9 and later promise that).
 
-    `isr` is never empty: where nobody of it lives, it says who had everything last. `elr` are those beside it who may
-    lead as well, `last_known_elr` is who led last, if nobody does (eligible_leaders.py).
+    `isr` is never empty: if nobody in it is alive, it says who had everything last. `elr` are those outside it that may
+    lead as well; `last_known_elr` is who led last, if nobody does (eligible_leaders.py).
     """
 
     leader: int
@@ -55,7 +55,7 @@ class PartitionState(NamedTuple):
         return cls(leader=replicas[0], replicas=replicas, isr=replicas)
 
     def after_starts(self, count: int) -> PartitionState:
-        """The state when its leader has started so many times more: each time it leads in an epoch of its own."""
+        """The state after its leader has started so many more times: each time it leads in an epoch of its own."""
         if count == 0:
             return self
         return self._replace(leader_epoch=self.leader_epoch + count, partition_epoch=self.partition_epoch + count)
@@ -82,7 +82,7 @@ class TopicImage(NamedTuple):
 
     @property
     def mirrored(self) -> Mirrored:
-        """Of which topic this one is a mirror, if it is one."""
+        """Which topic this one is a mirror of, if it is one."""
         return mirrored(self.configs)
 
 
@@ -115,8 +115,8 @@ class Endpoint(NamedTuple):
 class BrokerImage(NamedTuple):
     """A registered broker. `epoch` is the revision of its registration and fences older incarnations.
 
-    `incarnation` is another one for each process, `directory_id` stays with the data folder. `was_clean` is False if
-    the last process in the folder did not close it in order: what it held may not all be on the disk.
+    `incarnation` differs for each process, `directory_id` stays with the data folder. `was_clean` is False if the last
+    process in the folder did not close it in order: what it held may not all be on the disk.
     """
 
     node_id: int
@@ -129,12 +129,12 @@ class BrokerImage(NamedTuple):
     was_clean: bool = True
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The address that clients of `listener` are told, or None if the broker lacks that listener."""
+        """The address that clients of `listener` are told, or None if the broker does not have that listener."""
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
 
 class Session(NamedTuple):
-    """Says that a broker is alive, as long as its lease lasts; and which process of which folder it is."""
+    """Says that a broker is alive, as long as its lease lasts, and which process of which folder it is."""
 
     incarnation: str
     directory_id: str
@@ -159,7 +159,7 @@ def _id_shard(topic_id: UUID) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
-    """Everything known of the cluster at `revision` of the metadata store."""
+    """Everything known about the cluster at `revision` of the metadata store."""
 
     revision: int = 0
     cluster_id: str = ""

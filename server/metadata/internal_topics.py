@@ -1,7 +1,7 @@
-"""The topics that coordinators keep their state in, made when they are first needed.
+"""The topics that coordinators keep their state in, created when they are first needed.
 
-The configs are those that org.apache.kafka.server's AutoTopicCreationManager gives them. Where the cluster has
-fewer brokers than the replication factor asks for, those that are away included, the topic takes what there is.
+The configs are those that Kafka's AutoTopicCreationManager gives them. If the cluster has fewer brokers than the
+replication factor asks for, those that are down included, the topic gets one replica on each.
 """
 
 from __future__ import annotations

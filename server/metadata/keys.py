@@ -17,9 +17,9 @@
     /moved                             where the metadata has gone, or comes from: no node starts
     /producer-ids                      the first producer id that was given to nobody
 
-A topic of 10,000 partitions is one key, and only partitions whose leader ever changed have one of their own. Each start
-of a broker begins a new epoch of all that it leads, and that is one key as well: epochs are written as they were when
-the leader had started `starts` times, and a partition without a key began when it had not yet.
+A topic of 10,000 partitions is one key, and only partitions whose state ever changed have one of their own. Each start
+of a broker begins a new epoch of all that it leads, and that is one key as well: an epoch is stored together with how
+often its leader had started by then (`starts`); for a partition without a key that is 0.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def decode_described_topic(content: bytes) -> tuple[str, UUID, list[tuple[int, .
     return decode(content)["name"], *decode_topic(content)
 
 
-#: Of a partition's state; a release from before these fields cannot read what has them.
+#: Fields of a partition's state that are left out when empty: a release that does not know them can then read it.
 _OFTEN_EMPTY: Final = frozenset({"elr", "last_known_elr"})
 
 
@@ -223,7 +223,7 @@ def encode_partition(state: PartitionState, starts: Mapping[int, int]) -> bytes:
 
 
 def decode_partition(value: bytes, starts: Mapping[int, int]) -> PartitionState:
-    """The state in the epochs of now, when each broker has started so many times."""
+    """The state in its present epochs, given how often each broker has started."""
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in decode(value).items()}
     counted = fields.pop("starts", 0)
     state = PartitionState(**fields)
@@ -244,7 +244,7 @@ def encode_broker(image: BrokerImage) -> bytes:
 
 
 def decode_broker(key: str, value: bytes, epoch: int) -> BrokerImage:
-    """A broker as it registered; whether it is fenced is another key's affair."""
+    """A broker as it registered; another key says whether it is fenced."""
     document = decode(value)
     return BrokerImage(
         node_id=int(key.removeprefix(BROKERS)),

@@ -50,7 +50,7 @@ class MetadataLoader:
         return self._revisions.get(key, 0)
 
     async def next_image(self) -> MetadataImage:
-        """Wait for the next change, which every subscriber has applied then; returns for the loss of the store, too."""
+        """Wait until every subscriber has applied the next change, or the store is lost."""
         await self._published.wait()
         return self.image
 
@@ -103,7 +103,7 @@ class MetadataLoader:
     async def _pause(self, lost: StoreUnavailableError) -> None:
         """Wait before the next attempt, longer each time.
 
-        People hear from the membership that the store cannot be reached, and from here what only who reads finds.
+        The membership logs that the store cannot be reached; damage, which only a reader finds, is logged here.
         """
         if isinstance(lost, MetadataDamagedError) and not self._pause_seconds:
             text = "the changes of the metadata cannot be followed, and what was known before is served: %s"
@@ -124,8 +124,8 @@ class MetadataLoader:
     async def _publish(self, delta: MetadataDelta, change: Change) -> None:
         for subscriber in self._subscribers:
             await subscriber(delta)
-        # Together with the image: who plans on an image compares the revisions of that one, or a change that is being
-        # applied now would be overwritten unseen.
+        # Together with the image: a plan compares the revisions of the image that it was made on, or it would overwrite
+        # unseen a change that is being applied now.
         self.image = delta.after
         for key in change.deletes:
             self._revisions.pop(key, None)

@@ -25,8 +25,8 @@ from ottla.server.metadata.watchers import Watcher, Watchers
 
 
 class MemoryMetadataStore:
-    """A `MetadataStore` in a dictionary. Leases end on the given clock, which is Trio's by default; whoever watches
-    sees it in time."""
+    """A `MetadataStore` in a dictionary. Leases end on the given clock, which is Trio's by default; watchers see that
+    in time."""
 
     def __init__(self, time_ms: Callable[[], int] | None = None) -> None:
         self._entries: dict[str, KeyValue] = {}

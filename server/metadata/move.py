@@ -1,7 +1,7 @@
 """Moving a cluster's metadata from one store to another, while no node runs.
 
-The store that it leaves says from then on where it has gone, and the one that it goes to says that it is not complete
-until it is: no node starts on either (`refuse_moved`). A move that was killed is finished by moving again.
+From then on the old store says where the metadata has gone; the new store, until it is complete, says that it is not.
+No node starts on either (`refuse_moved`). A move that was killed is finished by moving again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _FROM: Final = "from"
 
 
 class Place(NamedTuple):
-    """A store, and its name for people: the same each time."""
+    """A store, and its name for people, which is the same each time."""
 
     store: MetadataStore
     name: str
 
 
 async def move(source: Place, target: Place) -> int:
-    """Move everything but what is on leases; returns how many keys. Raises MoveRefusedError if it must not be."""
+    """Move everything but what is on leases; returns how many keys. Raises MoveRefusedError if that must not be."""
     entries = _by_key(await source.store.list(""))
     await _check(source, target, entries)
     moved = entries.get(keys.MOVED)
@@ -87,8 +87,8 @@ def _refuse_sessions(place: Place, entries: Mapping[str, KeyValue]) -> None:
     alive = [key.removeprefix(keys.ALIVE) for key in entries if key.startswith(keys.ALIVE)]
     if alive:
         raise MoveRefusedError(
-            f"Node {', '.join(alive)} of {place.name} is running: stop every node first. One that was killed counts "
-            "until its session has ended (broker.session.timeout.ms)."
+            f"Node {', '.join(alive)} of {place.name} is running: stop every node first. One that was killed counts as "
+            "running until its session has ended (broker.session.timeout.ms)."
         )
 
 

@@ -1,4 +1,4 @@
-"""Which metadata store a node has."""
+"""Opening the metadata store that a node's settings name."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def open_etcd(address: EtcdAddress, config: BrokerConfig, clock: Clock | N
 
 
 async def _refuse_metadata_left_behind(path: Path, clock: Clock, store: MetadataStore) -> None:
-    """A folder that was used without etcd would look empty with it. Raises StoreUnavailableError."""
+    """A folder that was used without etcd would look empty if it were used with etcd. Raises StoreUnavailableError."""
     if not await trio.to_thread.run_sync(path.exists):
         return
     from ottla.server.metadata.sqlite import open_sqlite_store

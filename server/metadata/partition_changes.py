@@ -1,9 +1,9 @@
-"""What may become of a partition's state: elections, in-sync sets and reassignments. Pure functions on states.
+"""How a partition's state may change: elections, in-sync sets and reassignments. Pure functions on states.
 
 Every change raises `partition_epoch`, and `leader_epoch` when leadership changes or a replica is taken away, as Kafka's
 org.apache.kafka.controller.PartitionChangeBuilder does. Only a member of the in-sync set is elected, or else one of the
 eligible leaders, unless a function says otherwise; and the in-sync set never becomes empty, since its last members are
-those that have everything. Who leaves it is named in `elr`; eligible_leaders.py decides whether that is so.
+those that have everything. Whoever leaves it is entered in `elr`; eligible_leaders.py decides who stays there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def with_isr(state: PartitionState, isr: Sequence[int]) -> PartitionState:
 
 
 def _eligible(state: PartitionState, isr: Collection[int]) -> tuple[int, ...]:
-    """Who has all that is committed beside a new in-sync set: who has just left it, and who had that before."""
+    """Who, outside a new in-sync set, has all that is committed: who has just left it, and who was eligible before."""
     known = (*state.isr, *state.elr)
     return tuple(broker for broker in state.replicas if broker in known and broker not in isr)
 
@@ -70,11 +70,11 @@ def _changed(
 
 
 def follow_live(state: PartitionState, live: Container[int], *, unclean: bool = False) -> PartitionState:
-    """The state after brokers were fenced or came back: who is gone leaves the in-sync set, and one that is left leads.
+    """The state after brokers were fenced or came back: who is gone leaves the in-sync set, and one of the rest leads.
 
-    Where nobody of the set is alive an eligible leader leads; if there is none either, the set stays as it is, without
-    a leader, until one of them returns. With `unclean` any living replica leads then
-    (`unclean.leader.election.enable`), and what it lacks is lost.
+    If nobody in the set is alive, an eligible leader leads; if there is none either, the set stays as it is, without a
+    leader, until one of them returns. With `unclean`, any living replica leads then (`unclean.leader.election.enable`),
+    and what it lacks is lost.
     """
     isr = tuple(broker for broker in state.isr if broker in live)
     if not isr:
@@ -98,7 +98,7 @@ def is_unclean(before: PartitionState, after: PartitionState) -> bool:
 
 
 def hand_over(state: PartitionState, broker: int, live: Container[int]) -> PartitionState:
-    """The state before a broker stops in order: others of the in-sync set go on without it, if one is alive."""
+    """The state before a broker stops in order: the rest of the in-sync set goes on without it, if one is alive."""
     left = tuple(it for it in state.isr if it != broker)
     living = tuple(it for it in left if it in live)
     if not living or broker not in state.isr:
@@ -107,10 +107,10 @@ def hand_over(state: PartitionState, broker: int, live: Container[int]) -> Parti
 
 
 def leave(state: PartitionState, broker: int, live: Container[int]) -> PartitionState:
-    """The state without a broker that may have lost what it had: it neither leads nor counts as in sync, nor may lead.
+    """The state without a broker that may have lost what it had: it does not lead, is not in sync, and may not lead.
 
-    Where it was the last of the in-sync set, the eligible leaders take its place; without any it stays, as nobody else
-    has more.
+    If it was the last of the in-sync set, the eligible leaders take its place; if there are none it stays, because
+    nobody else has more.
     """
     elr = tuple(it for it in state.elr if it != broker)
     left = tuple(it for it in state.isr if it != broker)
@@ -201,7 +201,7 @@ def complete_reassignment(state: PartitionState) -> PartitionState:
 
 
 def _without_replicas(before: PartitionState, after: PartitionState) -> PartitionState:
-    """In a new leader epoch where a replica was taken away: what it still asks for is refused."""
+    """In a new leader epoch if a replica was taken away, so that what it still asks for is refused."""
     leader = before.leader if before.leader in after.isr or before.leader == NO_LEADER else _first_of(after, after.isr)
     lost = not set(before.replicas) <= set(after.replicas)
     return after._replace(leader=leader, leader_epoch=before.leader_epoch + (lost or leader != before.leader))

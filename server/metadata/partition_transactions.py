@@ -1,4 +1,4 @@
-"""Changes of many partitions' states in few transactions, each safe against whoever else changes them meanwhile."""
+"""Changes of many partitions' states in few transactions, each safe against others that change them meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataImage, TopicImage
     from ottla.server.metadata.partition_changes import PartitionUpdate
 
-#: etcd takes 128 comparisons a transaction; brokers have keys of their own, for which the rest is left.
+#: etcd takes 128 comparisons a transaction; the rest is left for the keys of brokers.
 _PARTITIONS_AND_TOPICS: Final = 96
 
 PartitionKey = tuple["UUID", int]
@@ -47,8 +47,8 @@ def plan_changes(
 ) -> tuple[list[Compare], list[Operation], dict[PartitionKey, PartitionOutcome]]:
     """The transaction that takes each partition from its state in the image to the one that its update says.
 
-    Who may lead beside the in-sync set is decided here, for every update alike: `min_in_sync` says of a topic with how
-    many in sync it is nobody, and None if it never is anybody. Beside the partition it compares
+    Who may lead besides the in-sync set is decided here, alike for every update: `min_in_sync` says from how many
+    replicas of a topic in sync on nobody else may, and None if nobody else ever may. Besides the partition it compares
 
     - its topic, so that nothing is left of a partition whose topic is deleted meanwhile;
     - the starts of the broker that led: a start raises the epoch of all that the broker leads, and a leader that is

@@ -24,7 +24,7 @@ async def place_replicas(
     """Replicas for each of `partitions` new partitions, the first of each is the leader.
 
     The racks are served in turn, and in each rack its brokers, so that leaders and replicas are spread evenly and those
-    of one partition lie in different racks as far as there are any. Fenced brokers only have what the others have no
+    of one partition lie in different racks as far as there are any. Fenced brokers only get what the others have no
     room for, and never lead. `seed` decides where it begins, unless there are `existing` partitions to go on from.
     """
     live = [broker.node_id for broker in brokers if not broker.fenced]
@@ -109,8 +109,8 @@ class _Rack:
 
 
 class _Placer:
-    """One partition after the other. After as many as there are living brokers the order is shuffled: so no two
-    brokers share all of their partitions, and who is left takes over evenly where one is lost."""
+    """Places one partition after the other. After as many as there are living brokers the order is shuffled: so no two
+    brokers share all of their partitions, and if one is lost the others take over evenly."""
 
     def __init__(self, brokers: Iterable[BrokerImage], random: Random, existing: Sequence[PartitionState]) -> None:
         self._random = random
@@ -161,7 +161,7 @@ class _Placer:
 
 
 def _after_last(brokers: Sequence[int], existing: Sequence[PartitionState]) -> int | None:
-    """The place behind the broker, of these, that the last of the existing partitions lies on."""
+    """The place after the one of these brokers that the last of the existing partitions is on."""
     for state in reversed(existing):
         for replica in state.replicas:
             if replica in brokers:

@@ -8,7 +8,7 @@ import trio
 
 
 class ProducerIds:
-    """Gives each producer id once. `allocate` fetches the next block, that no other node will get."""
+    """Gives out each producer id once. `allocate` fetches the next block, which no other node will get."""
 
     def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
         self._allocate = allocate
@@ -16,7 +16,7 @@ class ProducerIds:
         self._turn = trio.Lock()
 
     async def next(self) -> int:
-        """A producer id that was never given before; raises MetadataError if there is none to be had now."""
+        """A producer id that was never given out before; raises MetadataError if none can be had now."""
         producer_id = next(self._block, None)
         while producer_id is None:
             async with self._turn:

@@ -1,4 +1,4 @@
-"""Client quotas as they are stored: which entities and keys exist, and what a change makes of them.
+"""Client quotas as they are stored: which entities and keys there are, and how they may change.
 
 Kafka's counterpart is org.apache.kafka.controller.ClientQuotaControlManager.
 """

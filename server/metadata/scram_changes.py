@@ -1,7 +1,7 @@
-"""SCRAM credentials of users as they are stored, and what a request makes of them (KIP-554).
+"""SCRAM credentials of users as they are stored, and how a request changes them (KIP-554).
 
-Only what a server needs to check a password is kept, never the password, nor what it was salted to. Kafka's counterpart
-is org.apache.kafka.controller.ScramControlManager.
+Only what a server needs to check a password is kept, never the password, and not the salted password either. Kafka's
+counterpart is org.apache.kafka.controller.ScramControlManager.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class ScramCredential(NamedTuple):
 
 
 class ScramDeletion(NamedTuple):
-    """A user's credential of one mechanism is to go."""
+    """Remove a user's credential for one mechanism."""
 
     user: str
     mechanism: int
 
 
 class ScramUpsertion(NamedTuple):
-    """A user's credential of one mechanism is to be set; `salted_password` is the client's work."""
+    """Set a user's credential for one mechanism. The client has computed `salted_password`."""
 
     user: str
     mechanism: int
@@ -61,7 +61,7 @@ class ScramUpsertion(NamedTuple):
     salted_password: bytes
 
 
-#: Whose credential it is, and of which mechanism.
+#: Whose credential it is, and for which mechanism.
 ScramKey = tuple[str, ScramMechanism]
 
 ScramPlan = tuple[dict[ScramKey, ScramCredential | None], dict[str, MetadataError | None]]
@@ -72,7 +72,7 @@ def plan_scram(
     deletions: Iterable[ScramDeletion],
     upsertions: Iterable[ScramUpsertion],
 ) -> ScramPlan:
-    """What is to be stored (None: removed), and for each user the error why nothing of it was changed, or None."""
+    """What to store (None: remove), and for each user the error that says why nothing was changed, or None."""
     changes: dict[str, tuple[ScramKey, ScramCredential | None]] = {}
     errors: dict[str, MetadataError | None] = {}
     asked: Sequence[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]

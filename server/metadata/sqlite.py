@@ -3,9 +3,9 @@
 The database runs in write-ahead mode with full synchronisation, so that a transaction which was answered
 survives a power failure. All calls are short and run on a worker thread, one at a time and in order.
 
-Several processes of one machine may share the file. Whoever has written rings the file's bell, and whoever watches
-then reads the change log from where it stood. Each of them knows when the next lease ends unless it is kept alive, and
-looks then, some milliseconds apart: the first one ends it. Keeping a lease alive is not synchronised with the disk,
+Several processes of one machine may share the file. Whoever has written rings the file's bell, and the watchers then
+read the change log from where they had stopped. Each of them knows when the next lease ends unless it is kept alive,
+and looks then, some milliseconds apart: the first one ends it. Keeping a lease alive is not synchronised with the disk,
 since a power failure ends everything that a lease could stand for.
 """
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 MakeRoom = Callable[[], Awaitable[bool]]
 
-#: How a full disk shows: in writing, or where the files beside the database cannot be made.
+#: How a full disk shows: when writing, or when the files beside the database cannot be created.
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMOPEN})
 
 FORMAT_VERSION: Final = 2
@@ -87,7 +87,7 @@ class SqliteMetadataStore:
         self._bell = Bell(path)
         #: When the first lease ends, as of the last look; None while there is none.
         self._next_deadline_ms: int | None = None
-        #: Whether there is a new revision that others are to be told of.
+        #: Whether there is a new revision that others have to be told about.
         self._has_written = False
         self._turn = trio.Lock()
         self._watchers = Watchers()
@@ -177,7 +177,7 @@ class SqliteMetadataStore:
                     await trio.to_thread.run_sync(self._close)
 
     def _close(self) -> None:
-        # Who receives hears this, or that the file was closed, and finds that its watch has ended.
+        # Whoever is receiving hears this, or that the file was closed, and finds that its watch has ended.
         self._bell.ring()
         self._connection.close()
 
@@ -205,8 +205,8 @@ class SqliteMetadataStore:
 
     @contextmanager
     def _unsynchronised(self) -> Iterator[None]:
-        """What is written within is durable when the next transaction is, and never half there: a crash of the machine
-        may lose it, a crash of this process does not."""
+        """What is written inside is durable once the next transaction is, and never half written: a crash of the
+        machine may lose it, a crash of this process does not."""
         self._connection.execute("PRAGMA synchronous = NORMAL")
         try:
             yield
@@ -214,7 +214,7 @@ class SqliteMetadataStore:
             self._connection.execute("PRAGMA synchronous = FULL")
 
     async def _work(self, work: Callable[[], T]) -> tuple[T, Sequence[tuple[int, Sequence[KeyValue], Sequence[str]]]]:
-        """Do it on a worker thread; once more if the disk was full and room could be made. What failed did nothing."""
+        """Do it on a worker thread, and again if the disk was full and room could be made. What fails does nothing."""
         try:
             # Not to be abandoned: a transaction that began is waited for, even under cancellation.
             return await trio.to_thread.run_sync(self._do, work)
@@ -252,7 +252,7 @@ class SqliteMetadataStore:
         return revision
 
     def _apply(self, operation: Operation, revision: int) -> int:
-        """Do it; returns what the digest changes by."""
+        """Apply one operation; returns the change of the digest."""
         digest = 0
         execute = self._connection.execute
         if isinstance(operation, Put):
@@ -283,7 +283,7 @@ class SqliteMetadataStore:
         leases = execute("SELECT deadline_ms, ttl_ms FROM leases").fetchall()
         if any(not now_ms < deadline_ms <= now_ms + ttl_ms + _CLOCK_SLACK_MS for deadline_ms, ttl_ms in leases):
             with self._connection:
-                # Only here nobody else keeps one alive in between, or has ended it already.
+                # Only in here can nobody else keep one alive meanwhile, or have ended it already.
                 execute("BEGIN IMMEDIATE")
                 set_back = "UPDATE leases SET deadline_ms = ? + ttl_ms WHERE deadline_ms > ? + ttl_ms"
                 execute(set_back, (now_ms, now_ms + _CLOCK_SLACK_MS))
@@ -317,7 +317,7 @@ class SqliteMetadataStore:
         for change_revision, key, *columns in rows:
             entry = tuple(columns)
             puts, deletes = found.setdefault(change_revision, ([], []))
-            # A key that changed again later is told with its latest state; its watchers only move ahead.
+            # A key that has changed again since is reported with its latest state; watchers only move ahead.
             if entry[0] is None:
                 deletes.append(key)
             else:
@@ -328,7 +328,7 @@ class SqliteMetadataStore:
         return [(change, *found[change]) for change in sorted(found)]
 
     def start_watching_from_here(self) -> None:
-        """Take the store's revision as the present: what came before is not told to watchers."""
+        """Take the store's revision as the present: watchers are not told what came before."""
         self._seen_revision = self._revision()
         self._watchers.forget_until(self._seen_revision)
 
@@ -364,7 +364,7 @@ def _is_full(error: sqlite3.Error) -> bool:
 async def open_sqlite_store(
     path: Path, time_ms: Callable[[], int], *, make_room: MakeRoom = _no_room
 ) -> SqliteMetadataStore:
-    """Open the file, and make it if it is absent; raises StoreUnavailableError if it cannot be used.
+    """Open the file, and create it if it is absent; raises StoreUnavailableError if it cannot be used.
 
     `time_ms` is the clock of leases, in wall-clock milliseconds: the processes that share the file share it.
     `make_room` is asked when the disk is full, and says whether to try again.
@@ -394,13 +394,13 @@ async def open_sqlite_store(
 
 
 def _in_turn(work: Callable[[], None]) -> None:
-    """Try again while others open the file: SQLite does not wait by itself where two change the journal's mode."""
+    """Try again while others open the file: SQLite does not wait by itself when two change the journal's mode."""
     give_up_at = monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:
             return work()
         except sqlite3.OperationalError as error:
-            # The low byte is the error, the others say more of it.
+            # The low byte is the error, the others say more about it.
             if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY or monotonic() >= give_up_at:
                 raise
         sleep(_BUSY_PAUSE_S)

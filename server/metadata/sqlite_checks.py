@@ -1,8 +1,8 @@
 """Whether what a SQLite file says is what was written to it: checksums of rows, a digest of all, SQLite's own checks.
 
-SQLite notices damage in the structure of its file, but not in its contents: of 1,500 single bits that were flipped
-426 gave other rows in silence. So each row has a CRC of its fields, and the digest (all of these and the revision, by
-exclusive or) tells of rows that are missing, or old.
+SQLite notices damage in the structure of its file, but not in its contents: of 1,500 single bits that were flipped, 426
+silently gave different rows. So each row has a CRC of its fields, and the digest (all of these and the revision, by
+exclusive or) shows whether rows are missing or out of date.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def sealed_revision(revision: int) -> int:
 
 
 def check_all(connection: sqlite3.Connection) -> None:
-    """Check every row, and that none is missing; StoreUnavailableError with what is wrong. Reads everything."""
+    """Check every row, and that none is missing; StoreUnavailableError says what is wrong. Reads everything."""
     (outcome,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if outcome != "ok":
         raise StoreUnavailableError(f"The metadata store is damaged: {outcome}.")
@@ -83,7 +83,7 @@ def upgrade_from_1(connection: sqlite3.Connection) -> None:
 
 def check_file(path: Path) -> str | None:
     """What is wrong with a file that nobody uses, by SQLite's whole check and ours; None if nothing is. Blocks."""
-    # Even to read, SQLite would make a file beside this one, which a read-only file system does not allow.
+    # Even to read, SQLite would create a file beside this one, which a read-only file system does not allow.
     is_read_only = os.statvfs(path.parent).f_flag & os.ST_RDONLY
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro{'&immutable=1' if is_read_only else ''}", uri=True)

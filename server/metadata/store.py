@@ -18,7 +18,7 @@ NO_LEASE: Final = 0
 
 
 class KeyValue(NamedTuple):
-    """A key with its value. `create_revision` is that of the transaction since which the key exists
+    """A key with its value. `create_revision` is that of the transaction since which the key has existed
     without a break, `mod_revision` that of its last change."""
 
     key: str
@@ -61,8 +61,8 @@ Operation = Put | Delete | DeletePrefix
 class Listing(NamedTuple):
     """All keys under a prefix, sorted, as they were at `revision`, from where they can be watched.
 
-    `committed` is the revision of the latest change of any key. It may be less: other programs may use the same etcd,
-    and count up its revision.
+    `committed` is the revision of the latest change of any key. It may be less than `revision`: other programs may use
+    the same etcd, and raise its revision.
     """
 
     revision: int
@@ -107,10 +107,10 @@ class MetadataStore(Protocol):
         """
 
     def watch(self, prefix: str, after_revision: int) -> AbstractAsyncContextManager[Watch]:
-        """Follow the changes under `prefix` that are later than `after_revision`, a revision got from `list`."""
+        """Follow the changes under `prefix` that are later than `after_revision`, which `list` has returned."""
 
     async def grant_lease(self, ttl_ms: int) -> int:
-        """A new lease: its keys are deleted when it is not kept alive for `ttl_ms`."""
+        """A new lease: its keys are deleted if it is not kept alive for `ttl_ms`."""
 
     async def keep_alive(self, lease: int) -> None:
         """Start the lease's time again; raises LeaseExpiredError if it has ended."""

@@ -1,4 +1,4 @@
-"""What may be asked of topics, and what it makes of the metadata. Pure functions on an image; Kafka's
+"""Which changes of topics may be asked for, and what they do to the metadata. Pure functions on an image; Kafka's
 counterpart is org.apache.kafka.controller.ReplicationControlManager, whose messages clients see."""
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ottla.server.settings.mirrored import MIRROR_SETTING, Mirrored, Mirroring
 #: Stands for the broker's default in a count of partitions or replicas.
 USE_DEFAULT: Final = -1
 
-#: Kafka keeps its own log under this name; nobody may have a topic of it.
+#: Kafka keeps its own log under this name; nobody may create a topic with it.
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic that is asked for. `assignments` maps each partition to its replicas, instead of the counts; `mirror_of`
-    is the id of another cluster's topic that it is to be a copy of."""
+    is the id of another cluster's topic that it copies."""
 
     name: str
     num_partitions: int = USE_DEFAULT
@@ -50,7 +50,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """A topic that is to have `count` partitions; `assignments` lists the replicas of those to be added. A mirror gets
+    """A topic that should have `count` partitions; `assignments` lists the replicas of those to be added. A mirror gets
     more only when its source has more."""
 
     name: str
@@ -121,9 +121,9 @@ async def plan_partitions(asked: NewPartitions, topic: TopicImage, image: Metada
 def begin(
     topic_id: UUID, replicas: Sequence[tuple[int, ...]], image: MetadataImage, *, first: int = 0
 ) -> tuple[tuple[PartitionState, ...], list[Put]]:
-    """The states in which partitions from number `first` on begin, and what has to be written beside the topic.
+    """The states in which partitions from number `first` on begin, and what has to be written besides the topic.
 
-    Only the living are in sync, and the first of them leads. Where all are alive nothing has to be written.
+    Only the living are in sync, and the first of them leads. If all are alive, nothing has to be written.
     """
     live = {broker.node_id for broker in image.live_brokers()}
     if len(live) == len(image.brokers):

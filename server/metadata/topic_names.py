@@ -27,7 +27,7 @@ def check_topic_name(name: str) -> None:
 
 
 class CollisionIndex:
-    """Finds names that differ only in '.' and '_', which metrics cannot tell apart, without looking at all."""
+    """Finds names that differ only in '.' and '_', which metrics cannot tell apart, without going through all names."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}

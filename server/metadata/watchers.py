@@ -63,7 +63,7 @@ class Watcher:
 
 
 class Watchers:
-    """All subscriptions to one store, with the recent past, so that a watch may begin at an earlier listing."""
+    """All subscriptions to one store, and its latest changes, so that a watch may begin at an earlier listing."""
 
     def __init__(self, buffer: int = WATCH_BUFFER) -> None:
         self._buffer = buffer
@@ -98,7 +98,7 @@ class Watchers:
             watcher.offer(change)
 
     def lag(self) -> None:
-        """Changes were missed: end every subscription, to be begun again from a listing."""
+        """Changes were missed: end every subscription, so that it begins again from a listing."""
         for watcher in self._open:
             watcher.fail(WatchLaggedError("Changes were missed."))
 

@@ -1,7 +1,7 @@
-"""What the sender of one request may do; who asks it leaves a line in the audit log.
+"""What the sender of one request may do. Each question leaves a line in the audit log.
 
-What is denied is logged at level info, what is allowed at debug. What is only looked at, to leave something out of an
-answer or to tell clients what they may do, is not logged.
+What is denied is logged at level info, what is allowed at debug. A question that only serves to leave something out of
+an answer, or to tell clients what they may do, is not logged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Access:
         self._tells_allowed = audit.isEnabledFor(logging.DEBUG)
 
     def allows(self, operation: AclOperation, resource: AclResource, name: str, *, is_asked: bool = True) -> bool:
-        """Whether it may; `is_asked` if that is what the request is about."""
+        """Whether the principal may do this; `is_asked` if that is what the request is about."""
         is_allowed = self._authorizer.allows(self._principal, self._host, operation, resource, name)
         if is_asked and (not is_allowed or self._tells_allowed):
             self._tell(operation, resource, name, is_allowed=is_allowed)
@@ -44,11 +44,11 @@ class Access:
         return self.allows(operation, AclResource.CLUSTER, CLUSTER_NAME, is_asked=is_asked)
 
     def allows_any(self, operation: AclOperation, resource: AclResource) -> bool:
-        """Whether it may do this to some resource of the type."""
+        """Whether the principal may do this to some resource of the type."""
         return self._authorizer.allows_any(self._principal, self._host, operation, resource)
 
     def operations(self, possible: int, resource: AclResource, name: str) -> int:
-        """Which of the operations, a bit for each, it may do (KIP-430)."""
+        """Which of the possible operations, a bit for each, the principal may do (KIP-430)."""
         return sum(
             1 << operation
             for operation in _ALL_OPERATIONS
@@ -82,6 +82,6 @@ class Access:
 
 
 def shown(name: str) -> str:
-    """A name that a client chose, as one line holds it: nobody writes lines of his own into the log."""
+    """A name that a client chose, made fit for one line: nobody writes lines of their own into the log."""
     name = name if len(name) <= _MAX_SHOWN_LENGTH else f"{name[:_MAX_SHOWN_LENGTH]}…"
     return name if name.isprintable() else ascii(name)

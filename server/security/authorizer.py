@@ -4,10 +4,10 @@
 - An entry counts if principal, host, operation and resource fit: `User:*`, the host `*`, the operation ALL, the literal
   name `*` and prefixes fit as well. Allowing READ, WRITE, DELETE or ALTER allows DESCRIBE, and ALTER_CONFIGS allows
   DESCRIBE_CONFIGS; denying them denies nothing else.
-- One entry that denies beats all that allow. Where there are entries for a resource and none of them allows, it is
-  denied; where there is none at all, `allow.everyone.if.no.acl.found` says.
+- One entry that denies beats all that allow. If there are entries for a resource and none of them allows, it is denied;
+  if there are none at all, `allow.everyone.if.no.acl.found` decides.
 
-Answers are kept until an entry changes, so many of them, and only about names that are not too long.
+Answers are cached until an entry changes: a limited number of them, and only about names that are not too long.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _ANYBODY: Final = "User:*"
 _MAX_KEPT: Final = 50_000
-#: As long as a topic's name may be. Names come from clients, whether there is such a thing or not: answers about longer
-#: ones are not kept, or they would fill the memory.
+#: As long as a topic's name may be. Names come from clients, whether such a thing exists or not: answers about longer
+#: ones are not cached, or they would fill the memory.
 _MAX_KEPT_NAME_LENGTH: Final = 249
 _IMPLIED: Final = {
     AclOperation.DESCRIBE: frozenset(
@@ -64,7 +64,7 @@ class _Entries:
             self.lengths.append(len(acl.name))
 
     def of(self, name: str) -> Iterator[Acl]:
-        """All whose resources include the one of this name."""
+        """All entries whose resources include the one of this name."""
         yield from self.literal.get(name, ())
         if name != WILDCARD:
             yield from self.literal.get(WILDCARD, ())
@@ -74,7 +74,7 @@ class _Entries:
 
 
 class Authorizer:
-    """Decides by the entries of the metadata, which `apply` follows."""
+    """Decides by the entries in the metadata, which `apply` follows."""
 
     def __init__(self, super_users: Iterable[str], *, allows_without_acl: bool) -> None:
         self._super_users = frozenset(super_users)
@@ -109,7 +109,7 @@ class Authorizer:
         return known
 
     def decide(self, principal: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> Decision:
-        """The same with the reason, and not kept."""
+        """As `allows`, with the reason, and not cached."""
         if principal in self._super_users:
             return Decision(True, "it is a super user (super.users)")
         host = _same_for_all(host)
@@ -133,7 +133,7 @@ class Authorizer:
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource: AclResource) -> bool:
         """Whether there is some resource of the type, or may be one, to which somebody may do something (KIP-679)."""
-        # Kafka asks for this name as well, so that super users, and everybody where no entries are needed, are let in.
+        # Kafka asks for this name, too, so that super users, and everybody if no entries are needed, are let in.
         if self.allows(principal, host, operation, resource, "hardcode"):
             return True
         entries = self._entries.get(resource)
@@ -179,7 +179,7 @@ def _concerns(acl: Acl, principal: str, host: str, operation: AclOperation) -> b
 
 
 def authorizer_of(config: BrokerConfig) -> Authorizer | None:
-    """What the settings ask for; None where everybody may do everything."""
+    """The authorizer that the settings ask for; None if everybody may do everything."""
     if not config.authorizer_class_name:
         return None
     super_users = filter(None, map(str.strip, config.super_users.split(";")))

@@ -5,9 +5,9 @@
 | PLAINTEXT | nothing |
 | SSL, SASL_SSL | `ssl.truststore.*`: whom to trust; `ssl.keystore.*`: who this broker is, if it is asked |
 | SASL_… | `sasl.mechanism.inter.broker.protocol`; user and password in that mechanism's `sasl.jaas.config` |
-| OAUTHBEARER | the file with the token, `sasl.oauthbearer.token.endpoint.url` |
+| OAUTHBEARER | a file with the token: `sasl.oauthbearer.token.endpoint.url` |
 
-Each may be given for the listener alone, with `listener.name.<listener>.` before it.
+Each may be given for the listener alone, with `listener.name.<listener>.` in front.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def login(config: BrokerConfig, endpoint: Endpoint) -> Login | None:
-    """Who this broker says that it is at another one; None where nobody asks. Raises SecurityConfigError."""
+    """How this broker logs in to another one; None if that does not ask. Raises SecurityConfigError."""
     if not endpoint.security_protocol.startswith("SASL_"):
         return None
     mechanism = config.for_listener(endpoint.listener).sasl_mechanism_inter_broker_protocol

@@ -1,7 +1,7 @@
 """Making certificates: an authority of one's own, and what it signs for brokers and clients.
 
-Stands on `cryptography`, which the extra `ottla[security]` brings. Keys are of P-256, with which a handshake signs in a
-tenth of the time that RSA takes.
+Uses `cryptography`, which the extra `ottla[security]` brings. Keys are on the curve P-256, with which signing a
+handshake takes a tenth of the time that it takes with RSA.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Pair(NamedTuple):
 
 
 def make_authority(name: str, days: int = AUTHORITY_DAYS) -> Pair:
-    """A certificate that signs others, and itself. Raises ConfigError where the package for it is missing."""
+    """A certificate that signs others, and itself. Raises ConfigError if the package for it is missing."""
     _require_package()
     from cryptography import x509
 
@@ -41,9 +41,9 @@ def make_authority(name: str, days: int = AUTHORITY_DAYS) -> Pair:
 
 
 def issue(authority: Pair, name: str, hosts: Sequence[str] = (), days: int = DAYS) -> Pair:
-    """A certificate for `name`, that serves under `hosts` and may be shown by a client as well.
+    """A certificate for `name`, which a client may show and, if there are `hosts`, a server of that name as well.
 
-    Raises ConfigError where the package for it is missing.
+    Raises ConfigError if the package for it is missing.
     """
     _require_package()
     from cryptography import x509

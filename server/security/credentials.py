@@ -1,8 +1,8 @@
-"""Whether a password is a user's, and what SCRAM may be told of a user or a delegation token.
+"""Whether a user's password is right, and what SCRAM is told about a user or a delegation token.
 
 Passwords are checked against the login configuration of a listener, else against the SCRAM credentials in the
-metadata, which hold what a password hashes to. The hashing is made hard on purpose, so it is done in one worker
-thread, at most half of the time.
+metadata, which hold what a password hashes to. Hashing is expensive on purpose, so it is done in one worker thread, and
+at most half of the time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Credentials:
         time_ms: Callable[[], int] = _SYSTEM_CLOCK.time_ms,
         tokens: DelegationTokens | None = None,
     ) -> None:
-        """`stored` gives the credentials of the metadata as they are now; without `tokens` none is good."""
+        """`stored` gives the credentials in the metadata as they are now; without `tokens` there are no tokens."""
         self._stored = stored
         self.time_ms = time_ms
         self._tokens = tokens
@@ -63,14 +63,14 @@ class Credentials:
         self._rest_until = 0.0
 
     def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """What a proof of the user's password is checked with; of an unknown user, what no proof fits."""
+        """What a proof of the user's password is checked against; for an unknown user, something that no proof fits."""
         known = self._stored().get((user, mechanism))
         return self._unknown(user, mechanism) if known is None else known
 
     async def scram_of_token(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
-        """What a proof of a delegation token's secret is checked with, whether there is such a token or not.
+        """What a proof of a delegation token's secret is checked against, whether there is such a token or not.
 
-        Raises InvalidCredentialsError where there are no tokens, or too many others wait for an answer.
+        Raises InvalidCredentialsError if there are no tokens, or too many others wait for an answer.
         """
         if self._tokens is None:
             raise InvalidCredentialsError("delegation tokens are not enabled (delegation.token.secret.key)")
@@ -92,8 +92,8 @@ class Credentials:
     async def has_password(self, user: str, password: str, configured: Mapping[str, str]) -> bool:
         """Whether a password is right. `configured` holds the passwords of users that a listener has for itself.
 
-        Raises InvalidCredentialsError where too many others wait for an answer. Every wrong password is hashed, also
-        that of a user who is configured: how long it takes must not tell who there is.
+        Raises InvalidCredentialsError if too many others wait for an answer. Every wrong password is hashed, also that
+        of a user who is configured: how long it takes must not reveal which users there are.
         """
         expected = configured.get(user)
         if expected is not None and hmac.compare_digest(expected.encode(), password.encode()):
@@ -128,7 +128,7 @@ class Credentials:
         return mechanism, self._unknown(user, mechanism)
 
     def _unknown(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        # As somebody's that exists: others may have made theirs with more iterations or salt than `ottla user` does.
+        # Like that of a user who exists: other tools may use more iterations, or a longer salt, than `ottla user`.
         like = next((it for key, it in self._stored().items() if key[1] == mechanism), None)
         salt_bytes, iterations = (_SALT_BYTES, MIN_ITERATIONS) if like is None else (len(like.salt), like.iterations)
         salt = self._salt(user, mechanism, salt_bytes)

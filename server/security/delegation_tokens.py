@@ -1,7 +1,7 @@
-"""Delegation tokens (KIP-48): secrets by which workers authenticate as the principal who asked for them.
+"""Delegation tokens (KIP-48): secrets by which workers authenticate as the principal who owns the token.
 
-A token's HMAC, the password that goes with its id, follows from the id and `delegation.token.secret.key`: the brokers
-of a cluster have the same key, and nobody stores a secret.
+A token's HMAC, the password that goes with its id, is computed from the id and `delegation.token.secret.key`: the
+brokers of a cluster have the same key, and nobody stores a secret.
 
 Kafka's counterparts are
 org.apache.kafka.server.DelegationTokenManager and org.apache.kafka.controller.DelegationTokenControlManager.
@@ -42,7 +42,7 @@ _DIGEST: Final = "sha512"
 
 
 class DelegationTokens:
-    """Makes, renews and ends tokens, and knows their secrets; one object for all listeners of a node."""
+    """Creates, renews and ends tokens, and knows their secrets; one object for all listeners of a node."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class DelegationTokens:
         self._controller = controller
         self._time_ms = time_ms
         self._new_uuid = new_uuid
-        #: The tokens whose ids by HMAC are known, and these.
+        #: The tokens for which `_ids` has the ids by HMAC.
         self._indexed: Mapping[str, DelegationToken] = {}
         self._ids: dict[bytes, str] = {}
 
@@ -66,11 +66,11 @@ class DelegationTokens:
         return hmac.digest(self._secret_key, token_id.encode(), _DIGEST)
 
     def password(self, token_id: str) -> str:
-        """The secret as clients type it."""
+        """The secret as clients write it."""
         return b64encode(self.hmac(token_id)).decode()
 
     def good_token(self, token_id: str) -> tuple[DelegationToken, int] | None:
-        """The token of this id and for how many milliseconds it is good from now on; None if it is not."""
+        """The token of this id, and for how many milliseconds from now it is good; None if it is not good."""
         token, now_ms = self._controller.image.delegation_tokens.get(token_id), self._time_ms()
         if token is None or not token.is_good(now_ms):
             return None
@@ -83,7 +83,7 @@ class DelegationTokens:
         renewers: Sequence[TokenPrincipal],
         max_lifetime_ms: int,
     ) -> DelegationToken:
-        """A new token of an owner; a lifetime that is not positive is the longest. Raises MetadataError."""
+        """A new token for an owner; a lifetime that is not positive means the longest. Raises MetadataError."""
         lifetime_ms = self._config.delegation_token_max_lifetime_ms
         if max_lifetime_ms > 0:
             lifetime_ms = min(lifetime_ms, max_lifetime_ms)
@@ -107,13 +107,16 @@ class DelegationTokens:
         return token
 
     async def renew(self, principal: TokenPrincipal, secret: bytes, period_ms: int) -> int:
-        """Let a token live longer; until when it is good from then on. Raises MetadataError."""
+        """Let a token live longer; returns until when it is good now. Raises MetadataError."""
         longest_ms = self._config.delegation_token_expiry_time_ms
         period_ms = min(longest_ms, period_ms) if period_ms > 0 else longest_ms
         return await self._set_expiry(principal, secret, period_ms)
 
     async def expire(self, principal: TokenPrincipal, secret: bytes, period_ms: int) -> int:
-        """Let a token end after a period, at once if that is negative; until when it is good. Raises MetadataError."""
+        """End a token after a period, at once if that is negative; returns until when it is good.
+
+        Raises MetadataError.
+        """
         if period_ms >= 0:
             return await self._set_expiry(principal, secret, period_ms)
         token_id, now_ms = await self._id_of(secret), self._time_ms()
@@ -131,7 +134,7 @@ class DelegationTokens:
         return now_ms
 
     async def remove_expired(self, controller: Controller) -> None:
-        """A duty of the controller: remove what has ended, every `delegation.token.expiry.check.interval.ms`."""
+        """A duty of the controller: remove what has expired, every `delegation.token.expiry.check.interval.ms`."""
         while True:
             await trio.sleep(self._config.delegation_token_expiry_check_interval_ms / 1000)
             now_ms = self._time_ms()
@@ -139,7 +142,7 @@ class DelegationTokens:
                 await controller.change_delegation_tokens(partial(expired, now_ms=now_ms))
 
     def _new_id(self) -> str:
-        """A random id as Kafka writes them, whose first letter no tool takes for that of an option."""
+        """A random id as Kafka writes them, which does not begin with '-': tools would take that for an option."""
         while True:
             token_id = urlsafe_b64encode(self._new_uuid().bytes).decode().rstrip("=")
             if not token_id.startswith("-"):

@@ -49,7 +49,7 @@ def distinguished_name(subject: Iterable[Sequence[tuple[str, str]]]) -> str:
 
 def _part(name: str, value: str) -> str:
     if name == _EMAIL:
-        # An attribute that RFC 2253 does not name stands there as it is encoded: an IA5String.
+        # An attribute for which RFC 2253 has no name is written as it is encoded: an IA5String.
         encoded = value.encode("ascii", "replace")
         return f"{_EMAIL_OID}=#16{len(encoded):02x}{encoded.hex()}"
     escaped = _SPECIAL.sub(r"\\\1", value)
@@ -61,7 +61,7 @@ def _part(name: str, value: str) -> str:
 
 
 class PrincipalRules:
-    """`ssl.principal.mapping.rules`: the first that fits the whole name says who it is."""
+    """`ssl.principal.mapping.rules`: the first rule that fits the whole name says who it is."""
 
     def __init__(self, text: str) -> None:
         """Raises RuleError."""

@@ -1,4 +1,4 @@
-"""What one listener asks of those who connect, out of its settings."""
+"""What one listener asks of those who connect, according to its settings."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ ENCRYPTED: Final = ("SSL", "SASL_SSL")
 
 
 class Entrance(NamedTuple):
-    """How clients come in by a listener: encrypted or not, and how they say who they are."""
+    """How clients enter through a listener: encrypted or not, and how they say who they are."""
 
     tls: SSLContext | None
     sasl: SaslOffer | None
     rules: PrincipalRules
-    #: Encrypting has to be agreed on in this time.
+    #: How long a TLS handshake may take.
     handshake_seconds: float = 30.0
 
     def principal_of(self, subject: Any) -> str | None:
-        """Who shows a certificate of this subject; None where that does not matter. Raises NoRuleError."""
+        """The principal of a certificate with this subject; None if that does not matter. Raises NoRuleError."""
         if not subject or self.sasl is not None:
             return None
         return user(self.rules.user(distinguished_name(subject)))

@@ -6,7 +6,7 @@ from __future__ import annotations
 class AuthenticationFailedError(Exception):
     """The credentials were refused. The text goes to the client: it must not say whether a user exists.
 
-    `reason` is for the log, where that may say more.
+    `reason` is for the log, and may say more.
     """
 
     def __init__(self, text: str, *, reason: str | None = None) -> None:
@@ -15,8 +15,8 @@ class AuthenticationFailedError(Exception):
 
 
 class InvalidCredentialsError(Exception):
-    """As above, with a text for the log alone; clients are told no more than that it failed."""
+    """As above, with a text for the log alone; clients are only told that it failed."""
 
 
 class NoRuleError(Exception):
-    """No rule makes a principal of a certificate's name."""
+    """No rule makes a user out of a certificate's name or a Kerberos principal."""

@@ -23,12 +23,12 @@ from ottla.server.settings.config import ConfigError
 
 logger = logging.getLogger(__name__)
 
-#: Keys that signatures are made with and cannot be made from: a symmetric one in the set would let its readers sign.
+#: Keys that can check signatures, but not sign: with a symmetric key, whoever reads the set could sign.
 PublicKey = RSAKey | ECKey
 
 _MAX_BYTES: Final = 1_048_576
 _TIMEOUT_SECONDS: Final = 5.0
-#: A token of an unknown key has the keys fetched again so often at most.
+#: How often, at most, a token with an unknown key has the keys fetched again.
 _UNKNOWN_KEY_SECONDS: Final = 60.0
 
 
@@ -36,7 +36,7 @@ class KeySource(Protocol):
     """Where keys come from."""
 
     def current(self, *, unknown: bool = False) -> list[PublicKey]:
-        """Those that there are, fetched again before if it is time, or if one was `unknown`; OSError or ValueError."""
+        """The keys, fetched again first if it is time or if a token's was `unknown`. If that fails, the former ones."""
         ...
 
 
@@ -70,7 +70,7 @@ class FileKeys:
 
 
 class UrlKeys:
-    """A URL, fetched with the first token, and again every `refresh_ms`; after a failure sooner, by growing pauses."""
+    """A URL, fetched for the first token, and again every `refresh_ms`; after a failure sooner, with growing pauses."""
 
     def __init__(
         self,
@@ -136,13 +136,13 @@ def parse_keys(data: bytes) -> list[PublicKey]:
 
 
 def path_of(url: str) -> str | None:
-    """The path of a file URL; None of another one."""
+    """The path of a file URL; None for any other URL."""
     parts = urlsplit(url)
     return url2pathname(parts.path) if parts.scheme == "file" else None
 
 
 class _SameScheme(HTTPRedirectHandler):
-    """Goes nowhere where less is encrypted."""
+    """Follows no redirect to another scheme, such as one that is not encrypted."""
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
         if urlsplit(newurl).scheme != req.type:

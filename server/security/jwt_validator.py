@@ -1,7 +1,7 @@
 """Whether a JSON Web Token (RFC 7519) is good: its signature by the issuer's keys, and what it claims.
 
-Kafka's counterpart is org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator, which uses jose4j. Tokens
-are signed by RSA or elliptic curves; `none` and HMAC do not count as signatures, whatever the key set holds.
+Kafka's counterpart is org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator, which uses jose4j. Tokens are
+signed with RSA or elliptic curves; `none` and HMAC do not count as signatures, whatever the key set holds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _UnknownKeyError(Exception):
 
 
 class JwtValidator:
-    """Tokens of one issuer. Signatures are checked by one thread, and some must wait."""
+    """Checks the tokens of one issuer, in one thread, for which a limited number may wait."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class JwtValidator:
         """See `TokenValidator`."""
         if self._limiter.statistics().tasks_waiting >= _MAX_WAITING:
             raise TokenRefusedError(f"more than {_MAX_WAITING} tokens wait to be checked")
-        # Who waits may go: an issuer that is slow to give its keys must not hold up the end of a connection.
+        # Whoever waits may leave: an issuer that is slow to send its keys must not hold up the end of a connection.
         claims = await trio.to_thread.run_sync(self._claims, token, limiter=self._limiter, abandon_on_cancel=True)
         return self._checked(claims)
 
     def _claims(self, token: str) -> Mapping[str, Any]:
-        """What a token claims that its issuer has signed."""
+        """What a token claims, if its issuer has signed it."""
         try:
             try:
                 return self._decoded(token, self._keys.current())
@@ -137,7 +137,7 @@ def _seconds(claims: Mapping[str, Any], name: str, *, required: bool) -> float:
 
 
 def _check_scope(name: str, claimed: Any) -> None:
-    """It is a text, a list of texts, or not there."""
+    """It is a string, a list of strings, or absent."""
     listed = [claimed] if isinstance(claimed, str) else claimed
     if listed is None:
         return

@@ -1,7 +1,7 @@
-"""GSSAPI (RFC 4752): the client shows a ticket of Kerberos for this service.
+"""GSSAPI (RFC 4752): the client shows a Kerberos ticket for this service.
 
-Uses `gssapi`, which the extra `ottla[kerberos]` brings, and the system's Kerberos library. There is no layer of
-security beyond the authentication, as in Kafka: who needs one has TLS.
+Uses `gssapi`, which the extra `ottla[kerberos]` brings, and the system's Kerberos library. There is no security layer
+beyond authentication, as in Kafka: for encryption there is TLS.
 
 Kafka's counterparts are Java's GssKrb5Server and
 org.apache.kafka.common.security.authenticator.SaslServerCallbackHandler.
@@ -22,7 +22,7 @@ from ottla.server.security.errors import InvalidCredentialsError, NoRuleError
 from ottla.server.security.kerberos_names import KerberosRules
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
-#: Tickets hold what Windows knows of a user's groups.
+#: Tickets from Windows list the user's groups.
 MAX_TICKET_MESSAGE_BYTES: Final = 65_536
 
 _AUTHENTICATION_ONLY: Final = 1
@@ -30,7 +30,7 @@ _MAX_AT_ONCE: Final = 2
 
 
 class KerberosService:
-    """What tickets of clients have to be for: a key of this service; one for all connections of a listener."""
+    """The service, with its key, that clients' tickets have to be for; one for all connections of a listener."""
 
     def __init__(self, config: BrokerConfig, listener: str, options: Mapping[str, str]) -> None:
         """`options` are those of the login configuration. Reads the keytab, and raises ConfigError."""
@@ -43,7 +43,7 @@ class KerberosService:
             )
         try:
             name = _own_name(config, options)
-            # Of Kerberos alone: the library would negotiate about others (SPNEGO), which Kafka does not.
+            # For Kerberos alone: the library would also negotiate other mechanisms (SPNEGO), which Kafka does not.
             self.credentials = gssapi.Credentials(
                 name=name, usage="accept", store={"keytab": f"FILE:{keytab}"}, mechs=[gssapi.MechType.kerberos]
             )
@@ -61,12 +61,12 @@ class KerberosService:
 
 
 class GssapiExchange:
-    """The client's ticket; then which layer of security follows (none), and it is agreed on."""
+    """First the client's ticket, then the agreement on a security layer: there is none."""
 
     def __init__(self, service: KerberosService) -> None:
         self._service = service
         self._context = gssapi.SecurityContext(creds=service.credentials, usage="accept")
-        # What is wrong is said to nobody but the log: an error is raised at once, and not sent as an answer first.
+        # Only the log is told what is wrong: an error is raised at once, and not sent as an answer first.
         self._context.__DEFER_STEP_ERRORS__ = False
         self._is_offered = False
         self.user: str | None = None
@@ -94,20 +94,20 @@ class GssapiExchange:
         if message:
             raise InvalidCredentialsError("the client sent a message where it must not")
         self._is_offered = True
-        # No layer, and therefore no longest message.
+        # No layer, and so no maximum message size.
         return bytes(self._context.wrap(bytes([_AUTHENTICATION_ONLY, 0, 0, 0]), False).message)
 
     def _agree(self, message: bytes) -> bytes:
         chosen: bytes = self._context.unwrap(message).message
         if len(chosen) < 4 or chosen[0] != _AUTHENTICATION_ONLY:
             raise InvalidCredentialsError("the client asks for a layer of security that was not offered")
-        # Kafka does not look at whom the client wants to be taken for, which may stand behind.
+        # Kafka does not look at the authorization id that may follow.
         self.user = self._service.rules.user(str(self._context.initiator_name))
         return b""
 
 
 def _own_name(config: BrokerConfig, options: Mapping[str, str]) -> Any:
-    """The principal that is configured, or any of the service; None for all that the keytab has."""
+    """The principal that is configured, or any of the service; None for all that are in the keytab."""
     if principal := options.get("principal"):
         return gssapi.Name(principal, gssapi.NameType.kerberos_principal)
     service = options.get("serviceName") or config.sasl_kerberos_service_name

@@ -35,7 +35,7 @@ class _Rule(NamedTuple):
 
 
 class KerberosRules:
-    """`sasl.kerberos.principal.to.local.rules`: the first that fits a principal says which user it is."""
+    """`sasl.kerberos.principal.to.local.rules`: the first rule that fits a principal says which user it is."""
 
     def __init__(self, rules: Sequence[str], default_realm: str) -> None:
         """Raises RuleError."""

@@ -1,4 +1,4 @@
-"""What a SASL mechanism is to whoever runs an exchange, and the names of those that are served."""
+"""A SASL mechanism as whoever runs an exchange sees it, and the names of those that are supported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GSSAPI: Final = "GSSAPI"
 MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER, GSSAPI)
 
 #: Longer messages are refused before they are looked at: names and passwords have a few hundred bytes at most. (Tokens
-#: have more.)
+#: may have more.)
 MAX_MESSAGE_BYTES: Final = 4096
 
 
@@ -22,7 +22,7 @@ class Exchange(Protocol):
 
     #: Who the client is, once the exchange is complete; else None.
     user: str | None
-    #: How long what the client has shown is good from then on; None for as long as the connection lives.
+    #: How long what the client has shown is good from then on; None: as long as the connection lives.
     lifetime_ms: int | None
     #: Whether what the client has shown is a delegation token.
     is_token_authenticated: bool

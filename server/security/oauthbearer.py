@@ -1,7 +1,7 @@
 """OAUTHBEARER (RFC 7628): the client shows a token that somebody else has issued.
 
-Kafka's counterpart is org.apache.kafka.common.security.oauthbearer.internals.OAuthBearerSaslServer, whose texts these
-are. A token that is refused is answered with a status in JSON; the client says that it has read it, by one byte, and
+Kafka's counterpart is org.apache.kafka.common.security.oauthbearer.internals.OAuthBearerSaslServer, whose messages
+these are. A token that is refused is answered with a status in JSON; the client acknowledges that with one byte, and
 then the authentication has failed.
 """
 
@@ -24,7 +24,7 @@ _READ: Final = b"\x01"
 
 
 class AccessToken(NamedTuple):
-    """What a token says that is good."""
+    """What a good token says."""
 
     name: str
     expires_at_ms: int
@@ -90,7 +90,7 @@ class OAuthBearerExchange:
 
 
 def _parsed(message: bytes) -> tuple[str | None, str]:
-    """Whom the client wants to be taken for, if it says so, and its token."""
+    """Whom the client wants to act as, if it says so, and its token."""
     match = _FIRST.fullmatch(message.decode("utf-8", "replace"))
     if match is None:
         raise InvalidCredentialsError("Invalid OAUTHBEARER client first message")

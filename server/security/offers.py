@@ -1,4 +1,4 @@
-"""What each listener asks of its clients, out of the settings."""
+"""Which SASL mechanisms a listener offers, and how each checks its clients, according to the settings."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ def _offered(config: BrokerConfig, listener: str, mechanism: str, credentials: C
         except ImportError:
             raise ConfigError(
                 f"The listener {listener} offers GSSAPI, which needs another package: pip install 'ottla[kerberos]'; "
-                "or name "
-                f"others in listener.name.{listener.lower()}.sasl.enabled.mechanisms."
+                f"or name others in listener.name.{listener.lower()}.sasl.enabled.mechanisms."
             ) from None
         begin = KerberosService(config, listener, _login_options(config, listener, mechanism)).begin
         max_message_bytes = MAX_TICKET_MESSAGE_BYTES

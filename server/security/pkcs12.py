@@ -1,4 +1,4 @@
-"""PKCS12 stores, made into PEM. Stands on `cryptography`, which the extra `ottla[security]` brings."""
+"""PKCS12 stores, converted to PEM. Uses `cryptography`, which the extra `ottla[security]` brings."""
 
 from __future__ import annotations
 

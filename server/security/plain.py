@@ -1,6 +1,6 @@
 """PLAIN (RFC 4616): the client sends user and password.
 
-Kafka's counterpart is org.apache.kafka.common.security.plain.internals.PlainSaslServer, whose texts these are.
+Kafka's counterpart is org.apache.kafka.common.security.plain.internals.PlainSaslServer, whose messages these are.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ The rules are those of Kafka's SaslServerAuthenticator:
 | complete | everything; SaslHandshake starts over where sessions end | |
 | failed | nothing: the answer is the last one | |
 
-A refusal is answered `connection.failed.authentication.delay.ms` after it was asked for, whatever the reason: how long
-the check took is not to be seen.
+A refusal is sent `connection.failed.authentication.delay.ms` after the request, whatever the reason, so that nobody can
+see how long the check took.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SaslOffer(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What SaslAuthenticate is answered."""
+    """The answer to a SaslAuthenticate."""
 
     code: ErrorCode
     message: str | None = None
@@ -95,7 +95,7 @@ class Sasl:
         self._has_principal = False
         self.state = State.FIRST
         self.principal = ANONYMOUS
-        #: Whether the client has shown a delegation token, with which none is to be had.
+        #: Whether the client has shown a delegation token, with which it cannot get another one.
         self.is_token_authenticated = False
         #: Why it failed, for the log.
         self.failure = ""
@@ -128,7 +128,7 @@ class Sasl:
         return self._offer.seconds
 
     def admit(self, key: ApiKey) -> ErrorCode:
-        """Whether a request may be handled in this state: NONE, or what it is answered instead, after which it is over.
+        """NONE if a request may be handled in this state, or what it is answered instead; then the connection ends.
 
         Raises CloseConnectionError where Kafka closes without an answer.
         """
@@ -144,7 +144,7 @@ class Sasl:
         raise CloseConnectionError(f"{key.name} came where the client had to authenticate")
 
     def versions_told(self) -> None:
-        """ApiVersions was answered well; it is not asked for once more."""
+        """ApiVersions was answered without an error; it may not be asked for again."""
         if self.state is State.FIRST:
             self.state = State.HANDSHAKE
 

@@ -1,8 +1,8 @@
 """SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677): the client proves that it knows the password without sending it.
 
 Kafka's counterparts are org.apache.kafka.common.security.scram.internals.ScramSaslServer and ScramMessages. Two things
-differ. An unknown user or token is refused with the last message, as a wrong password is, and not with the first:
-nobody learns which there are. And what the client has sent is taken into the proof as it came.
+differ. An unknown user or token is refused with the last message, as a wrong password is, and not with the first, so
+nobody learns which ones exist. And the proof is computed over what the client has sent, byte for byte.
 
 With the extension `tokenauth=true` the name is the id of a delegation token, and the password its secret (KIP-48).
 """

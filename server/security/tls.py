@@ -1,8 +1,8 @@
-"""TLS for a listener, out of Kafka's ssl.* settings: PEM in files and inline, and PKCS12.
+"""TLS for a listener, from Kafka's ssl.* settings: PEM in files and inline, and PKCS12.
 
 Kafka's counterpart is org.apache.kafka.common.security.ssl.DefaultSslEngineFactory, which knows no lists of revoked
-certificates: here a truststore in PEM may have some. What kind a store is shows in its bytes: Kafka's default type is
-JKS, and Java writes PKCS12 under that name since version 9.
+certificates: here a truststore in PEM may contain some. The type of a store is told by its bytes, not by its setting:
+Kafka's default type is JKS, and Java reads PKCS12, which keytool writes since version 9, under that name, too.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _AES: Final = re.compile(r"(AES|CAMELLIA|ARIA)_(\d+)_")
 
 
 class TlsFiles(NamedTuple):
-    """The files that a listener's certificates come from, each with what tells that it has changed."""
+    """The files that a listener's certificates come from, each with what shows that it has changed."""
 
     states: tuple[tuple[str, int, int, int], ...]
 
 
 def client_auth(config: BrokerConfig, listener: str, protocol: str) -> str:
-    """Whether clients of a listener show certificates: required, requested or none.
+    """Whether clients of a listener must show certificates: required, requested or none.
 
-    Where they also authenticate by SASL, only the listener's own setting counts (KIP-684).
+    If they also authenticate by SASL, only the listener's own setting counts (KIP-684).
     """
     if protocol == "SASL_SSL":
         name = f"listener.name.{listener.lower()}.ssl.client.auth"
@@ -47,7 +47,7 @@ def client_auth(config: BrokerConfig, listener: str, protocol: str) -> str:
 
 
 def server_context(config: BrokerConfig, listener: str, protocol: str) -> ssl.SSLContext:
-    """What the listener's connections are encrypted with; reads files, and raises ConfigError."""
+    """The TLS context for a listener's connections; reads files, and raises ConfigError."""
     own = config.for_listener(listener)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _choose_versions(context, own)
@@ -62,7 +62,10 @@ def server_context(config: BrokerConfig, listener: str, protocol: str) -> ssl.SS
 
 
 class ReloadedTls:
-    """The context of a port whose certificate is read again when its files change. Raises ConfigError at first."""
+    """The context of a port whose certificate is read again when its files change.
+
+    Raises ConfigError if it cannot be used at first.
+    """
 
     def __init__(self, config: BrokerConfig, listener: str, protocol: str) -> None:
         self._config = config
@@ -71,7 +74,10 @@ class ReloadedTls:
         self._files = tls_files(config, listener)
 
     def renew(self) -> bool:
-        """Let new connections get what is in the files now, if that is another; ConfigError if it cannot be used."""
+        """Use what is in the files now for new connections. False if nothing has changed.
+
+        Raises ConfigError if it cannot be used.
+        """
         files = tls_files(self._config, self._listener)
         if files == self._files:
             return False
@@ -81,7 +87,7 @@ class ReloadedTls:
 
 
 def client_context(config: BrokerConfig, listener: str) -> ssl.SSLContext:
-    """What connections to other brokers' listener of this name are encrypted with; as `server_context`."""
+    """The TLS context for connections to other brokers' listener of this name; as `server_context`."""
     own = config.for_listener(listener)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _choose_versions(context, own)
@@ -116,7 +122,7 @@ def _choose_versions(context: ssl.SSLContext, config: BrokerConfig) -> None:
     chosen = [_VERSIONS[name] for name in config.ssl_enabled_protocols]
     context.minimum_version, context.maximum_version = min(chosen), max(chosen)
     suites = [_openssl_name(name) for name in config.ssl_cipher_suites]
-    # Those of TLS 1.3 are OpenSSL's own choice; all of them are good.
+    # Those of TLS 1.3 are OpenSSL's own choice; all of them are secure.
     older = [name for name in suites if not name.startswith("TLS_")]
     if older:
         try:
@@ -126,7 +132,7 @@ def _choose_versions(context: ssl.SSLContext, config: BrokerConfig) -> None:
 
 
 def _openssl_name(suite: str) -> str:
-    """OpenSSL's name of a cipher suite of TLS 1.2 that may be given by Java's."""
+    """OpenSSL's name for a cipher suite of TLS 1.2, which may be given by Java's name."""
     if "_WITH_" not in suite:
         return suite
     return _AES.sub(r"\1\2_", suite).removeprefix("TLS_").replace("_WITH_", "_").replace("_CBC_", "_").replace("_", "-")
@@ -173,7 +179,7 @@ def _load_authorities(context: ssl.SSLContext, config: BrokerConfig, purpose: ss
         return
     try:
         if _REVOKED in pem:
-            # Lists of revoked certificates are read out of files only.
+            # Lists of revoked certificates are read from files only.
             with as_file(pem) as path:
                 context.load_verify_locations(cafile=path)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF

@@ -1,7 +1,7 @@
-"""What checks the tokens that a listener takes by OAUTHBEARER, out of its settings.
+"""What checks the tokens that clients show a listener by OAUTHBEARER, according to its settings.
 
-Unsigned tokens are taken only where Kafka's class for them is named, or its options are in the login configuration;
-Kafka itself takes them where nothing is said.
+Unsigned tokens are accepted only if Kafka's class for them is named, or its options are in the login configuration;
+Kafka itself accepts them by default.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _UNSECURED_OPTIONS: Final = ("unsecuredValidator", "unsecuredLogin")
 def token_validator(
     config: BrokerConfig, listener: str, options: Mapping[str, str], time_ms: Callable[[], int]
 ) -> TokenValidator:
-    """For one listener; `options` are those of its login configuration. Reads files, and raises ConfigError."""
+    """The validator of one listener; `options` are those of its login configuration. Reads files.
+
+    Raises ConfigError.
+    """
     if _takes_unsigned(config, listener, options):
         return _unsecured(listener, options, time_ms)
     try:
@@ -98,7 +101,7 @@ def _unsecured(listener: str, options: Mapping[str, str], time_ms: Callable[[], 
 
 
 def _trust(options: Mapping[str, str]) -> SSLContext | None:
-    """Whom to trust when keys are fetched: as Kafka has it, the login configuration's ssl.* options say."""
+    """Whom to trust when keys are fetched: as in Kafka, the ssl.* options of the login configuration say."""
     from ottla.client.tls import context_of, from_properties
 
     named = {name: value for name, value in options.items() if name.startswith("ssl.")}
