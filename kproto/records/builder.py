@@ -1,4 +1,4 @@
-"""Building record batches: one record at a time, or from records that are there already."""
+"""Building record batches: one record at a time, or from existing records."""
 
 import struct
 from collections.abc import Iterable
@@ -36,8 +36,8 @@ class BatchBuilder:
     """Gathers records and makes one batch of them.
 
     Records take consecutive offsets from `base_offset`, unless `append` is given a higher one. `size_bytes` is what the
-    batch would take uncompressed, so that a caller can stop at its limit. InvalidRecordError where the format
-    cannot hold what is given.
+    batch would take uncompressed, so that a caller can stop at its limit. InvalidRecordError if the format cannot hold
+    what is given.
     """
 
     __slots__ = (
@@ -156,7 +156,7 @@ class BatchBuilder:
 def assemble_batch(header: BatchHeader, payload: bytes) -> bytes:
     """Return header and (already compressed) records as one batch; its length and CRC are computed here.
 
-    Raises InvalidRecordError where a value of the header is out of its range.
+    Raises InvalidRecordError if a value of the header is out of its range.
     """
     batch_length = HEADER_SIZE_BYTES - LENGTH_PREFIX_BYTES + len(payload)
     if batch_length > _MAX_INT32:

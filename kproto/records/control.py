@@ -44,7 +44,10 @@ class EndTxnMarker(NamedTuple):
 
 
 def control_record_type(key: bytes | None) -> ControlRecordType:
-    """Return the type that a control record's key names. CorruptRecordError if it is not a control key."""
+    """Return the type that a control record's key names.
+
+    Raises CorruptRecordError if it is not a control key, InvalidRecordError if its version is negative.
+    """
     if key is None or len(key) < _KEY.size:
         raise CorruptRecordError("a control record's key takes four bytes")
     version, number = _KEY.unpack_from(key)
@@ -59,8 +62,8 @@ def control_record_type(key: bytes | None) -> ControlRecordType:
 def parse_end_txn_marker(buf: BytesLike, pos: int = 0, header: BatchHeader | None = None) -> EndTxnMarker | None:
     """Return the marker in the control batch at `pos`; None if it is a control batch of another kind, or empty.
 
-    A marker batch holds exactly one record. Raises CorruptRecordError or InvalidRecordError if it is malformed, or no
-    control batch at all.
+    A marker batch holds exactly one record. Raises CorruptRecordError or InvalidRecordError if it is malformed, or not
+    a control batch at all.
     """
     if header is None:
         header = parse_batch_header(buf, pos)

@@ -1,6 +1,6 @@
-"""CRC-32C (Castagnoli) over any buffer, which is read in place where fastcrc is there.
+"""CRC-32C (Castagnoli) over any buffer, which is read in place if fastcrc is installed.
 
-fastcrc has wheels for x86-64 and 64-bit ARM. Elsewhere it is google-crc32c, which takes `bytes` alone.
+fastcrc has wheels for x86-64 and 64-bit ARM. Elsewhere google-crc32c is used, which only takes `bytes`.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ except ImportError:
     _extend: Callable[[int, bytes], int] = google_crc32c.extend
 
     def extend(crc: int, data: BytesLike) -> int:
-        """The CRC of what had the CRC `crc` (0: of nothing) and of `data` behind it."""
+        """The CRC of bytes whose CRC is `crc` (0: of no bytes) with `data` after them."""
         view = memoryview(data)
         for start in range(0, len(view), _PIECE_BYTES):
             crc = _extend(crc, bytes(view[start : start + _PIECE_BYTES]))
@@ -35,7 +35,7 @@ else:
     _sum: Callable[..., int] = iscsi
 
     def extend(crc: int, data: BytesLike) -> int:
-        """The CRC of what had the CRC `crc` (0: of nothing) and of `data` behind it."""
+        """The CRC of bytes whose CRC is `crc` (0: of no bytes) with `data` after them."""
         return _sum(data, crc)
 
     def crc32c(buf: BytesLike, start: int, end: int) -> int:

@@ -145,7 +145,7 @@ _new_tuple = tuple.__new__
 def parse_batch_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
     """Return the header of the batch that begins at `pos`, which must lie complete within `buf`.
 
-    Raises CorruptRecordError when the bytes end early or the length cannot be, UnsupportedMagicError for v0 and v1.
+    Raises CorruptRecordError if the bytes end early or the length is impossible, UnsupportedMagicError for v0 and v1.
     Nothing else is checked: see `validate_batch` and `verify_crc`.
     """
     available = len(buf) - pos
@@ -238,8 +238,8 @@ def validate_produced_batch(header: BatchHeader) -> None:
     """Check a batch that a client produced: besides `validate_batch`, what `LogValidator` in Apache Kafka asks.
 
     Offsets are dense from 0, at least one record is there, it is not a control batch, and a producer id comes with a
-    sequence and an epoch. Beyond that, neither more records are taken than the bytes can hold, nor attributes that only
-    brokers set or that have no meaning. Raises as `validate_batch` does.
+    sequence and an epoch. Beyond that, more records than the bytes can hold are refused, and so are attributes that
+    only brokers set or that have no meaning. Raises as `validate_batch` does.
     """
     base_offset, length, _, _, _, attributes, delta, _, _, producer_id, epoch, sequence, count = header
     if (

@@ -16,9 +16,9 @@ _ZIGZAG = tuple((byte & 127) >> 1 ^ -(byte & 1) for byte in range(256))
 def walk_produced_records(payload: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Yield (timestamp_ms, size of the key, negative for none) of each record, once all of that record is found sound.
 
-    `payload` is the batch's records section, decompressed. Every record must fill exactly its declared length, the
-    records the payload, their number be the header's, and their offset deltas 0, 1, 2 and so on; otherwise
-    InvalidRecordError, at the first record that breaks the rule. About 0.5 µs a record.
+    `payload` is the batch's records section, decompressed. Every record must fill exactly its declared length, and all
+    of them exactly the payload; there must be as many as the header says, with offset deltas 0, 1, 2 and so on. Raises
+    InvalidRecordError at the first record that breaks a rule. About 0.5 µs a record.
     """
     try:
         yield from _walk(payload, header)

@@ -52,7 +52,7 @@ _COMPRESSION: Final = 0x07
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
-# So many rows and bytes go into one Arrow batch, unless a single record batch is larger.
+# How many rows and bytes go into one Arrow batch at most, unless a single record batch is larger.
 _GROUP_ROWS: Final = 131_072
 _GROUP_BYTES: Final = 16 * 1024 * 1024
 
@@ -83,7 +83,7 @@ class Batches:
         return found
 
     def select(self, wanted: NDArray[np.bool_]) -> Batches:
-        """Those of the batches that are wanted."""
+        """The batches that are wanted."""
         return self if bool(wanted.all()) else Batches(self.buffer, self.positions[wanted], self.headers[wanted])
 
     def verify_crcs(self) -> None:
@@ -181,7 +181,7 @@ class Batches:
 def read_batches(buffer: memoryview) -> Batches:
     """The batches of a buffer that holds whole batches only.
 
-    Raises CorruptRecordError for a length that cannot be, UnsupportedMagicError for v0 and v1.
+    Raises CorruptRecordError for an impossible length, UnsupportedMagicError for v0 and v1.
     """
     found = []
     pos = 0

@@ -132,7 +132,7 @@ def _gather(buffer: Any, slices: Slices) -> Any:
 
 
 def _texts(buffer: Any, slices: Slices) -> Any:
-    """Keys of headers as text. What is not UTF-8 in one is U+FFFD, as Kafka's own consumer shows it (`Utils.utf8`)."""
+    """Keys of headers as text. What is not UTF-8 becomes U+FFFD, as Kafka's own consumer shows it (`Utils.utf8`)."""
     keys = _gather(buffer, slices)
     try:
         return keys.cast(pa.string())

@@ -62,7 +62,7 @@ class Headers(NamedTuple):
 
 
 def read_fields(payloads: Payloads) -> Fields:
-    """Read everything but the headers; CorruptRecordError for whatever is not as it should be."""
+    """Read everything but the headers; CorruptRecordError for whatever is malformed."""
     data, starts, ends, headers = payloads
     counts = headers["record_count"].astype(np.int64)
     try:
@@ -94,9 +94,9 @@ def _check(header_counts: Ints, pos: Ints, tails: Ints) -> None:
 
 
 def read_headers(data: Bytes, fields: Fields) -> Headers:
-    """Read every record's headers, a step of numpy for each place in the list; CorruptRecordError as above.
+    """Read every record's headers, with a step of numpy for each place in their lists; CorruptRecordError as above.
 
-    Whether keys are UTF-8 shows where they become text.
+    Whether keys are UTF-8 is found out where they become text.
     """
     counts = fields.header_counts
     total = int(counts.sum())

@@ -1,8 +1,8 @@
 """Where the records of many batches begin and end.
 
-A record says how long it is, so that within a batch one must go from record to record. Over many batches numpy takes
-these steps for all of them together. A few large batches are walked one by one: in strides, where many records in a row
-have the same length, else record by record.
+Only a record itself says how long it is, so within a batch one must go from record to record. Over many batches numpy
+takes these steps for all of them together. A few large batches are walked one by one: in strides where many records in
+a row have the same length, else record by record.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["find_records"]
 _MIN_ROWS_PER_STEP: Final = 48
 _MIN_BODY_BYTES: Final = 6
 _VARINT_BYTES: Final = 5
-# A run must be so long to be worth its own step; the first few may be shorter.
+# A run must be this long to be worth a step of its own; the first few may be shorter.
 _MIN_RUN: Final = 64
 _FREE_RUNS: Final = 4
 
 
 def find_records(data: Bytes, starts: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """The body's first byte (behind its length) and the end of every record, batch after batch.
+    """The body's first byte (after its length) and the end of every record, batch after batch.
 
     Batch `i` holds `counts[i]` records, exactly from `starts[i]` to `ends[i]`: CorruptRecordError otherwise.
     """
@@ -100,7 +100,7 @@ def _stride(payload: Bytes, count: int) -> Ints | None:
 
 
 def _walk(payload: bytes, count: int) -> Ints:
-    """Where each record of a batch begins; CorruptRecordError unless they fill it. Signs are left to the caller."""
+    """Where each record of a batch begins; CorruptRecordError unless they fill it. The caller looks at signs."""
     heads: list[int] = []
     append = heads.append
     pos = 0

@@ -1,4 +1,4 @@
-"""Which Arrow type a column of Spark's is: pyspark's own function takes other arguments in each of its versions."""
+"""The Arrow type of a Spark column: pyspark's own function takes different arguments in each of its versions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _PLAIN: Final[Mapping[type[DataType], Callable[[Any], pa.DataType]]] = {
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The columns of a schema, each of them nullable. UnsupportedTypeError names the type that there is none for."""
+    """The columns of a schema, each of them nullable. UnsupportedTypeError names a type that has no counterpart."""
     import pyarrow as pa
 
     return pa.schema([pa.field(field.name, arrow_type(field.dataType)) for field in schema.fields])

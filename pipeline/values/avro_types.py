@@ -68,7 +68,7 @@ def named_types(schema: Any, named: dict[str, DataType]) -> DataType:
 
 
 def _type(schema: Any, named: dict[str, DataType], namespace: str, depth: int) -> DataType:
-    if depth > 2 * MAX_DEPTH:  # of the text: a union and an array are levels of it
+    if depth > 2 * MAX_DEPTH:  # counted in the text, in which unions and arrays are levels, too
         raise UnsupportedSchemaError(f"The Avro schema is nested deeper than {MAX_DEPTH} levels.")
     if isinstance(schema, list):
         return _union(schema, named, namespace, depth)
@@ -115,7 +115,7 @@ def _complex(schema: Mapping[str, Any], named: dict[str, DataType], namespace: s
     match schema["type"]:
         case "record":
             kinds = [(part["name"], _type(part["type"], named, namespace, depth + 1)) for part in schema["fields"]]
-            if not kinds:  # nor would an array of them have a size that its bytes tell
+            if not kinds:  # and an array of them would take no bytes, however long it is
                 raise UnsupportedSchemaError("An Avro record without fields cannot be a column.")
             return StructType([StructField(name, kind, nullable=True) for name, kind in kinds])
         case "array":

@@ -1,4 +1,4 @@
-"""Avro."""
+"""Values in Avro."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every decoder of values is."""
+"""What all decoders of values have in common, and the one that leaves values as they are."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Decoder(Protocol):
         """Whether `learn` looks at the rows at all."""
 
     def learn(self, rows: DataFrame) -> bool:
-        """Take in what is new in a batch, before it is decoded. Whether the schema changed."""
+        """Take in what is new in a batch, before it is decoded. Returns whether the schema has changed."""
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """The rows with `data` and `reason`. A row whose value is null has neither: what it means is the table's."""
+        """The rows with `data` and `reason`. A row whose value is null has neither: the table decides what it means."""
 
 
 class RawDecoder:

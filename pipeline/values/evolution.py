@@ -18,7 +18,7 @@ _UNFIT: Final = re.compile(r"[ ,;{}()\n\t=]|^$")
 
 
 class Evolution(NamedTuple):
-    """A schema that has taken in another; and the names of fields, at the top and within, that cannot be columns."""
+    """A schema that has taken in another, and the names of fields, at the top and within, that cannot be columns."""
 
     schema: StructType
     refused: tuple[str, ...]
@@ -33,8 +33,8 @@ def is_fit(name: str) -> bool:
 def evolve(held: StructType, seen: StructType, reserved: frozenset[str] = frozenset()) -> Evolution:
     """The schema that is held, with the new fields of the one that was seen.
 
-    Column names are one whatever their case: a field whose name differs from a column's by case alone is refused, and
-    so is one with a `reserved` name or with letters that no column may have.
+    Column names that differ only by case are the same name: a field whose name differs from a column's by case alone is
+    refused, and so is one with a `reserved` name or with letters that no column may have.
     """
     refused: set[str] = set()
     refused_within: set[str] = set()

@@ -1,7 +1,7 @@
 """What a format of values with schemas has to know, and how its values begin.
 
 Confluent's serializers put five bytes before a value: a zero and the id, four bytes big-endian, of the schema that it
-was written by. What follows them is the format's.
+was written with. What follows them is up to the format.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ BARE: Final = b""
 """The head of values that have none."""
 
 Read = Callable[[bytes], dict[str, Any] | None]
-"""Reads a value's bytes; whatever it raises says why it cannot."""
+"""Reads a value's bytes, or raises an exception that says why it cannot."""
 
 
 class Reader(Protocol):
-    """What a schema makes of bytes. It travels to the executors, and is opened there."""
+    """Reads bytes by a schema. It is sent to the executors, and opened there."""
 
     def open(self) -> Read:
         """Get ready to read."""
@@ -41,19 +41,19 @@ class Compiled(NamedTuple):
 
 
 class Format(Protocol):
-    """A format of values. It travels to the executors."""
+    """A format of values. It is sent to the executors."""
 
     name: str
-    """What people call it; in capitals, what registries do."""
+    """Its name for people; in capitals, its name in registries."""
 
     def head(self) -> Column:
-        """What of a framed value says how it is read: the id's four bytes, and more where the format has more."""
+        """The part of a framed value that says how to read it: the id's four bytes, and more if the format has more."""
 
     def split(self, value: bytes) -> tuple[bytes, int]:
         """The same head, in Python, and where the rest begins. ValueError if the value does not begin so."""
 
     def compile(self, schema: SchemaText, head: bytes) -> Compiled:
-        """UnsupportedSchemaError if rows cannot be made by this schema."""
+        """Get a schema ready for use. UnsupportedSchemaError if it cannot make rows."""
 
 
 def id_column() -> Column:

@@ -1,8 +1,8 @@
 """Which column a property of a JSON Schema becomes.
 
-An object with properties is a structure, one with `additionalProperties` alone a map, a list an array. `null` beside
-one other type says only that a value may be missing, and so do `oneOf` and `anyOf` of a null and something. Whatever
-may be of several types, or of any, is a text: that of its JSON.
+An object with properties becomes a structure, one with `additionalProperties` alone a map, a list an array. `null`
+besides one other type only says that a value may be missing, and so do `oneOf` and `anyOf` of a null and something
+else. Whatever may be of several types, or of any, becomes a string: its JSON text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ottla.pipeline.values.schemas import MAX_COLUMNS, MAX_DEPTH, UnsupportedSch
 __all__ = ["Documents", "Shape", "object_type", "shape_of"]
 
 Shape = Callable[[Any], Any]
-"""Makes a value of JSON into one that a column takes."""
+"""Turns a JSON value into one that a column takes."""
 
 _PLAIN: Final[Mapping[str, DataType]] = {
     "string": StringType(),
@@ -48,7 +48,7 @@ class Documents(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A schema within a document, where references without a name lead to."""
+    """A schema, and the document that it is in, into which references without a name lead."""
 
     schema: Any
     document: Any
@@ -107,7 +107,7 @@ class _Types:
         return self.kind(_Place(others[0], document), depth + 1) if len(others) == 1 else StringType()
 
     def _followed(self, place: _Place) -> _Place:
-        """Where a `$ref` leads in the end."""
+        """Where a chain of `$ref` ends."""
         for _ in range(MAX_DEPTH):
             schema, document = place
             if not isinstance(schema, dict) or not isinstance(reference := schema.get("$ref"), str):
@@ -133,7 +133,7 @@ def _pointed(root: Any, pointer: str, reference: str) -> Any:
 
 
 def shape_of(kind: DataType) -> Shape:
-    """What makes a value that its schema allows into one of the column that the schema became."""
+    """What turns a value that its schema allows into one for the column that the schema became."""
     if isinstance(kind, StructType):
         return _struct_shape(kind)
     if isinstance(kind, ArrayType):
@@ -159,7 +159,7 @@ def _struct_shape(kind: StructType) -> Shape:
 
 
 def _unfit(value: Any, kind: DataType) -> None:
-    """Nothing is nothing, whatever it would be otherwise."""
+    """A null fits any column; nothing else of another type does."""
     if value is not None:
         raise ValueError(f"{json.dumps(value)[:100]} is not {kind.simpleString()[:100]}")
 
@@ -169,7 +169,7 @@ def _text(value: Any) -> str | None:
 
 
 def _whole(value: Any) -> Any:
-    """To JSON Schema 5.0 is a whole number."""
+    """For JSON Schema 5.0 is a whole number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

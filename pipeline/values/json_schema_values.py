@@ -1,4 +1,4 @@
-"""JSON that has a JSON Schema: each value is held against its own."""
+"""JSON that has a JSON Schema: each value is checked against its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class JsonSchemaFormat:
 
     def compile(self, schema: SchemaText, head: bytes) -> Compiled:
         if find_spec("jsonschema_rs") is None:
-            raise OptionError("JSON Schemas are kept by jsonschema-rs: install Ottla with its extra `schemas`.")
+            raise OptionError("JSON Schemas need jsonschema-rs: install Ottla with its extra `schemas`.")
         document = parsed_json(schema.text, "JSON")
         others = {name: parsed_json(text, "JSON") for name, text in schema.references.items()}
         reader = _JsonSchemaReader(document, others)
@@ -50,7 +50,7 @@ class _JsonSchemaReader:
         import jsonschema_rs
 
         registry = jsonschema_rs.Registry(list(self._others.items())) if self._others else None
-        # Offline: nothing is fetched because a schema says so. And patterns take time in proportion to their texts.
+        # Offline: nothing is fetched because a schema says so. And matching a pattern takes time linear in the text.
         validator = jsonschema_rs.validator_for(
             self._document, registry=registry, offline=True, pattern_options=jsonschema_rs.RegexOptions()
         )
@@ -60,7 +60,7 @@ class _JsonSchemaReader:
             try:
                 found = json.loads(value, parse_constant=_refuse)
             except RecursionError:
-                raise ValueError("it is nested too deep") from None
+                raise ValueError("it is nested too deeply") from None
             if (error := next(iter(validator.iter_errors(found)), None)) is not None:
                 where = "/".join(map(str, error.instance_path))
                 raise ValueError(f"{where or 'it'}: {error.message}")

@@ -1,4 +1,4 @@
-"""Values of JSON objects, by a schema that is given or learned."""
+"""Values that are JSON objects, decoded by a schema that is given or learned."""
 
 # ruff: noqa: SLF001 - pyspark's gateway to the JVM has no public name
 
@@ -28,7 +28,7 @@ from ottla.pipeline.values.evolution import evolve
 __all__ = ["MAX_DEPTH", "JsonDecoder", "explain"]
 
 MAX_DEPTH: Final = 64
-"""So many objects and arrays within one another. Spark's plans recurse into columns: a few hundred end the JVM."""
+"""How deep objects and arrays may be nested. Spark's plans recurse into columns: a few hundred levels end the JVM."""
 
 _CORRUPT: Final = "__ottla_corrupt"
 _TEXT: Final = "__ottla_text"
@@ -44,7 +44,7 @@ _INFERENCE: Final = {
 
 
 class JsonDecoder:
-    """Decodes JSON objects in the JVM, and says of each value that it cannot decode what is wrong with it.
+    """Decodes JSON objects in the JVM, and says what is wrong with each value that it cannot decode.
 
     A column of text takes any JSON value, as its text: that is how Spark reads it. Numbers with a fraction do not go
     into whole-number columns. Without `evolves`, fields that the schema lacks are left out. Values that are nested
@@ -88,7 +88,7 @@ class JsonDecoder:
             .when(has_value & (parsed.isNull() | parsed[_CORRUPT].isNotNull() | _has_more(text)), F.lit(_UNFIT))
         )
         unfit = {name: F.array_contains(F.json_object_keys(text), name) for name in self._refused}
-        # Further down it is the name alone that tells.
+        # Further down only the name can be looked for.
         unfit |= {name: text.rlike(f'"{re.escape(name)}"\\s*:') for name in self._refused_within}
         if self._evolves:  # Spark's inference passes over fields without a name.
             unfit[""] = text.rlike(r'(?<!\\)""\s*:')
@@ -113,14 +113,15 @@ class JsonDecoder:
 
 
 def _is_deep(text: Column) -> Column:
-    """Whether JSON is nested deeper than MAX_DEPTH, found without recursion. Of a text that is not JSON it may say so.
+    """Whether JSON is nested deeper than MAX_DEPTH, found out without recursion; also true of some texts that are not
+    JSON.
 
-    Few texts have so many brackets at all; only in these what is quoted is taken out, and the brackets are counted.
+    Few texts have so many brackets at all. Only in these what is quoted is taken out, and the brackets are counted.
     """
     openings = F.length(text) - F.length(F.translate(text, "{[", ""))
     unquoted = F.regexp_replace(F.regexp_replace(text, r"(?s)\\.", ""), '"[^"]*"', "")
     only_brackets = F.regexp_replace(unquoted, r"[^\[\]{}]", "")
-    # Counting takes long where there are very many. So many openings in a row tell without it.
+    # Counting takes long if there are very many; so many openings in a row are enough to know.
     is_steep = only_brackets.rlike(rf"[\[{{]{{{MAX_DEPTH + 1}}}")
     brackets = F.split(only_brackets, "")
     start = F.struct(F.lit(0).alias("depth"), F.lit(0).alias("most"))
@@ -138,8 +139,8 @@ def _is_deep(text: Column) -> Column:
 def _has_more(text: Column) -> Column:
     """Whether something follows the object, which Spark's own reader would pass over.
 
-    An object whose first closing brace is the text's last letter is alone. Of others, Spark counts the elements of an
-    array around the text up to where that ends: with another element behind it they must be one more.
+    An object whose first closing brace is the text's last letter is alone. For others, Spark counts the elements of an
+    array around the text, up to where that ends: with another element after the text there must be one more.
     """
     trimmed = F.regexp_replace(text, r"\s+$", "")
     may_have = F.locate("}", text) < F.length(trimmed)
@@ -150,7 +151,7 @@ def _has_more(text: Column) -> Column:
 
 
 def _inferred(texts: DataFrame) -> StructType:
-    """What the fields of JSON texts are, found in the JVM: pyspark would carry each of them through Python."""
+    """The fields of JSON texts, inferred in the JVM: pyspark would carry each text through Python."""
     spark: Any = texts.sparkSession
     strings = getattr(texts._jdf, "as")(spark._jvm.org.apache.spark.sql.Encoders.STRING())
     reader = spark._jsparkSession.read()
@@ -183,7 +184,8 @@ def _mismatch(document: Any, kind: DataType, path: str) -> str | None:
         return next(filter(None, (_mismatch(part, kind.valueType, f"{path}.*") for part in document.values())), None)
     if _fits(document, kind):
         return None
-    return f"field {path.lstrip('.') or 'itself'} is {json.dumps(document)[:100]}, not {kind.simpleString()}"
+    where = f"field {path.lstrip('.')}" if path else "the value"
+    return f"{where} is {json.dumps(document)[:100]}, not {kind.simpleString()}"
 
 
 def _fits(document: Any, kind: DataType) -> bool:

@@ -1,7 +1,7 @@
 """Which column a Protobuf field becomes, and how its values get there.
 
-Fields that tell whether they are set (`optional`, messages, members of a `oneof`) are null where they are not; others
-have their default. Wrappers such as `google.protobuf.StringValue` are what they wrap.
+Fields that know whether they are set (`optional`, messages, members of a `oneof`) are null if they are not; others have
+their default. Wrappers such as `google.protobuf.StringValue` become what they wrap.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Shape", "message_type", "shape_of"]
 
 Shape = Callable[[Any], Any]
-"""Makes a value of Protobuf's into one that a column takes."""
+"""Turns a Protobuf value into one that a column takes."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -61,7 +61,7 @@ _TYPE_BYTES: Final = 12
 
 
 def message_type(message: Descriptor) -> StructType:
-    """The columns of a message. UnsupportedSchemaError if it holds itself, or nothing."""
+    """The columns of a message. UnsupportedSchemaError if it contains itself, or nothing."""
     return bounded(_struct(message, (), {}))
 
 
@@ -99,7 +99,7 @@ def _single(field: FieldDescriptor, above: tuple[str, ...], known: dict[str, Str
 
 
 def shape_of(message: Descriptor) -> Shape:
-    """What makes a message into a row; of a message that `message_type` took."""
+    """What turns a message into a row; for a message that `message_type` accepted."""
     parts = [(str(field.name), _shape(field), field.has_presence) for field in message.fields]
 
     def shaped(value: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Protobuf: the driver has `protoc` compile a schema's text, and the executors read by its descriptors.
+"""Values in Protobuf: the driver has `protoc` compile a schema's text, and the executors read by its descriptors.
 
 After the five bytes a value says which message of the schema it is: how many numbers follow, and the numbers, each a
-message's place among those of the file or of the message before. A single zero is short for the file's first.
+message's place in the file or in the message before. A single zero is short for the file's first message.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _ProtobufReader:
 
 
 def _indexes(head: bytes) -> list[int]:
-    """UnsupportedSchemaError for what is not written so."""
+    """The places in a head. UnsupportedSchemaError if they are not written as they should be."""
     if not head or head == b"\x00":
         return [0]
     if len(head) != 1 + head[0] // 2 or any(byte % 2 or byte >= 128 for byte in head):
@@ -87,7 +87,7 @@ def _indexes(head: bytes) -> list[int]:
 
 
 def _message(file: Any, indexes: list[int]) -> Descriptor:
-    """The message of these places. UnsupportedSchemaError if there is none."""
+    """The message at these places. UnsupportedSchemaError if there is none."""
     messages = list(file.message_types_by_name.values())
     found = None
     for index in indexes:

@@ -1,6 +1,6 @@
-"""Values that were written by schemas: Avro, Protobuf and JSON with a JSON Schema.
+"""Values that were written with schemas: Avro, Protobuf and JSON with a JSON Schema.
 
-With a registry each value says by which schema it was written; the driver looks the ids of a batch up, and the
+With a registry each value says which schema it was written with; the driver looks up the ids of a batch, and the
 executors only decode. With a schema file alone values are bare.
 """
 
@@ -30,10 +30,10 @@ MAX_NEW_SCHEMAS: Final = 200
 
 
 class RegisteredDecoder:
-    """Decodes each value by the schema it was written by, into the columns that all of them have together.
+    """Decodes each value by the schema it was written with, into the columns that all schemas have together.
 
-    With `schemas` values begin with an id; with `file_schema` alone they are bare. Values of schemas that are not to be
-    found, or that do not fit the columns, are dead letters.
+    With `schemas` values begin with an id; with `file_schema` alone they are bare. Values whose schema cannot be found,
+    or that do not fit the columns, become dead letters.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ Fit = Callable[[Any], Any]
 
 
 def _fit(kind: DataType) -> Fit | None:
-    """What makes a value into what Arrow takes for a column; None where nothing is to be done."""
+    """What turns a value into what Arrow takes for a column; None if nothing has to be done."""
     if isinstance(kind, StructType):
         return _fit_struct(kind)
     if isinstance(kind, ArrayType):
@@ -206,7 +206,7 @@ def _fit_struct(kind: StructType) -> Fit | None:
 
 
 def _text(value: Any) -> Any:
-    """UUIDs of Avro are texts in a table."""
+    """Avro's UUIDs are strings in a table."""
     from uuid import UUID
 
     return str(value) if isinstance(value, UUID) else value

@@ -38,8 +38,8 @@ class Registry(schema_registry.Registry):
 class FolderSchemas:
     """Implements Schemas over files such as `7.avsc`, `7.proto` or `7.json`, and `orders-value.avsc` for a subject.
 
-    What a schema refers to are the other files of the folder: JSON Schemas and Protobuf by their names, Avro by the
-    full names of types, `shop.Address.avsc`.
+    A schema's references are other files of the folder: JSON Schemas and Protobuf by their names, Avro by the full
+    names of types, `shop.Address.avsc`.
     """
 
     def __init__(self, folder: str) -> None:

@@ -1,7 +1,7 @@
-"""Schemas as texts, where they are looked up, and what is too much of one.
+"""Schemas as texts, where they are looked up, and their limits.
 
-Schemas come from outside, as records do: what is read of one, how deep it goes and how many columns it makes has a
-limit, and one beyond it makes dead letters of its records and nothing worse.
+Schemas come from outside, as records do. How deep one goes and how many columns it makes has a limit; beyond it, its
+records become dead letters, and nothing worse happens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class UnsupportedSchemaError(PipelineError):
 class SchemaText(NamedTuple):
     """A schema as it was written: `kind` is AVRO, PROTOBUF or JSON.
 
-    `references` are the texts of those that it refers to, directly or not, by the names that they are called by; each
+    `references` are the texts of those that it refers to, directly or not, by the names used in the references; each
     comes after those that it refers to itself.
     """
 
@@ -51,7 +51,7 @@ def parsed_json(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise UnsupportedSchemaError(f"The {what} schema is nested too deep.") from None
+        raise UnsupportedSchemaError(f"The {what} schema is nested too deeply.") from None
     except ValueError as error:
         raise UnsupportedSchemaError(f"The {what} schema is not JSON: {error}.") from None
 
@@ -59,14 +59,14 @@ def parsed_json(text: str, what: str) -> Any:
 def bounded(kind: StructType) -> StructType:
     """The same columns. UnsupportedSchemaError if they go too deep, or are too many.
 
-    Types that are used several times are counted once for each use: a short schema can name more of them than there is
+    Types that are used several times are counted once for each use: a short schema can name more columns than fit in
     memory.
     """
     columns, depth = _size(kind, {})
     if depth > MAX_DEPTH:
         raise UnsupportedSchemaError(f"The schema is nested deeper than {MAX_DEPTH} levels.")
     if columns > MAX_COLUMNS:
-        raise UnsupportedSchemaError(f"The schema has more than {MAX_COLUMNS:,} columns, with those within others.")
+        raise UnsupportedSchemaError(f"The schema has more than {MAX_COLUMNS:,} columns, nested ones included.")
     return kind
 
 

@@ -1,7 +1,7 @@
-"""What becomes of a table's schema when the configuration gives another one than before.
+"""What becomes of a table's schema when the configuration gives a different one than before.
 
-Readers of the table must be able to follow: new columns may come, and columns may become wider where the table's format
-keeps account of that. Everything else is refused, before anything is written.
+Readers of the table must be able to follow: new columns may come, and columns may become wider if the table's format
+keeps track of that. Everything else is refused, before anything is written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SchemaChangeError(PipelineError):
 
 
 def check_columns(given: StructType, reserved: frozenset[str] = frozenset()) -> None:
-    """SchemaChangeError where a given schema names what cannot be a column; `reserved` names are in lower case."""
+    """SchemaChangeError if a given schema names what cannot be a column; `reserved` names are in lower case."""
     for kind, path in _structs(given, ""):
         for name, times in Counter(field.name.lower() for field in kind.fields).items():
             if times > 1:
@@ -62,8 +62,8 @@ def check_columns(given: StructType, reserved: frozenset[str] = frozenset()) -> 
 def succeed(kept: StructType, given: StructType, *, evolves: bool, widens: Widens) -> StructType:
     """The schema that follows the kept one when this one is given. SchemaChangeError if readers could not follow.
 
-    With `evolves` columns that are not given stay, for they may have come with the records. `widens` is asked whether
-    the table keeps account of a column that became wider, only if there are any.
+    With `evolves` columns that are not given stay, for they may have come with the records. `widens` says whether the
+    table keeps track of a column that becomes wider, and is asked only if there is one.
     """
     return _Succession(evolves=evolves, widens=widens).struct(kept, given, "")
 

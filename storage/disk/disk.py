@@ -128,9 +128,9 @@ class Disk(ABC):
         return bytes(memoryview(content)[:count])
 
     def write_file_atomic(self, path: str, *content: bytes) -> None:
-        """Replace a small file so that a crash at any moment leaves the old content whole, or the new, these pieces.
+        """Replace a small file by these pieces. A crash at any moment leaves either the old content whole or the new.
 
-        Durable on return: written beside, synced, renamed, the directory synced.
+        Durable on return: written beside the old file, synced, renamed, and the directory synced.
         """
         beside = path + ".tmp"
         if self.exists(beside):

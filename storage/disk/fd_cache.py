@@ -52,7 +52,7 @@ class PinnedFd:
 
 
 class FdCache:
-    """At most `capacity` descriptors stay open, apart from those that are in use at once.
+    """At most `capacity` descriptors stay open; more only while more are in use at once.
 
     Not thread-safe: pin and unpin on the event loop's thread, around the worker thread's read.
     """

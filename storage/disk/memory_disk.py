@@ -1,4 +1,4 @@
-"""A disk in memory: for tests, and for a broker that is to leave nothing behind.
+"""A disk in memory: for tests, and for a broker that should leave nothing behind.
 
 It keeps what is written until the process ends, up to a limit, beyond which it is full like a device (ENOSPC). It
 cannot survive a power cut, so syncing does nothing; `ottla.storage.disk.simulated_disk` is the one that tears and

@@ -31,7 +31,7 @@ _ACT_THEIR_FAULTS = ("pwritev", "fdatasync")
 
 
 IS_DEAD: Final = "the simulated process is dead"
-"""What a disk answers to a process that is no more."""
+"""What a disk answers to a process that has died."""
 
 
 class DiskCrashedError(OSError):
@@ -52,9 +52,9 @@ class SimulatedDisk(Disk):
     """A `Disk` in memory.
 
     `faults` injects errors, crashes and flipped bits; `capacity_bytes` makes writes end in ENOSPC; reads with
-    `nowait` find a random part of what they ask for cold with `cold_probability`, unless it was asked for ahead.
+    `nowait` find a random part of what they ask for cold with `cold_probability`, unless `advise_willneed` was called.
 
-    A descriptor's number is given out again as soon as it is free, the least first, as Linux does. `pause` is called
+    A descriptor's number is given out again as soon as it is free, the lowest first, as Linux does. `pause` is called
     before each operation, outside of all locks, so that a simulation can let others run there; a write of more than
     `iov_max` buffers is several operations, as it is several system calls. If an operation began with a descriptor and
     met a different file under its number after such a pause, that is noted in `misdirected`.
@@ -109,7 +109,7 @@ class SimulatedDisk(Disk):
     def power_loss(self, *, flips: Random | None = None) -> SimulatedDisk:
         """The machine dies: only synced data and a random part of the rest is there. Returns the next view.
 
-        With `flips`, which decides where, half of the rest's pages have a flipped bit.
+        With `flips`, which decides where, half of the pages that were not synced have a flipped bit.
         """
         with self._mutex:
             self._die()

@@ -1,9 +1,9 @@
 """What a simulated disk holds: files and directories, each with what is cached and what is durable.
 
 The rules are those of POSIX at its least helpful. Of a file's pages written since its last sync, a power cut keeps any
-subset, and may tear a page at a sector; the file's size is anywhere between the old and the new. What was being written
-as the power went may have a flipped bit, if that is asked for. A directory's changes since its last sync survive up to
-some point in their order, and no further.
+subset, and may tear a page at a sector; the file's size is anywhere between the old and the new. What was not synced
+when the power failed may have flipped bits, if that is asked for. A directory's changes since its last sync survive up
+to some point in their order, and no further.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ SimulatedNode = SimulatedFile | SimulatedDirectory
 
 
 class _Change:
-    """Names that change at once: a creation, a removal, or both ends of a rename."""
+    """Names that change together: a creation, a removal, or both ends of a rename."""
 
     __slots__ = ("assignments",)
 

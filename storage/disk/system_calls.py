@@ -48,7 +48,7 @@ def system_calls(
         fdatasync=getattr(system, "fdatasync", fsync),
         fsync=fsync,
         advise_willneed=partial(_advise_willneed, system) if hasattr(system, "posix_fadvise") else _say_nothing,
-        # It is not always known whether the machine was restarted: then each start finds out what is on the disk.
+        # If it is not known whether the machine was restarted, each start finds out what is on the disk.
         boot_id=partial(_read_boot_id, boot_id, f"unknown-{uuid4().hex}"),
     )
 

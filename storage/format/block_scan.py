@@ -1,4 +1,4 @@
-"""Walking the blocks of a data file. It blocks: callers run it in a worker thread, or on a stopped store."""
+"""Walking the blocks of a data file. It waits for the disk: callers do it in a worker thread, or on a stopped store."""
 
 from __future__ import annotations
 

@@ -109,9 +109,9 @@ def _pages_of(key: bytes, table: RunTable, first_entry: int) -> Iterator[tuple[I
 
 
 class SealedIndex:
-    """A sealed segment's index, read when first asked for. Its methods may block: call them in a worker thread.
+    """The directory of a sealed segment's index; pages are read from the file when they are asked for.
 
-    `open_index` returns a handle of the index file; the caller keeps it open as long as it is used.
+    The constructor and `read_page` wait for the disk: call them in a worker thread.
     """
 
     __slots__ = ("_directory", "entry_count", "page_count")

@@ -1,4 +1,4 @@
-"""The name of the file in a store's folder that describes its topic, in the words of whoever owns the metadata."""
+"""The name of the file in a store's folder that describes its topic; whoever owns the metadata decides its content."""
 
 from __future__ import annotations
 

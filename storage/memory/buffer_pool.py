@@ -1,8 +1,8 @@
 """Pooled memory in fixed sizes, and the node's memory budget.
 
-Small requests use Redpanda's table of fifteen sizes; above it stand Mofka's tiers of `first_size_bytes * multiple^k`. A
-pool that reuses its memory spares the kernel's page faults: to fill a fresh MiB costs 256 of them and 0.37 ms, to fill
-one that has been used before 0.02 ms (`benchmarks/storage_parts.py`).
+Small requests use Redpanda's table of fifteen sizes; above it come Mofka's tiers of `first_size_bytes * multiple^k`. A
+pool that reuses its memory saves page faults: to fill a fresh MiB costs 256 of them and 0.37 ms, to fill one that has
+been used before 0.02 ms (`benchmarks/storage_parts.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.storage.memory.unmapping import Unmapping
 
 
 def _small_sizes() -> tuple[int, ...]:
-    """The seed's allocation table: 512 bytes, then half as much again each step, up to 128 KiB."""
+    """Redpanda's allocation table: 512 bytes, then half as much again each step, up to 128 KiB."""
     sizes = [512]
     while sizes[-1] < 128 * 1024:
         sizes.append(min((sizes[-1] * 3 + 1) // 2, 128 * 1024))
@@ -29,7 +29,7 @@ def _small_sizes() -> tuple[int, ...]:
 
 
 SMALL_SIZES = _small_sizes()
-# It takes some 0.3 ms a MiB.
+# Unmapping takes some 0.3 ms a MiB.
 _UNMAPPED_AT_ONCE_BYTES = 1_048_576
 SCRATCH_BYTES = SMALL_SIZES[0]
 POISON = b"\xdb"

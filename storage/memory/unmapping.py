@@ -18,7 +18,7 @@ _PIECE_BYTES: Final = 524_288
 
 
 class Unmapping:
-    """The memory that waits to be given back. Its thread ends by itself when there is none, and keeps no process."""
+    """Memory that waits to be given back. Its thread ends by itself when there is none, and keeps no process alive."""
 
     __slots__ = ("_is_running", "_lock", "_waiting")
 

@@ -213,7 +213,7 @@ def test_json_with_a_schema() -> None:
     assert found[1] == 'the value is not JSON of schema 7: id: "one" is not of type "integer"'
     assert found[2] == 'the value is not JSON of schema 7: it: "id" is a required property'
     assert found[3] == "the value is not JSON of schema 7: NaN is not JSON"
-    assert found[4] == "the value is not JSON of schema 7: it is nested too deep"
+    assert found[4] == "the value is not JSON of schema 7: it is nested too deeply"
     assert found[5].startswith("the value does not fit the table's columns: ")
 
 
