@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ottla.pipeline.client import Cluster
@@ -152,20 +153,17 @@ class _Watch:
         self._say = say
         self._as_json = as_json
         self._metrics = metrics
-        self._last: dict[str, int] = {}
 
     def look(self, sync: TableSync, query: StreamingQuery) -> None:
-        name = sync.table.name
-        for progress in query.recentProgress:
-            batch = progress["batchId"]
-            counts = sync.counts.get(batch)
-            if batch <= self._last.get(name, -1) or counts is None:
+        """Say what has been written since the last look. A batch is done when Spark has noted that it is."""
+        if not sync.counts:
+            return
+        for progress in _since(query, min(sync.counts)):
+            if (counts := sync.counts.pop(progress["batchId"], None)) is None:
                 continue
-            self._last[name] = batch
-            del sync.counts[batch]
-            report = BatchReport(
-                name, batch, counts.rows, counts.dead, self._lag(sync, progress), progress["batchDuration"] / 1000
-            )
+            name, seconds = sync.table.name, progress["batchDuration"] / 1000
+            lag = self._lag(sync, progress)
+            report = BatchReport(name, progress["batchId"], counts.rows, counts.dead, lag, seconds)
             if counts != Counts(0, 0):
                 self._say(as_line(report, as_json=self._as_json))
             if self._metrics is not None:
@@ -179,6 +177,19 @@ class _Watch:
             return None if self._cluster is None else preflight.lag(self._cluster, sync.table.topic, positions)
         except (KeyError, SyntaxError, TypeError, ValueError, PipelineError):
             return None  # A number to look at; the query itself says what is wrong with the broker.
+
+
+def _since(query: StreamingQuery, batch: int) -> Sequence[StreamingQueryProgress]:
+    """What Spark says of this batch and of later ones that it has done.
+
+    It writes out all that it remembers, a hundred batches, each time that it is asked for more than the last one.
+    """
+    last = query.lastProgress
+    if last is None or last["batchId"] < batch:
+        return ()
+    found = (last,) if last["batchId"] == batch else query.recentProgress
+    # It also tells, under the number of the batch that comes next, that there was nothing to do.
+    return [progress for progress in found if "addBatch" in progress["durationMs"]]
 
 
 @contextmanager
