@@ -28,15 +28,15 @@ PYTHONPATH="${{path%:}}" exec {python} "$@"
 """
 
 
-def quick_interpreter() -> str:
-    """An executable that starts this interpreter without Spark's archives; it is there as long as this process.
+def quick_interpreter(python: str | Path = sys.executable) -> str:
+    """An executable that starts Python without Spark's archives; it is there as long as this process.
 
-    For `PYSPARK_PYTHON`, and for a Spark of this machine that was installed by pip.
+    For `PYSPARK_PYTHON`, and for a Spark of this machine that was installed by pip beside that Python.
     """
     folder = Path(tempfile.mkdtemp(prefix="ottla-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     program = folder / "python"
-    program.write_text(_SCRIPT.format(python=shlex.quote(sys.executable)))
+    program.write_text(_SCRIPT.format(python=shlex.quote(str(python))))
     program.chmod(0o700)
     return str(program)
 
