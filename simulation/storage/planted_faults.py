@@ -112,9 +112,9 @@ def _start_although_closed(self: Any) -> None:
         self._context.spawn(self._run)
 
 
-async def _maintain_although_closed(store: MessageStore) -> None:
+async def _maintain_although_closed(store: MessageStore, *, makes_room: bool = False) -> None:
     async with store.lock:
-        await maintenance._seal_and_checkpoint(store)
+        await maintenance._seal_and_checkpoint(store, makes_room=makes_room)
 
 
 @contextmanager

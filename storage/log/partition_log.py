@@ -233,7 +233,12 @@ class PartitionLog(AppendableLog):
         self.start_moved(offset)
         self.resized(size_of(self))
         self.store.released()
-        self.store.writer.add_note(self, RunKind.LOG_START, self.latest_epoch, offset)
+        self.note_log_start()
+
+    def note_log_start(self) -> None:
+        """Let the next block say where the log begins."""
+        self.check_open()
+        self.store.writer.add_note(self, RunKind.LOG_START, self.latest_epoch, self.log_start_offset)
 
     async def count_size(self) -> None:
         """Count again what the log takes in the files, after a part was taken away."""

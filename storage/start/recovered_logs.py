@@ -68,6 +68,9 @@ class RecoveredLogs:
             if run.base_offset == run.last_offset:
                 log.emptied(run.base_offset)
             else:
+                if log.log_end_offset < run.base_offset:
+                    # Its records are gone from the files, too: the log is empty, and goes on here.
+                    log.lost_until(run.base_offset, run.leader_epoch)
                 log.start_moved(run.base_offset)
                 self.cut[log] = None
         elif kind == RunKind.DELETE:

@@ -152,6 +152,11 @@ class BlockWriter:
         if self.is_stalled:
             raise DiskFullError(f"the disk of {self._files.directory} is full")
 
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether a block could not be written, and is not tried again by itself."""
+        return self._retry is not None and not self._retry.is_set()
+
     def add_batch(
         self,
         log: StoreLog,

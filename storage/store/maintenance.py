@@ -77,8 +77,11 @@ class Maintenance:
             self._idle.unpark_all()
 
 
-async def maintain(store: MessageStore) -> bool:
+async def maintain(store: MessageStore, *, makes_room: bool = False) -> bool:
     """Seal every rolled segment, then take a checkpoint. A failure of the disk stops the store.
+
+    While the disk is full this is done only if it `makes_room`, since segments before the checkpoint can be removed: in
+    what room there is, with that of the reserve.
 
     Returns False if there was no room, or no descriptor, and it should be tried again. What is deleted meanwhile is
     left as it is.
@@ -87,18 +90,21 @@ async def maintain(store: MessageStore) -> bool:
     async with store.lock:
         try:
             with store.gate:
-                return await _seal_and_checkpoint(store)
+                return await _seal_and_checkpoint(store, makes_room=makes_room)
         except LogClosedError:
             # It is being closed, and nothing of it need be kept.
             return True
 
 
-async def _seal_and_checkpoint(store: MessageStore) -> bool:
+async def _seal_and_checkpoint(store: MessageStore, *, makes_room: bool) -> bool:
     try:
         if store.is_usable:
+            if makes_room:
+                # Gives up the reserve, and proves that blocks can be written: the checkpoint waits for one.
+                await store.writer.flush(sync=False)
             await _seal_segments(store)
             # Nothing comes in between: the checkpoint begins where all before it is sealed.
-            await _checkpoint_store(store)
+            await _checkpoint_store(store, makes_room=makes_room)
             await list_sealed_segments(store)
             await _describe_topic(store)
     except OSError as error:
@@ -177,7 +183,7 @@ def _seal(files: FileStore, disk: Disk, segment: Segment, tables: dict[bytes, Ru
     write_sealed_index(disk, segment, tables)
 
 
-async def _checkpoint_store(store: MessageStore) -> None:
+async def _checkpoint_store(store: MessageStore, *, makes_room: bool) -> None:
     """Take every changed partition's state and move the recovery point. The caller holds the store's lock."""
     context, files = store.context, store.files
     segment = files.active
@@ -192,7 +198,7 @@ async def _checkpoint_store(store: MessageStore) -> None:
         segment.index_length + len(index_tail),
         extend(segment.index_crc, index_tail),
     )
-    builder = store.begin_checkpoint()
+    builder = store.begin_checkpoint(makes_room=makes_room)
     try:
         try:
             await builder.take_all()

@@ -16,6 +16,7 @@ from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.flush_timer import FlushTimer
 from ottla.storage.store.gate import Gate
 from ottla.storage.store.memstore import Memstore, StoreLog
+from ottla.storage.store.segment import Segment
 
 __all__ = ["MessageStore"]
 
@@ -41,6 +42,7 @@ class MessageStore:
     __slots__ = (
         "_checkpointed_bytes",
         "_describe",
+        "_ended",
         "_flush_timer",
         "_reclaimed",
         "_released",
@@ -79,6 +81,8 @@ class MessageStore:
         self.checkpoint: CheckpointBuilder | None = None
         self._request_maintenance = request_maintenance
         self._describe: Callable[[], bytes] | None = None
+        # Nothing more belongs in this segment, if it is still written to.
+        self._ended: Segment | None = None
         #: What the file that describes the topic says; None while that is not known.
         self.described: bytes | None = None
         self._flush_timer = FlushTimer(context, self.writer.sync_soon)
@@ -257,8 +261,14 @@ class MessageStore:
 
     # Rolling.
 
+    def end_segment(self, segment: Segment) -> None:
+        """Whatever is written from now on belongs in a new segment, as this one should be given back."""
+        self._ended = segment
+
     def must_roll(self, size_bytes: int, now_ms: int) -> bool:
-        """The three triggers: bytes, index entries, age. The settings are those of the logs in the block's store."""
+        """The triggers: bytes, index entries, age, an early end. The settings are those of the logs in the block's
+        store.
+        """
         segment = self.files.active
         if segment is None:
             return True
@@ -266,7 +276,8 @@ class MessageStore:
             return False
         segment_bytes, segment_ms = self.roll_limits()
         return (
-            segment.size_bytes + size_bytes > segment_bytes
+            segment is self._ended
+            or segment.size_bytes + size_bytes > segment_bytes
             or segment.run_count >= self.context.config.segment_index_entries
             or now_ms - segment.created_at_ms >= segment_ms
         )
@@ -287,10 +298,14 @@ class MessageStore:
 
     # Checkpoints.
 
-    def begin_checkpoint(self) -> CheckpointBuilder:
-        """Begin to take the states of all changed logs; those that change meanwhile are captured before."""
+    def begin_checkpoint(self, *, makes_room: bool = False) -> CheckpointBuilder:
+        """Begin to take the states of all changed logs; those that change meanwhile are captured before.
+
+        DiskFullError while the disk is full; for a checkpoint that `makes_room`, while a block waits for room.
+        """
         self.writer.check()
-        self.writer.check_room()
+        if not makes_room or self.writer.waits_for_room:
+            self.writer.check_room()
         assert self.checkpoint is None
         self._checkpointed_bytes = self._written_bytes
         self.checkpoint = CheckpointBuilder(self.dirty)

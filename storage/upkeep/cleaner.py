@@ -23,6 +23,7 @@ from ottla.storage.store.segment import Segment
 from ottla.storage.upkeep.compaction.batch_filter import last_records
 from ottla.storage.upkeep.compaction.cleaning import CleaningPass
 from ottla.storage.upkeep.compaction.policy import CleanableRange, cleanable_range
+from ottla.storage.upkeep.early_end import end_dead_segment
 from ottla.storage.upkeep.reclaim import keep_map, may_change, reclaim, rewrite_segments
 from ottla.storage.upkeep.retention import retained_start
 from ottla.storage.upkeep.segment_rewrite import CleanBatch
@@ -84,9 +85,13 @@ class Cleaner:
         if with_retention:
             await expire_producers(store)
             await apply_retention(store)
-        if any(segment.is_sealed and segment.position >= store.recovery_position for segment in store.files.segments):
+            await end_dead_segment(store)
+        is_rolled = len(store.files.unsealed) > 1
+        if is_rolled or any(
+            segment.is_sealed and segment.position >= store.recovery_position for segment in store.files.segments
+        ):
             # Recovery must never begin in a segment that was rewritten.
-            await maintain(store)
+            await maintain(store, makes_room=store.context.space.is_full)
         if not store.context.space.is_full:
             await self._compact(store)
         if store.may_reclaim:

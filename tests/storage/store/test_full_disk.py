@@ -166,6 +166,44 @@ async def test_retention_makes_room_with_the_reserve(harness: Any, reserve_bytes
             assert [each for each, _ in await harness.read_all(log)] == list(range(start, count))
 
 
+@pytest.mark.parametrize("reserve_bytes", [0, 30_000])
+async def test_what_has_expired_of_a_topic_that_filled_the_disk_makes_room(
+    harness: Any, reserve_bytes: int, autojump_clock: Any
+) -> None:
+    """All of it is in the segment that is being written, which must end for that."""
+    disk = SimulatedDisk(1, capacity_bytes=4_000_000)
+    async with harness.manager(disk, disk_reserve_bytes=reserve_bytes) as manager:
+        await trio.sleep(2)
+        log = await harness.open(manager)
+        count = await fill_up(harness, log, VALUE * 30)
+        log.advance_high_watermark(count)
+        assert len(log.store.files.segments) == 1
+        log = await harness.open(manager, retention_ms=1000)
+        harness.clock.advance(1001)
+        await manager.clean()
+        await trio.sleep(5)
+        await wait_all_tasks_blocked()
+        if reserve_bytes:
+            assert log.log_start_offset == count
+            assert not manager.context.space.is_full
+            assert disk.exists(manager.node_dir.reserve_path)
+            harness.append(log, b"again")
+            await log.flush()
+            # The first is the block that found no room.
+            assert [each for each, _ in await harness.read_all(log)] == [count, count + 1]
+        else:
+            # Nothing was kept back for what says that records may go: it may fail, but nothing is lost by it.
+            start = log.log_start_offset
+            assert [each for each, _ in await harness.read_all(log)] == list(range(start, count))
+        disk = disk.crash()
+    disk.capacity_bytes = None
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        found = [each for each, _ in await harness.read_all(log)]
+        assert found[-1] >= count - 1
+        assert found == list(range(found[0], log.log_end_offset))
+
+
 async def test_a_start_on_a_full_disk_serves(harness: Any, autojump_clock: Any) -> None:
     disk = SimulatedDisk(1, capacity_bytes=40_000)
     async with harness.manager(disk, disk_reserve_bytes=2000, segment_bytes=5000) as manager:
