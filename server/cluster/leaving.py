@@ -5,23 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata import keys
 from ottla.server.metadata.eligible_leaders import min_in_sync
 from ottla.server.metadata.errors import ConflictError
 from ottla.server.metadata.evolution import evolve
 from ottla.server.metadata.image import MetadataImage
 from ottla.server.metadata.partition_changes import hand_over, leave
-from ottla.server.metadata.partition_transactions import in_transactions, plan_changes
+from ottla.server.metadata.partition_transactions import changes_of_all, in_transactions, plan_changes
 from ottla.server.metadata.store import Compare, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-
     from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import PartitionState
-    from ottla.server.metadata.partition_changes import PartitionUpdate
-    from ottla.server.metadata.partition_transactions import PartitionKey
     from ottla.server.metadata.store import MetadataStore
     from ottla.server.settings.config import BrokerConfig
 
@@ -32,7 +26,7 @@ _MAX_ATTEMPTS: Final = 20
 
 async def hand_over_partitions(controller: Controller) -> None:
     """Let others lead what this node leads and do without it, as far as others are in sync (controlled shutdown)."""
-    changes = await _changes(controller.image, hand_over, controller.node_id)
+    changes = await changes_of_all(controller.image, hand_over, controller.node_id)
     if changes:
         await controller.change_partitions(changes)
         logger.info("%d partitions go on without this node", len(changes), extra={"partitions": len(changes)})
@@ -67,7 +61,7 @@ async def _leave(store: MetadataStore, config: BrokerConfig) -> bool:
     listing = await store.list("")
     image = evolve(MetadataImage(), listing.revision, listing.entries, ()).after
     revisions = {entry.key: entry.mod_revision for entry in listing.entries}
-    changes = await _changes(image, leave, node_id)
+    changes = await changes_of_all(image, leave, node_id)
     for part in in_transactions(changes):
         compares, operations, _ = plan_changes(
             part, image, lambda key: revisions.get(key, 0), min_in_sync(image, config)
@@ -83,22 +77,3 @@ async def _leave(store: MetadataStore, config: BrokerConfig) -> bool:
         extra={"partitions": len(changes), "alone": alone},
     )
     return True
-
-
-async def _changes(
-    image: MetadataImage, update: Callable[[PartitionState, int, Container[int]], PartitionState], node_id: int
-) -> dict[PartitionKey, PartitionUpdate]:
-    live = frozenset(broker.node_id for broker in image.live_brokers())
-    changes: dict[PartitionKey, PartitionUpdate] = {}
-
-    def change(state: PartitionState) -> PartitionState:
-        return update(state, node_id, live)
-
-    pace = Pace()
-    for topic in image.topics.values():
-        for index, state in enumerate(topic.partitions):
-            if not index % 128:
-                await pace.rest()
-            if change(state) is not state:
-                changes[topic.topic_id, index] = change
-    return changes

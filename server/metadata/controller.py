@@ -186,19 +186,34 @@ class Controller:
         await self._transact(plan)
 
     async def unregister_broker(self, node_id: int) -> None:
-        """Forget a broker that is gone; raises BrokerIdNotRegisteredError or InvalidRequestError."""
+        """Forget a broker that is gone; raises BrokerIdNotRegisteredError or InvalidRequestError.
 
-        async def plan(image: MetadataImage) -> _Plan[None]:
+        First it leaves every in-sync set with others in it, and is no eligible leader any more: whoever starts under
+        its id afterwards may have nothing of what it had, and no registration would tell.
+        """
+        from ottla.server.metadata.partition_changes import leave
+        from ottla.server.metadata.partition_transactions import changes_of_all
+
+        async def plan(image: MetadataImage) -> _Plan[dict[PartitionKey, PartitionUpdate]]:
             broker = image.brokers.get(node_id)
             if broker is None:
                 raise BrokerIdNotRegisteredError(f"Broker ID {node_id} is not currently registered")
             if node_id == self.node_id or not broker.fenced:
                 raise InvalidRequestError(f"Broker {node_id} is running; stop it first.")
+            changes = await changes_of_all(image, leave, node_id)
+            if changes:
+                return [], [], changes
+            # It joins no set without being registered again, which the comparison finds.
             key = keys.broker(node_id)
             compares = [Compare(key, self._loader.revision_of(key)), Compare(keys.alive(node_id), 0)]
-            return compares, [Delete(key)], None
+            return compares, [Delete(key)], {}
 
-        await self._transact(plan)
+        for _ in range(_MAX_ATTEMPTS):
+            changes = await self._transact(plan)
+            if not changes:
+                return
+            await self.change_partitions(changes)
+        raise ConflictError("The in-sync sets keep being changed elsewhere.")
 
     # Topics ---------------------------------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ottla.server.errors import kept
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata import keys
 from ottla.server.metadata.eligible_leaders import with_eligible
 from ottla.server.metadata.errors import MetadataError, UnknownTopicError
@@ -37,6 +38,26 @@ def in_transactions(asked: Mapping[PartitionKey, PartitionUpdate]) -> Iterator[d
         topics.add(key[0])
     if part:
         yield part
+
+
+async def changes_of_all(
+    image: MetadataImage, update: Callable[[PartitionState, int, Container[int]], PartitionState], node_id: int
+) -> dict[PartitionKey, PartitionUpdate]:
+    """The partitions that an update about one broker changes; it is given the state, the broker and who is alive."""
+    live = frozenset(broker.node_id for broker in image.live_brokers())
+    changes: dict[PartitionKey, PartitionUpdate] = {}
+
+    def change(state: PartitionState) -> PartitionState:
+        return update(state, node_id, live)
+
+    pace = Pace()
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if not index % 128:
+                await pace.rest()
+            if change(state) is not state:
+                changes[topic.topic_id, index] = change
+    return changes
 
 
 def plan_changes(
