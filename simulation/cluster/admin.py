@@ -31,7 +31,7 @@ __all__ = ["Administrator", "configure_group", "make_topic"]
 
 
 async def make_topic(client: Client, name: str, partitions: int) -> None:
-    """Make a topic with up to three replicas; asks until it is there."""
+    """Make a topic with up to three replicas; ask until it is there."""
     copies = min(len(client.world.addresses), 3)
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=copies)
     while True:
@@ -44,7 +44,7 @@ async def make_topic(client: Client, name: str, partitions: int) -> None:
 
 
 async def configure_group(client: Client, group: str, settings: Mapping[str, str]) -> None:
-    """Set what a group has of its own; asks until it is set."""
+    """Set a group's own settings; ask until they are set."""
     configs = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in settings.items()]
     resource = AlterConfigsResource(resource_type=ResourceType.GROUP, resource_name=group, configs=configs)
     while True:
@@ -78,8 +78,8 @@ class Administrator(Client):
     async def _move(self) -> None:
         """Give a partition other replicas, or the same in another order.
 
-        Like Kafka, Ottla takes replicas away at once if only one of those that stay is in sync. So nobody but the
-        unlucky one may be taken away while it stays: what it loses with its power would be lost for good.
+        Like Kafka, Ottla takes replicas away as soon as one of those that stay is in sync. If that were only the
+        unlucky one, what it loses with its power would be lost for good: where it stays, all stay.
         """
         topic, index = self.rng.choice(self._partitions)
         machines = list(self.world.addresses)

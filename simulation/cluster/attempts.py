@@ -31,7 +31,7 @@ class Attempt:
 
 
 class Transaction:
-    """What is to be seen of it together, or not at all. `outcome` is None while nobody knows.
+    """Records that are to be seen together, or not at all. `outcome` is None while nobody knows.
 
     All transactions of one `writer`, which is a transactional id, are carried out one after the other.
     """

@@ -1,4 +1,4 @@
-"""What a node may hold at any time: each cache, budget and queue within its bound, looked at twenty times a second."""
+"""What a node may hold at any time: each cache, budget and queue within its bound, checked twenty times a second."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def _watch(world: World) -> None:
 
 
 def bounds(broker: Broker) -> Iterator[Bound]:
-    """Of one node, as it is now."""
+    """The bounds of one node, and what it holds now."""
     replicas, context = broker.replica_manager, broker.log_manager.context
     for what, budget in (("requests", broker.budget), ("responses", replicas.response_budget)):
         yield Bound(f"bytes of {what}", budget.used_bytes, budget.limit_bytes + _LARGEST_REQUEST_BYTES)

@@ -26,7 +26,7 @@ _REFRESH_S = 0.3
 
 
 class Client:
-    """Connections of one program. `run` owns them; `work` is what the program does, and ends when the world does."""
+    """Connections of one program. `run` owns them; `work` is what the program does, until the world ends."""
 
     def __init__(self, world: Surroundings, name: str) -> None:
         self.world = world
@@ -102,12 +102,12 @@ class Client:
                     return await self.call(node_id, request, at_most=at_most)
                 except ClientError:
                     await trio.sleep(self.rng.uniform(0.01, 0.2))
-            # All of which it has heard may be gone: it begins again with those that are there.
+            # All the nodes that it has heard of may be gone: it begins again with those that are there.
             self._addresses.update(self.world.addresses)
 
     @property
     def known_nodes(self) -> list[int]:
-        """All of which this client has heard: some may be gone, others are still to come."""
+        """All the nodes that this client has heard of: some may be gone, others are still to come."""
         return list(self._addresses)
 
     async def refresh(self, *topics: str) -> None:
@@ -137,15 +137,15 @@ class Client:
         return self._leaders[partition]
 
     def known_leader(self, partition: Partition) -> int:
-        """The same without asking; -1 if it is not known."""
+        """The leader, without asking; -1 if it is not known."""
         return self._leaders.get(partition, -1)
 
     def leader_epoch(self, partition: Partition) -> int:
-        """In which epoch the leader leads that is known."""
+        """The leader epoch of the leader that is known."""
         return self._leader_epochs[partition]
 
     def forget_leader(self, partition: Partition) -> None:
-        """It does not lead, or does not answer."""
+        """The leader does not lead, or does not answer."""
         self._leaders.pop(partition, None)
 
     def topic_id(self, topic: str) -> UUID:

@@ -1,6 +1,6 @@
-"""`ottla simulate`: live whole clusters under faults that a seed decides, or look at one of them.
+"""`ottla simulate`: run whole clusters under faults that a seed decides, many seeds or one to look at.
 
-Exit codes: 0 every seed is well, 1 one has failed. With the same version a seed is the same everywhere.
+Exit codes: 0 no seed failed, 1 one did. A seed of one version is the same run everywhere.
 """
 
 from __future__ import annotations
@@ -32,38 +32,34 @@ _COLLECTED_EVERY: Final = 10
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--nodes", type=int, default=3, choices=range(1, 6), help="how many nodes (default: 3)")
-    parser.add_argument("--seeds", type=int, default=100, metavar="COUNT", help="how many seeds to live (default: 100)")
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (default: 0)")
-    parser.add_argument(
-        "--seed", type=int, help="one seed alone: print what happens, and in the last line the hash of that"
-    )
+    parser.add_argument("--seeds", type=int, default=100, metavar="COUNT", help="how many seeds to run (default: 100)")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default: 0)")
+    parser.add_argument("--seed", type=int, help="run this seed alone: print what happens and, last, a hash of it")
     parser.add_argument(
         "--faults",
         type=_kinds,
         default=FAULTS,
         metavar="KINDS",
-        help=f"kinds of faults with commas between them, or none (default: {','.join(FAULTS)})",
+        help=f"the kinds of faults, separated by commas, or none (default: {','.join(FAULTS)})",
     )
     parser.add_argument(
-        "--only", type=_numbers, metavar="NUMBERS", help="of the faults of --seed those with these numbers alone"
+        "--only", type=_numbers, metavar="NUMBERS", help="with --seed: only the faults with these numbers, or none"
     )
     parser.add_argument(
-        "--seconds", type=float, default=10.0, help="how long faults come, in simulated time (default: 10)"
+        "--seconds", type=float, default=10.0, help="for how long faults come, in simulated time (default: 10)"
     )
-    parser.add_argument(
-        "--go-on", action="store_true", help="go on after a seed that fails, and print the first line of each"
-    )
+    parser.add_argument("--go-on", action="store_true", help="go on after a seed that fails; print one line for each")
     parser.add_argument(
         "--jobs",
         type=int,
         default=os.cpu_count() or 1,
         metavar="COUNT",
-        help="how many processes live seeds at a time (default: one for each core)",
+        help="how many processes run seeds at the same time (default: one for each core)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The exit code is 0 if all is well. Needs greenlet, which is installed with `ottla[simulation]`."""
+    """Returns the exit code. Needs greenlet, which is installed with `ottla[simulation]`."""
     if find_spec("greenlet") is None:
         print("ottla simulate: greenlet is missing: pip install 'ottla[simulation]'", file=sys.stderr)
         return 1
@@ -131,7 +127,7 @@ def _many(live: Callable[..., Outcome], seeds: range, *, go_on: bool, jobs: int)
 
 
 class _ShortOutcome(NamedTuple):
-    """What one process tells another of a seed, which lives again whoever lives it."""
+    """What one process tells another of a seed: little, as any process can run the seed again."""
 
     seed: int
     finding: str
@@ -141,7 +137,7 @@ class _ShortOutcome(NamedTuple):
 
 @contextmanager
 def _short_outcomes(live: Callable[..., Outcome], seeds: range, jobs: int) -> Iterator[Iterator[_ShortOutcome]]:
-    """What comes of each seed, in order. Several processes live them if there are enough; they end with the block."""
+    """What comes of each seed, in order. Enough seeds are shared out to processes, which end with the block."""
     one = partial(_short_outcome, live)
     processes = min(jobs, math.ceil(len(seeds) / _COLLECTED_EVERY))
     if processes <= 1:
@@ -165,7 +161,7 @@ def _prepare() -> None:
 
 
 def _explain(outcome: Outcome, again: Callable[..., Outcome]) -> None:
-    """What it needs to fail, and what happens then."""
+    """Print the fewest faults that it needs to fail, and what happens then."""
     least = shrunk(outcome, lambda only: again(only=only))
     print(*timeline(least), sep="\n")
     print(f"\nfails with {len(least.faults)} of {len(outcome.faults)} faults: {least.finding}")

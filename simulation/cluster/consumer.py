@@ -1,4 +1,4 @@
-"""Consumers without a group: each reads all partitions from their beginning, and tells what it finds."""
+"""Consumers without a group: each reads all partitions from their beginning, and tells the history what it finds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Consumer(Client):
         self.positions = dict.fromkeys(partitions, 0)
         #: What it has found, by offset.
         self.records: dict[Partition, dict[int, bytes]] = {partition: {} for partition in partitions}
-        #: The high watermarks, as the last answers have them: transactions end, so every reader gets there.
+        #: The high watermarks in the last answers: transactions end, so every reader gets there.
         self.ends: dict[Partition, int] = {}
 
     async def work(self) -> None:

@@ -1,4 +1,4 @@
-"""What members of a share group were given, what they have said of it, and what contradicts that."""
+"""What members of a share group were given, how they have acknowledged it, and what contradicts that."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class ShareSession:
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        #: That of the next request.
+        #: The session epoch of the next request.
         self.epoch = 0
         self.partitions: list[Partition] = []
-        #: It had not ended when the request was sent that was answered last.
+        #: When the request was sent that was answered last: the session had not ended then.
         self.alive_s = 0.0
 
 
@@ -82,8 +82,8 @@ class Delivery:
 class Deliveries:
     """The account of one group.
 
-    A leader that does not know yet that another one leads may deliver what was accepted there, as Kafka's does: of
-    two deliveries that one leader has made, and of a delivery by whoever leads later, that is not so.
+    A leader that does not know yet that another one leads may, as in Kafka, deliver what was accepted there. Neither
+    a later leader may do that, nor the one that has accepted it.
     """
 
     def __init__(self, world: Surroundings, group: str, *, limit: int, lock_s: float, is_committed: bool) -> None:
@@ -95,7 +95,7 @@ class Deliveries:
         #: When the last record was delivered.
         self.last_s = 0.0
         self._all: dict[tuple[Partition, int], list[Delivery]] = {}
-        #: When it was said that a record is over, and in which leader epoch at the latest.
+        #: When a member said what ends a record, and in which leader epoch at the latest that was accepted.
         self._over: dict[tuple[Partition, int], tuple[float, int]] = {}
         #: Records of which somebody has said what makes them over, and has no answer.
         self._perhaps_over: Counter[tuple[Partition, int]] = Counter()
@@ -125,16 +125,16 @@ class Deliveries:
         self._unanswered.update(partitions)
 
     def say(self, delivery: Delivery, kind: int) -> None:
-        """A member is about to say what is to become of a record."""
+        """A member is about to acknowledge a record."""
         if kind != RENEW:
             delivery.ends_s = min(delivery.ends_s, trio.current_time())
         if kind in _LAST:
             self._perhaps_over[delivery.place] += 1
 
     def settle(self, delivery: Delivery, kind: int, *, is_done: bool, said_s: float, leader: Giver | None) -> None:
-        """It was answered for certain; `leader` is who leads there then, if anybody does."""
+        """An acknowledgement was answered for certain; `leader` leads there then, if anybody does."""
         if kind == RENEW:
-            # Of what is over nothing is renewed, and like Kafka, Ottla says so of nothing before the group's start.
+            # What is over cannot be renewed; but before the group's start Ottla, like Kafka, does not say so.
             if is_done and not self._perhaps_over[delivery.place]:
                 delivery.ends_s = max(delivery.ends_s, said_s + self.lock_s)
         elif kind in _LAST:
@@ -144,9 +144,9 @@ class Deliveries:
                 self._over.setdefault(delivery.place, (trio.current_time(), leader.leader_epoch))
 
     def missing(self, logs: Mapping[Partition, Collection[int]], *, is_certain: bool = True) -> list[str]:
-        """The records that are to be delivered still, of those at these offsets.
+        """The records at these offsets that are still to be delivered.
 
-        If that is not to be certain, also those that may be over because of fetches that were not answered.
+        If it need not be certain, also those that may be over because of fetches that were not answered.
         """
         return [
             f"{topic}-{index} offset {offset}"
@@ -156,12 +156,12 @@ class Deliveries:
         ]
 
     def _is_excused(self, place: tuple[Partition, int], *, is_certain: bool) -> bool:
-        """Whether a record may be over: somebody has said so, or it was delivered as often as may be."""
+        """Whether a record may be over: somebody has said so, or it was delivered as often as it may be."""
         unanswered = self._unanswered[place[0]] if is_certain else 0
         return self._perhaps_over[place] > 0 or len(self._all.get(place, ())) + unanswered >= self.limit
 
     def check_holders(self) -> None:
-        """A record has one holder at a time: who gives it again gives it for one more time, when it was given back."""
+        """A record has one holder at a time: it is given again once it was given back, and its count rises by one."""
         for deliveries in self._all.values():
             by_giver: defaultdict[int, list[Delivery]] = defaultdict(list)
             for delivery in deliveries:

@@ -1,4 +1,4 @@
-"""What makes a seed replay: ids that are made up, time that code measures, and calls that would take a thread."""
+"""What makes a seed replay: made-up ids, the time that code measures, and calls that would take a thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla.simulation.storage.workers import Workers
 __all__ = ["deterministic"]
 
 _STEP_S = 4e-6
-"""What a look at the clock costs, so that what works in slices of time ends them, now here and now there."""
+"""What a look at the clock costs, so that work done in slices of time is interrupted, at one place or another."""
 
 _real_clocks = (time.perf_counter, time.monotonic)
 
@@ -68,7 +68,7 @@ _real_uuid4 = uuid.uuid4
 
 @contextmanager
 def _in_modules(replaced: dict[Any, Any]) -> Iterator[None]:
-    """Put others in place of what Ottla's modules have imported by name."""
+    """Replace what Ottla's modules have imported by name."""
     back: dict[Any, Any] = {}
     for real, simulated in replaced.items():
         back.setdefault((real.__name__, simulated), real)

@@ -1,4 +1,4 @@
-"""What must be so when nothing is wrong any more and nobody does anything."""
+"""What must be true when nothing is wrong any more and nobody does anything."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def check_replicas(world: World) -> None:
 
 
 async def check_nothing_held(world: World) -> None:
-    """Clients are gone: nothing that they asked for is held, or waits, any more. What nodes ask each other may be."""
+    """Clients are gone: nothing of what they asked for is held, or waits. What nodes ask each other may."""
     for node_id, machine in world.machines.items():
         broker = machine.broker
         assert broker is not None
@@ -90,7 +90,7 @@ async def check_nothing_held(world: World) -> None:
 
 
 def _held(broker: Broker, disk: SimulatedDisk, *, followers: int) -> dict[str, int]:
-    """What is more than a node has to which only so many followers come: one fetch of each waits."""
+    """What a node holds beyond what its followers need: one fetch of each waits."""
     replicas, storage = broker.replica_manager, broker.log_manager
     groups = vars(broker.coordinators).get("groups")
     purgatories = [replicas.append_purgatory, replicas.delete_records_purgatory, replicas.share_fetch_purgatory]
@@ -115,7 +115,7 @@ def _check_held(world: World, node_id: int, held: dict[str, int]) -> None:
 
 
 async def stop_all(world: World) -> None:
-    """One after the other in order; each gives back what it had."""
+    """Stop one node after the other, in order; each gives back what it had."""
     for node_id, machine in world.machines.items():
         process = machine.process
         assert process is not None

@@ -1,4 +1,4 @@
-"""What stands for epoll: a node learns at one place which of its connections have something to receive."""
+"""A stand-in for epoll: a node learns in one place which of its connections have something to receive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Epoll", "simulated_epoll"]
 
 
 class Epoll:
-    """`select.epoll`, level-triggered, of ends of simulated connections. One task at a time waits for it."""
+    """`select.epoll`, level-triggered, for the ends of simulated connections. One task at a time waits for it."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -75,7 +75,7 @@ class Epoll:
 
 @contextmanager
 def simulated_epoll(network: Network) -> Iterator[None]:
-    """While this is open nodes wait for their connections by `Epoll`, on a network that has it."""
+    """While this is open, nodes on a network that has epoll wait for their connections with `Epoll`."""
 
     async def wait_readable(descriptor: int) -> None:
         await network.epolls[descriptor].wait()

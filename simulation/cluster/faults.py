@@ -1,4 +1,4 @@
-"""What befalls the cluster: each fault comes, lasts its time, and is taken back; several may overlap."""
+"""What goes wrong in the cluster: each fault comes, lasts for some time, and is taken back; several may overlap."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _WRONG_BY_MS: Final = 3_500_000
 
 
 class Faults:
-    """Chooses and does them. `unlucky` is the one machine that may lose power, or its disk.
+    """Chooses faults and brings them about. `unlucky` is the one machine that may lose power, or its disk.
 
     (Acknowledged records are on two machines, and need not survive that both lose power before they are synced.)
 
@@ -55,7 +55,7 @@ class Faults:
         self._world = world
         self._only = only
         self._rng = rng = Random(f"faults {world.seed}")
-        # Who is alone has nobody to get back from what was on the disk.
+        # A node that is alone has nobody to copy back from what was on its disk.
         impossible = ("replace",) if len(world.machines) == 1 else ()
         self._kinds = [kind for kind in FAULTS if kind in kinds and kind not in impossible]
         self._pause_s = rng.choice((0.5, 1.5, 4.0))
@@ -107,7 +107,7 @@ class Faults:
         return rng.sample(machines if is_between_machines else list(self._world.network.hosts), 2)
 
     async def _moment(self, rng: Random) -> None:
-        """Now, or when the next records are acknowledged: what does not hold then is not held elsewhere yet."""
+        """Now, or when the next records are acknowledged: if that is too early, no other node has them yet."""
         if rng.random() < 0.5:
             with trio.move_on_after(_MOMENT_S):
                 await self._world.history.acknowledgement.wait()
@@ -146,7 +146,7 @@ class Faults:
         machine.free_disk()
 
     async def _clock(self, rng: Random) -> None:
-        """The wall clock of a machine jumps, forth or back, and is never so wrong that it refuses records of now
+        """The wall clock of a machine jumps, forward or back, but is never so wrong that it refuses records of now
         (`message.timestamp.after.max.ms`, an hour)."""
         machine = self._any(rng)
         by_ms = int(rng.choice((500, 10_000, 3_600_000)) * rng.uniform(-1, 1))
@@ -184,7 +184,7 @@ class Faults:
                 await self._in_sync(machine.node_id)
 
     async def _in_sync(self, node_id: int) -> None:
-        """Until a node is in sync of everything that it has."""
+        """Wait until a node is in sync in every partition that it has."""
         async with view(self._world.store) as metadata:
             while not all(
                 node_id in state.isr
@@ -203,7 +203,7 @@ class Faults:
             machine.go_on()
 
     async def _cut(self, rng: Random) -> None:
-        """Two hosts do not reach each other, perhaps in one direction alone."""
+        """Two hosts do not reach each other, perhaps in one direction only."""
         source, target = self._two(rng)
         is_both = rng.random() < 0.5
         self._world.note(f"nothing gets from {source} to {target}{', nor back' if is_both else ''}")
@@ -213,7 +213,7 @@ class Faults:
         await self._reopen(rng)
 
     async def _isolate(self, rng: Random) -> None:
-        """A machine reaches nobody, or no other machine, or only itself hears nothing."""
+        """A machine does not reach the other machines or all other hosts, or is not reached by them, or both."""
         machine, network = self._any(rng), self._world.network
         machines = [each.host.address for each in self._world.machines.values()]
         others = list(network.hosts) if rng.random() < 0.5 else machines
@@ -228,7 +228,7 @@ class Faults:
         if rng.random() < 0.5 and machine.process is not None:
             self._world.note(f"node {machine.node_id} is cut off from the metadata store as well")
             machine.process.store.cut()
-        # Up to so long that others lead what it leads, and it learns that late.
+        # At times so long that others lead what it led, and it learns of that late.
         await self._reopen(rng, (0.2, 2.0, 8.0))
 
     async def _reopen(self, rng: Random, seconds: tuple[float, ...] = (0.2, 2.0, 6.0)) -> None:
@@ -250,7 +250,7 @@ class Faults:
         self._world.note(f"{self._world.network.reset_some(count)} connections are reset")
 
     async def _store(self, rng: Random) -> None:
-        """A node does not reach the metadata store, or none does; or what it asks there takes its time."""
+        """One node, or all, cannot reach the metadata store; or requests to it take longer."""
         machines = list(self._world.machines.values()) if rng.random() < 0.3 else [self._any(rng)]
         processes = [machine.process for machine in machines if machine.process is not None]
         if rng.random() < 0.3:
@@ -278,7 +278,7 @@ class Faults:
             await self._world.store.revoke_lease(lease)
 
     async def _untold(self, rng: Random) -> None:
-        """A process comes back and is in sync again: whoever asked for that is not told, and they part at once."""
+        """A process comes back and is in sync again; the leader that asked for that is not told, and the two part."""
         machine = self._any(rng)
         if machine.process is None or machine.process.is_stopping:
             return
@@ -300,7 +300,7 @@ class Faults:
         await self._reopen(rng)
 
     async def _asked_for(self, node_id: int) -> Machine:
-        """Who leads the next partition of whose in-sync set a node becomes a member."""
+        """The leader of the next partition whose in-sync set a node joins."""
         async with view(self._world.store) as metadata:
             while True:
                 for change in (await metadata.next()).changed_partitions:

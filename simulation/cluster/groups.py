@@ -51,9 +51,9 @@ _EXPELLED: Final = frozenset(
 
 
 class Offsets:
-    """What the members of one group have committed and who owned what, as they were told.
+    """What the members of one group have committed, and who owned what, according to what they were told.
 
-    Each goes on from what it finds committed, so offsets only rise. What was not answered may be carried out later.
+    Each goes on from what it finds committed, so offsets only rise. An unanswered commit may be carried out later.
     """
 
     def __init__(self, world: Surroundings, group: str) -> None:
@@ -73,11 +73,11 @@ class Offsets:
             )
 
     def least(self, partition: Partition) -> int:
-        """What a fetch that begins now may find at least."""
+        """The least that a fetch which begins now may find."""
         return self._acknowledged.get(partition, -1)
 
     def fetched(self, member: str, partition: Partition, offset: int, least: int) -> None:
-        """What a fetch has found, which began when `least` was acknowledged."""
+        """What a fetch has found that began when `least` was acknowledged."""
         is_allowed = offset >= least or offset in self._open.get(partition, ())
         self._world.check(
             is_allowed, f"{member} finds {offset} committed for {partition} of {self.group}, and {least} was"
@@ -301,7 +301,7 @@ class ClassicMember(_Member):
 
 
 class ConsumerMember(_Member):
-    """Beats, and takes what the coordinator gives it (KIP-848)."""
+    """Sends heartbeats, and takes what the coordinator gives it (KIP-848)."""
 
     def __init__(self, world: Surroundings, name: str, offsets: Offsets, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name, offsets, partitions[0][0])

@@ -38,7 +38,7 @@ class History:
         *,
         value: bytes | None = None,
     ) -> Attempt:
-        """A record is about to be sent; without a value it has one that says what it is."""
+        """A record is about to be sent; without a value it gets one that says which it is."""
         attempt = Attempt(producer, partition, number, transaction, value)
         self.attempts[attempt.value] = attempt
         return attempt
@@ -53,7 +53,7 @@ class History:
             self._found(attempt.partition, offset, attempt.value, "was acknowledged")
 
     def saw(self, reader: str, partition: Partition, offset: int, value: bytes, *, is_committed: bool) -> None:
-        """A reader has found a record; one that reads committed records alone, if `is_committed`."""
+        """A reader has found a record; if `is_committed`, a reader of committed records only."""
         attempt = self.attempts.get(value)
         if attempt is None or attempt.partition != partition:
             self._world.fail(f"{reader} sees {value!r} at {_at(partition, offset)}, which nobody has sent there")
@@ -69,7 +69,7 @@ class History:
             self._world.fail(f"{value!r} {how} at {_at(partition, offset)}, where {before!r} was before")
 
     def check_log(self, partition: Partition, records: dict[int, bytes]) -> None:
-        """Compare with all that a partition holds in the end, to a reader of uncommitted records."""
+        """Compare with all that a reader of uncommitted records sees of a partition in the end."""
         fail = self._world.fail
         for offset, value in self.seen[partition].items():
             if records.get(offset) != value:
@@ -92,7 +92,7 @@ class History:
                 fail(f"{attempt.value!r} was acknowledged at {_at(partition, attempt.offset)} and is lost")
 
     def check_committed(self, logs: dict[Partition, dict[int, bytes]]) -> None:
-        """Compare with what readers of committed records see in the end: whole transactions, none that was aborted."""
+        """Compare with what readers of committed records see in the end: whole transactions, and no aborted one."""
         visible = {value for records in logs.values() for value in records.values()}
         shown: dict[Transaction, set[bool]] = {}
         for attempt in self.attempts.values():

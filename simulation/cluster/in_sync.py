@@ -1,7 +1,7 @@
-"""What must be so of in-sync sets at any time, as the metadata store has them, whatever each node knows of them.
+"""What must be true of in-sync sets at any time, as the metadata store has them, whatever each node knows of them.
 
-Who is in one, or may lead without being in it, has all that anybody takes to be committed. What clients see of a set
-that is wrong is what is lost when just the wrong replica is elected; here it is seen at once.
+A replica that is in one, or may lead without being in it, has all that anybody takes to be committed. Clients notice
+a wrong set only when the wrong replica is elected and records are lost; here it is noticed at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class View:
         self._watch = watch
 
     async def next(self) -> MetadataDelta:
-        """The next change, before time goes on: nobody has been told of it."""
+        """The next change, before time goes on: no node has been told of it."""
         change = await self._watch.receive()
         delta = evolve(self.image, change.revision, change.puts, change.deletes)
         self.image = delta.after
@@ -46,7 +46,7 @@ class View:
 
 @asynccontextmanager
 async def view(store: MemoryMetadataStore) -> AsyncIterator[View]:
-    """Look at a store itself: no network is between."""
+    """Look at the store itself, without a network between."""
     listing = await store.list("")
     async with store.watch("", listing.revision) as watch:
         yield View(evolve(MetadataImage(), listing.revision, listing.entries, ()).after, watch)
@@ -54,7 +54,7 @@ async def view(store: MemoryMetadataStore) -> AsyncIterator[View]:
 
 @asynccontextmanager
 async def in_sync_sets_watched(world: World) -> AsyncIterator[None]:
-    """Look at all of them at each change of the metadata, and twenty times a second, until the block is left."""
+    """Check all of them at each change of the metadata, and twenty times a second, until the block is left."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_watch, world)
         yield
@@ -72,7 +72,7 @@ async def _watch(world: World) -> None:
 
 
 def _logs(world: World, topic_id: UUID, index: int) -> dict[int, PartitionLog]:
-    """Those of the nodes that serve: what another one has is seen when it has found out what that is."""
+    """The replicas of nodes that serve: what another one has is seen once it has recovered it."""
     found = {}
     for node_id, machine in world.machines.items():
         broker = machine.broker
@@ -83,7 +83,7 @@ def _logs(world: World, topic_id: UUID, index: int) -> dict[int, PartitionLog]:
 
 
 def _check_joining(world: World, delta: MetadataDelta) -> None:
-    """Only who leads adds to a set: nobody else knows who has what is committed."""
+    """Only the leader adds to a set: nobody else knows who has what is committed."""
     for topic, index, before, after in delta.changed_partitions:
         if before is None or before.leader != after.leader:
             continue  # it was elected, perhaps with nobody in sync but itself

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Order", "order_of_appends", "order_of_reads"]
 
 Order = defaultdict[Transaction, set[Transaction]]
-"""For a transaction those that come before it."""
+"""For each transaction those that come before it."""
 
 
 def order_of_appends(attempts: Mapping[bytes, Attempt], committed: Mapping[Partition, Mapping[int, bytes]]) -> Order:
-    """What lists say of the transactions of each writer. `committed` is what readers of committed records see."""
+    """The order that the lists have each writer's transactions in; readers of committed records see `committed`."""
     before: Order = defaultdict(set)
     for records in committed.values():
         last: dict[str, Transaction] = {}
@@ -40,7 +40,7 @@ def order_of_appends(attempts: Mapping[bytes, Attempt], committed: Mapping[Parti
 
 
 def order_of_reads(attempts: Mapping[bytes, Attempt], moves: Sequence[Move]) -> Order:
-    """What transactions say that have read what others have appended."""
+    """The order that follows from reads: a transaction comes after those whose records it has read."""
     before: Order = defaultdict(set)
     for move in moves:
         for records in move.inputs.values():

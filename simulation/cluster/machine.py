@@ -110,7 +110,7 @@ class Machine:
         return None if broker is None else broker.metadata
 
     def start(self) -> None:
-        """Begin a process, which serves a moment later; none where the machine is retired."""
+        """Begin a process, which serves a moment later; a retired machine begins none."""
         assert self.process is None
         if self.is_retired:
             return
@@ -176,7 +176,7 @@ class Machine:
         await self._die(self._empty_disk())
 
     def fill_disk(self, room_bytes: int) -> None:
-        """Leave no more room than that."""
+        """Leave only so many bytes of room."""
         self.world.note(f"node {self.node_id} has room for {room_bytes} bytes")
         self.has_been_full = True
         self.disk.capacity_bytes = self.disk._media.used_bytes + room_bytes

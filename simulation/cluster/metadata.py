@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class StoreLink:
-    """A `MetadataStore`. While it is cut everything fails, sooner or later; what was under way may have been done."""
+    """A `MetadataStore`. While it is cut everything fails, sooner or later; a change under way may have been made."""
 
     def __init__(self, shared: MemoryMetadataStore, rng: Random) -> None:
         self._shared = shared

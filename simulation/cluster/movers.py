@@ -1,4 +1,4 @@
-"""Who reads one topic and writes another in transactions that commit the offsets with the records: exactly once."""
+"""Clients that move records from one topic to another, exactly once: a transaction commits offsets with records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def with_moved(partitions: Sequence[Partition]) -> list[Partition]:
 
 
 class Mover(TransactionalProducer):
-    """One of several with the same transactional id: who begins ends what is open, and fences the one before."""
+    """One of several with the same transactional id: one that begins fences the last one and ends what it has open."""
 
     def __init__(self, world: Surroundings, name: str, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name, partitions, transactional_id="mover")
@@ -100,7 +100,7 @@ class Mover(TransactionalProducer):
             move.inputs[partition] = found
 
     async def _fetch(self, partition: Partition, offset: int) -> tuple[dict[int, bytes], int]:
-        """Records, and where to go on."""
+        """The records that a reader finds there, and where to go on."""
         leader = await self.leader(partition)
         asked = FetchPartition(
             partition=partition[1],

@@ -21,7 +21,7 @@ NOTHING = -1
 
 
 class Move(Transaction):
-    """Of each partition that it reads: the offset where it began, and up to where it has moved what it found."""
+    """A transaction that moves: for each partition where it began, and the offset before which it has moved all."""
 
     __slots__ = ("inputs", "outputs", "read", "written")
 
@@ -51,7 +51,7 @@ def contradiction(
 ) -> str:
     """What of these moves contradicts what readers of committed records see in the end; empty if nothing does.
 
-    Where `attempts` say which transaction has appended what, all of these have to fit into one order with the moves.
+    Where `attempts` say which transaction has appended what, those appends and the moves must fit into one order.
     """
     visible = {value for records in committed.values() for value in records.values()}
     done = [move for move in moves if any(output.value in visible for output in move.outputs)]

@@ -47,7 +47,7 @@ class Network:
         self.hosts: dict[str, Host] = {}
         self.latency_s = rng.choice((0.0001, 0.001, 0.005))
         self.window_bytes = rng.choice((4_000, 64_000, 1_000_000))
-        #: Whether the machines' systems have epoll, as Linux does; elsewhere each connection waits by itself.
+        #: Whether the machines have epoll, as Linux does; without it each connection waits by itself.
         self.has_epoll = rng.random() < 0.8
         self.epolls: dict[int, Epoll] = {}
         #: The ends of connections by their descriptors.
@@ -74,7 +74,7 @@ class Network:
         self._blocked.add((source, target))
 
     def delay(self, source: str, target: str, seconds: float) -> None:
-        """Let what is sent from one host to another take up to so much longer."""
+        """Let what is sent from one host to another take up to this much longer."""
         self._delays_s[source, target] = seconds
 
     def heal(self) -> None:
@@ -141,7 +141,7 @@ class Host:
             end.abandon(says_so=False)
 
     def came_up(self) -> None:
-        """It knows nothing of the connections that it had; who sends on them hears of that."""
+        """The machine is on, but knows nothing of the connections that it had; a peer that sends on one is told."""
         self.is_up = True
         for pipe in list(self.network._pipes):
             pipe.reopened()
@@ -254,7 +254,7 @@ class _Pipe:
         return self.network.is_blocked(self.source.host.address, self.target.host.address)
 
     def reopened(self) -> None:
-        """What was held back goes on: it is sent again a moment later."""
+        """What was held back arrives after all: it is sent again a moment later."""
         if self.target.is_gone:
             if self.chunks:
                 self._answer_for_the_gone()
@@ -302,7 +302,7 @@ class _End(trio.abc.Stream):
         self.incoming = peer.outgoing = _Pipe(network, peer, self)
         network._pipes[self.outgoing] = network._pipes[self.incoming] = None
 
-    # What befalls it.
+    # What happens to it.
 
     @property
     def is_over(self) -> bool:

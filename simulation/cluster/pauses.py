@@ -1,7 +1,7 @@
 """Processes that stand still, as a frozen machine's do: none of their tasks runs, while time goes by for all others.
 
-Each task belongs to the process in whose context it was begun. Those of a process that stands still are put aside when
-it is their turn, and have it when the process goes on: with all the deadlines that have passed meanwhile.
+Each task belongs to the process in whose context it was begun. A task of a process that stands still is put aside when
+its turn comes, and runs when the process goes on; all the deadlines that have passed meanwhile have passed for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROCESS: ContextVar[int | None] = ContextVar("PROCESS", default=None)
 
 
 class Pauses:
-    """To be installed in the run whose processes it holds."""
+    """Holds the processes of the run that it is installed in."""
 
     def __init__(self) -> None:
         self._held: dict[int, list[Any]] = {}
@@ -48,7 +48,7 @@ class Pauses:
         self._runner.runq.extend(tasks)
 
     def release_all(self) -> None:
-        """Let everybody go on: who stands still does not end, not even when it is cancelled."""
+        """Let everybody go on: a process that stands still does not end, even when it is cancelled."""
         for node_id in list(self._held):
             self.release(node_id)
 

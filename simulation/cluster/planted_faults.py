@@ -58,7 +58,7 @@ MOST_SEEDS: Final = 200
 
 
 class PlantedFault(NamedTuple):
-    """What is spoilt: for each change an owner, its attribute, and what takes the attribute's place."""
+    """What is spoilt: each change has an owner, its attribute, and what takes the attribute's place."""
 
     name: str
     changes: tuple[tuple[Any, str, Any], ...]

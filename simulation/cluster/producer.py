@@ -94,7 +94,7 @@ class Producer(Client):
             await trio.sleep(self.rng.uniform(0, 0.1))
 
     async def _send(self, leader: int, partition: Partition, records: bytes) -> tuple[ErrorCode | None, int]:
-        """What the leader says, and the offset; no code if it says nothing."""
+        """The leader's error code, and the offset; no code if it does not answer."""
         topic, index = partition
         data = PartitionProduceData(index=index, records=records)
         named = TopicProduceData(name=topic, topic_id=self.topic_id(topic), partition_data=[data])

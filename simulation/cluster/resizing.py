@@ -1,4 +1,4 @@
-"""Who makes the cluster larger and smaller: nodes with empty disks come, others give up all that they have, and go."""
+"""A client that makes the cluster larger and smaller: nodes come with empty disks, others give up all and go."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ASKS_EVERY_S: Final = 1.0
 
 
 class Resizer(Client):
-    """Adds one node, then removes one, until the world ends; what it has begun it brings to its end.
+    """Adds one node, then removes one, until the world ends; it completes what it has begun.
 
     `unlucky` is the node that may lose power: it gets what others give up only if nobody else can have it.
     """
@@ -114,7 +114,7 @@ class Resizer(Client):
         self.note(f"moves {told}: {', '.join(sorted(ErrorCode(code).name for code in codes))}")
 
     async def _stop(self, machine: Machine) -> None:
-        """Whatever befalls it, in the end it does not run."""
+        """Whatever happens to it, in the end it does not run."""
         while machine.process is not None:
             process = machine.process
             is_held = self._cluster.pauses.is_held(machine.node_id)

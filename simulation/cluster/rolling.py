@@ -24,7 +24,7 @@ _DOWN, _UP = 2, 1
 
 
 async def upgrade(world: World) -> None:
-    """Stop and start one node after the other while clients go on, each when all are in sync again."""
+    """Stop and start one node after the other while clients go on, each only when all are in sync again."""
     await until_in_sync(world)
     for machine in list(world.machines.values()):
         await machine.stop()
@@ -47,7 +47,7 @@ async def _check_handed_over(world: World, node_id: int) -> None:
 
 
 class _Upgrader(Client):
-    """Finalizes a feature's level, down and up again, as there is one version alone: all nodes hear of both."""
+    """Finalizes a feature's level, down and up again, as there is only one version: all nodes hear of both."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "upgrader")

@@ -1,4 +1,4 @@
-"""Members of a share group (KIP-932): they accept, release and reject what they are given, prolong it, or let it be."""
+"""Members of a share group (KIP-932): they accept, release, reject or renew what they are given, or do nothing."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ Leaders = Callable[[int, str, "Partition"], Giver | None]
 _HEARTBEAT_S: Final = 0.5
 _MAX_WAIT_MS: Final = 300
 _QUIET_S: Final = 10.0
-"""So long nothing is delivered at most while there is something to be had, locks end, and states are set up."""
+"""The longest time without a delivery while there is something to be had: locks end, and states are initialized."""
 _FINAL_EPOCH: Final = -1
 _PASSING: Final = RETRIABLE | COORDINATOR_MOVES | {ErrorCode.GROUP_ID_NOT_FOUND}
 _REFUSALS: Final = frozenset({ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST})
-"""Nothing has come of an acknowledgement. After other errors something may: the state may have been stored."""
+"""Nothing has come of an acknowledgement. After other errors something may have: the state may have been stored."""
 _EXPELLED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
 _NO_SESSION: Final = frozenset(
     {
@@ -58,7 +58,7 @@ _NO_SESSION: Final = frozenset(
 
 
 class _Held(NamedTuple):
-    """What is to be said of a record, and when. Where there is no record there was no delivery."""
+    """What is to be said of a record, and when. `delivery` is None where there is no record."""
 
     due_s: float
     kind: int
@@ -170,7 +170,7 @@ class ShareMember(GroupClient):
             await self._acknowledge(session, self._due(held, session.partitions), is_last=True)
 
     def _due(self, held: _Said, led: Sequence[Partition]) -> _Said:
-        """What is to be said now, which is not held any more; what another node leads now cannot be said."""
+        """What is to be said now, taken out of `held`; of what another node leads now nothing can be said."""
         due: _Said = {}
         for partition in led:
             records = held.get(partition, {})
@@ -187,7 +187,7 @@ class ShareMember(GroupClient):
                     self.deliveries.say(what.delivery, what.kind)
 
     def _told(self, session: ShareSession, partition: Partition, said: _Said, code: ErrorCode, said_s: float) -> None:
-        """What is answered to an acknowledgement."""
+        """An acknowledgement was answered."""
         leader = self._leader_now(session.node_id, self.group, partition)
         kinds = "".join(f" {offset}:{what.kind}" for offset, what in said[partition].items())
         self.note(f"says of {partition[1]}{kinds}: {code.name}")
@@ -230,7 +230,7 @@ class ShareMember(GroupClient):
         return not is_last
 
     async def _ask(self, session: ShareSession, request: Any, said: _Said) -> tuple[Any, float]:
-        """The answer, and when it was asked for; no answer if the session is over."""
+        """The answer, and when the request was sent; no answer if the session is over."""
         self._begin(said)
         said_s = trio.current_time()
         renews = request.is_renew_ack
@@ -258,7 +258,7 @@ class ShareMember(GroupClient):
         return answer, said_s
 
     async def _fetch(self, session: ShareSession, held: _Said, said: _Said, led: Sequence[Partition]) -> bool:
-        """False if the session is over. Locks are prolonged by requests of their own."""
+        """False if the session is over. Locks are renewed by requests of their own."""
         if any(what.kind == RENEW for records in said.values() for what in records.values()):
             return await self._acknowledge(session, said, is_last=False)
         before = {each: self._leader_now(session.node_id, self.group, each) for each in led}
@@ -310,7 +310,7 @@ class ShareMember(GroupClient):
         )
 
     def _batches(self, records: Mapping[int, _Held], kind: Callable[..., Any]) -> list[Any]:
-        """Runs of offsets, each with one type for all of them if that will do, or one for each."""
+        """Runs of offsets, each with one type if all have the same, or with a type for each offset."""
         batches = []
         for _, run in groupby(enumerate(sorted(records)), key=lambda each: each[1] - each[0]):
             offsets = [offset for _, offset in run]
@@ -361,14 +361,14 @@ class ShareMember(GroupClient):
                 held[offset] = _Held(trio.current_time() + delay_s, kind, delivery)
 
     def _decide(self) -> tuple[float, int]:
-        """After what time it says what of a record."""
+        """How it acknowledges a record, and after what time."""
         delay_s = self.rng.choice((0.0, 0.0, 0.0, 0.3, 1.5 * self.deliveries.lock_s))
         kinds = (ACCEPT,) * 6 + (RELEASE,) * 2 + (REJECT,) + ((RENEW,) if self._at_most > 1 else (ACCEPT,))
         return delay_s, self.rng.choice(kinds)
 
 
 class Drainer(ShareMember):
-    """Accepts all that there still is in the end, until nothing is missing any more of these offsets."""
+    """Accepts all that is left in the end, until none of these offsets is missing any more."""
 
     def __init__(
         self,
@@ -384,7 +384,7 @@ class Drainer(ShareMember):
 
     @property
     def is_done(self) -> bool:
-        """Whether it has all, or may have, and there was time for the rest."""
+        """Whether all have been delivered, or may have been and there was time for the rest."""
         deliveries = self.deliveries
         is_quiet = trio.current_time() > max(self._began_s, deliveries.last_s) + _QUIET_S
         return not deliveries.missing(self._logs, is_certain=is_quiet)

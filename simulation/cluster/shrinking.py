@@ -1,4 +1,4 @@
-"""What a failure needs: as few of its faults as possible, and what happened then, for people to read."""
+"""What a failure needs: as few of its faults as possible, and a timeline of what happens then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TELLING: Final = re.compile(r" *[0-9.]+ (fault|node|nodes|nothing|the |it takes
 
 
 def shrunk(failed: Outcome, again: Callable[[Collection[int]], Outcome]) -> Outcome:
-    """The failure with fewer faults. `again` lives the seed with those alone that it is given by number.
+    """The failure with fewer faults. `again` runs the seed with only the faults whose numbers it is given.
 
     First halves are left out, then quarters, in the end one fault at a time. What it fails with may change.
     """
@@ -34,6 +34,6 @@ def shrunk(failed: Outcome, again: Callable[[Collection[int]], Outcome]) -> Outc
 
 
 def timeline(outcome: Outcome) -> list[str]:
-    """What befell the cluster and what its nodes said, and all that happened last."""
+    """The faults and what the nodes said, and everything that happened last."""
     trace = outcome.trace
     return [*(line for line in trace[:-_LAST] if _TELLING.match(line)), "  ...", *trace[-_LAST:]]

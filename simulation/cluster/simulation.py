@@ -43,7 +43,7 @@ _PATIENCE_S: Final = 90.0
 
 
 class Outcome(NamedTuple):
-    """What came of a seed. `finding` is empty if all is well; `faults` are what befell it, by number."""
+    """What came of a seed. `finding` is empty if all is well; `faults` are what went wrong, by number."""
 
     seed: int
     finding: str
@@ -68,9 +68,9 @@ def simulate(
     seconds: float = 10.0,
     only: Collection[int] | None = None,
 ) -> Outcome:
-    """Live one seed: so many nodes, under faults of these kinds, for about so many simulated seconds.
+    """Run one seed: so many nodes, under faults of these kinds, for about so many simulated seconds.
 
-    `only` are the numbers of those faults that come; without it all do.
+    `only` has the numbers of the faults that come; without it all do.
     """
     world = World(seed, nodes=nodes)
     watch = LogWatch(world)
@@ -135,7 +135,7 @@ async def _work(world: World, partitions: list[Partition], faults: Faults, secon
 
 
 async def drain(world: World, deliveries: Deliveries, logs: Mapping[Partition, Collection[int]]) -> None:
-    """Let a share group have what it has not had: nothing that it was to be given is lost."""
+    """Let a share group have what it has not had yet: nothing that it should be given is lost."""
     deliveries.check_holders()
     with trio.move_on_after(_PATIENCE_S):
         await Drainer(world, deliveries, logs, world.share_leader).run()
@@ -181,7 +181,7 @@ def _clients(world: World, partitions: list[Partition], unlucky: int) -> list[Cl
 
 
 def _people(world: World, partitions: list[Partition], unlucky: int) -> list[Client]:
-    """Who changes the cluster meanwhile, in half of all seeds; in some others it is upgraded in the end."""
+    """The clients that change the cluster meanwhile, in half of all seeds; in some others it is upgraded in the end."""
     chosen = world.rng.random() if len(world.machines) > 1 else 1.0
     if chosen < 0.3:
         return [Administrator(world, "admin", partitions, unlucky)]
@@ -208,7 +208,7 @@ def _consumer_group(world: World, partitions: list[Partition]) -> list[Client]:
 
 
 def _share_group(world: World, partitions: list[Partition]) -> list[Client]:
-    """With somebody whose records they are given."""
+    """The members of a share group, and a producer of the records that they are given."""
     rng = world.rng
     image = next(machine.image for machine in world.machines.values() if machine.image is not None)
     configs = image.resource_configs(ConfigResource(ResourceType.GROUP, SHARED))
@@ -229,7 +229,7 @@ def _share_group(world: World, partitions: list[Partition]) -> list[Client]:
 
 
 def _movers(world: World, partitions: list[Partition]) -> list[Client]:
-    """With somebody whose records they move."""
+    """The movers, and a producer of the records that they move."""
     source = _transactions if world.rng.random() < 0.3 else _producers
     return [*source(world, partitions, "source"), *(Mover(world, f"mover{number}", partitions) for number in range(2))]
 
@@ -245,4 +245,4 @@ _KINDS: Final = (
     _share_group,
     _share_group,
 )
-"""What there may be; records are what most is promised of."""
+"""Which kinds of clients there may be; most promises are about records."""

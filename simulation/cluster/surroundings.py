@@ -17,7 +17,7 @@ Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 
 
 class Surroundings(Protocol):
-    """A cluster to which clients speak, and what keeps account of what they do and see."""
+    """A cluster that clients speak to, and the accounts of what they do and see."""
 
     rng: Random
     history: History
@@ -34,7 +34,7 @@ class Surroundings(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Tell what happens."""
+        """Note what happens."""
         ...
 
     def fail(self, finding: str, cause: BaseException | None = None) -> None:

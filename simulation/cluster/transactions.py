@@ -145,7 +145,7 @@ class TransactionalProducer(Client):
         self.note(f"is producer {self._producer_id} in epoch {self._epoch}")
 
     async def _ask(self, request: Request, what: str, *, at_most: int) -> Any:
-        """The coordinator's answer, None if there was none; whoever moved is looked for the next time."""
+        """The coordinator's answer, None if there was none; one that has moved is looked up the next time."""
         if self._coordinator < 0:
             self._coordinator = await find_coordinator(self, self.transactional_id, is_transaction=True)
         try:
@@ -240,7 +240,7 @@ class TransactionalProducer(Client):
             answer = await self._ask(request, what, at_most=5 if self._is_implicit else 4)
             code = None if answer is None else ErrorCode(answer.error_code)
             if code is None or code is ErrorCode.REQUEST_TIMED_OUT or code in COORDINATOR_MOVES:
-                # Who was the coordinator may have decided it, and who is it next may say so no more.
+                # The former coordinator may have decided it, and the next one may no longer say so.
                 self._may_be_committed = is_committed
                 continue
             if code is ErrorCode.NONE:

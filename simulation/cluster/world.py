@@ -1,4 +1,4 @@
-"""What one seed consists of: machines, the network and the metadata store between them, clients, and what they tell."""
+"""What one seed consists of: machines, the network and metadata store between them, clients, and their accounts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.record.lock.duration.ms": "1500",
 }
-"""What every node has: sessions are short, and there are few internal partitions."""
+"""Settings of every node: sessions are short, and there are few internal partitions."""
 
 
 _CRAMPED: Final[Mapping[str, Sequence[str]]] = {
@@ -63,11 +63,11 @@ _CRAMPED: Final[Mapping[str, Sequence[str]]] = {
     "ottla.tail.cache.bytes": ("0", "600", "3000"),
     "share.coordinator.snapshot.update.records.per.snapshot": ("0", "3"),
 }
-"""What half of all seeds have as well: caches are so small that they are full, and files are read."""
+"""Settings that half of all seeds have as well: caches are so small that they are full, and files are read."""
 
 
 class World:
-    """The shared state of one seed, and its clients' `Surroundings`. Nothing in it is decided by anything but `rng`."""
+    """The shared state of one seed, and its clients' `Surroundings`. Only `rng` decides anything in it."""
 
     def __init__(self, seed: int, *, nodes: int) -> None:
         self.seed = seed
@@ -77,7 +77,7 @@ class World:
         self.store = MemoryMetadataStore()
         self.pauses = Pauses()
         self.trace: list[str] = []
-        #: What has befallen it, by number.
+        #: The faults that have come, by number.
         self.faults: dict[int, str] = {}
         self.finding = ""
         self.cause: BaseException | None = None
@@ -92,7 +92,7 @@ class World:
         self.is_ending = False
         #: When faults are over there is a rolling upgrade, under load.
         self.is_upgraded = False
-        #: What share groups were given.
+        #: What members of share groups were given.
         self.deliveries: list[Deliveries] = []
 
     @property
@@ -100,7 +100,7 @@ class World:
         return {node_id: (machine.host.address, PORT) for node_id, machine in self.machines.items()}
 
     def add_machine(self) -> Machine:
-        """One more, with an id that no machine has had."""
+        """One more machine, with an id that none has had."""
         self._last_id += 1
         machine = self.machines[self._last_id] = Machine(self, self._last_id, self.settings)
         return machine
@@ -110,7 +110,7 @@ class World:
         return self.network.host(f"10.0.1.{len(self.network.hosts)}").stack().connect
 
     def note(self, text: str) -> None:
-        """Tell the trace."""
+        """Add a line to the trace."""
         self.trace.append(f"{trio.current_time():9.4f} {text}")
 
     def fail(self, finding: str, cause: BaseException | None = None) -> None:
@@ -137,7 +137,7 @@ class World:
 
 def _settings(rng: Random, nodes: int) -> dict[str, str]:
     copies = str(min(nodes, 3))
-    # Who is alone acknowledges what is synced: nobody else has what a power cut takes.
+    # A node that is alone acknowledges only what is synced: nobody else has what a power cut takes.
     alone = {"log.flush.interval.messages": "1"} if nodes == 1 else {}
     cramped = {name: rng.choice(values) for name, values in _CRAMPED.items()} if rng.random() < 0.5 else {}
     return {
@@ -156,7 +156,7 @@ def _settings(rng: Random, nodes: int) -> dict[str, str]:
 
 
 class LogWatch(logging.Handler):
-    """Tells the trace what nodes warn of, and takes an error that no fault explains for a finding."""
+    """Adds the nodes' warnings to the trace, and takes an error that no fault explains for a finding."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.WARNING)
@@ -179,9 +179,9 @@ class LogWatch(logging.Handler):
             world.fail(f"node {node_id} reports an error: {record.getMessage()}")
 
     def _is_of_power(self, record: logging.LogRecord) -> bool:
-        """Whether it says what is left of writes that a power cut has torn, which an engine cannot tell from damage.
+        """Whether it reports what a power cut has left of torn writes, which an engine cannot tell from damage.
 
-        What was set aside is told by each start until somebody removes it, and the replicas are filled again.
+        Every start reports what was set aside, until somebody removes it, and the replicas are filled again.
         """
         has_lost = any(machine.disk._media.boots > 0 for machine in self._world.machines.values())
         return has_lost and any(text in record.getMessage() for text in ("set aside", "files are damaged"))

@@ -1,4 +1,4 @@
-"""`python -m ottla.simulation.coordinators --seeds 5000 [--seed FIRST] [--stop] [--trace] [--without WHAT]`."""
+"""Run many seeds, or look at one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ottla.simulation.coordinators.planted import FAULTS, without
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="simulation.coordinators", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds to live")
-    parser.add_argument("--seed", type=int, default=0, help="the first of them")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no seed after this time")
-    parser.add_argument("--trace", action="store_true", help="tell the whole story of each seed that goes wrong")
-    parser.add_argument("--stop", action="store_true", help="stop at the first seed that goes wrong")
-    parser.add_argument("--without", choices=FAULTS, help="take out what keeps requests apart")
+    parser = argparse.ArgumentParser(prog="python -m ottla.simulation.coordinators", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no seed after so many seconds")
+    parser.add_argument("--trace", action="store_true", help="print all that happens in each seed that fails")
+    parser.add_argument("--stop", action="store_true", help="stop at the first seed that fails")
+    parser.add_argument("--without", choices=FAULTS, help="take out one thing that keeps requests apart")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     found: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Clients that do what clients do, in the order that the seed says, and give up in the middle of it now and then."""
+"""Clients that do what real clients do, in the seed's order, and now and then give up in the middle of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Client:
         raise NotImplementedError
 
     async def ask(self, what: str, request: Callable[[], Awaitable[Any]]) -> Any:
-        """Send a request. Raises what the coordinator refuses it with."""
+        """Send a request. Raises the error that the coordinator refuses it with."""
         self.world.note(f"{self.name} {what} …")
         try:
             answer = await request()
@@ -59,7 +59,7 @@ class Client:
 
     @asynccontextmanager
     async def recorded(self, operations: Sequence[Commit | Removal]) -> AsyncIterator[None]:
-        """Tell the history how it ended: refused for certain, done, or nobody knows."""
+        """Tell the history how an operation ended: refused for certain, done, or nobody knows."""
         try:
             yield
         except (NotCoordinatorError, CoordinatorNotAvailableError):
@@ -70,7 +70,7 @@ class Client:
         self.world.history.end(operations, acknowledged=True)
 
     async def commit(self, group: str, **member: Any) -> None:
-        """Commit a new offset of one or two partitions, as OffsetCommit does: what the topic's id is now counts."""
+        """Commit a new offset of one or two partitions, as OffsetCommit does: under the id that the topic has now."""
         keys = self.rng.sample(self.world.all_keys(group), self.rng.randint(1, 2))
         commits, offsets = self.new_offsets(keys)
         if not offsets:
@@ -132,7 +132,7 @@ class SimpleClient(Client):
 
 
 class TransactionalClient(Client):
-    """Commits offsets in transactions. One that it gives up is ended when all is over."""
+    """Commits offsets in transactions. A transaction that it gives up is ended when all is over."""
 
     async def step(self) -> None:
         producer_id = self.world.begin_transaction()
@@ -187,7 +187,7 @@ class Administrator(Client):
 
 
 class Operator(Client):
-    """Moves partitions away and back, lets the log refuse, sets the clock forward."""
+    """Moves partitions away and back, makes the log refuse, sets the clock forward."""
 
     async def step(self) -> None:
         partition = self.rng.randrange(2)

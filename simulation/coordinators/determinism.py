@@ -1,4 +1,4 @@
-"""What makes a seed replay: Trio's order of tasks, the time that the runtime measures, the ids that are made up."""
+"""What makes a seed replay: Trio's order of tasks, the time that the runtime measures, made-up ids."""
 
 from __future__ import annotations
 

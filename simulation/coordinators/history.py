@@ -1,4 +1,4 @@
-"""What clients were told of committed offsets, and which answers of a fetch that allows.
+"""What clients were told of committed offsets, and which answers to a fetch that allows.
 
 Every operation has a beginning and, if it was answered, an end, on one count of events. What ended before another
 began comes before it; what overlaps may have come in either order. An operation that was not answered, or answered
@@ -15,7 +15,7 @@ from uuid import UUID
 
 
 class Key(NamedTuple):
-    """An offset's place: a topic created again under its name has the same."""
+    """An offset's place: a topic that is made again under its name has the same one."""
 
     group: str
     topic: str
@@ -35,7 +35,7 @@ class Commit:
         self.ended: float = math.inf
         self.is_acknowledged = False
         self.is_void = False
-        """Refused, or aborted: it must never be seen."""
+        """It was refused or aborted: it must never be seen."""
         self.wall_ms = wall_ms
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class History:
         return removal
 
     def end(self, operations: Iterable[Commit | Removal], *, acknowledged: bool) -> None:
-        """They were answered: done, or refused for good."""
+        """Operations were answered: done, or refused for good."""
         ended = self._tick()
         for operation in operations:
             operation.ended = ended

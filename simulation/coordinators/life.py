@@ -21,7 +21,7 @@ PATIENCE_S = 3_600
 
 
 def live(seed: int) -> World:
-    """Live one seed; `violations` of the world says what went wrong."""
+    """Run one seed; `violations` of the world it returns says what went wrong."""
     world = World(seed)
     with deterministic(seed):
         clock = trio.testing.MockClock(autojump_threshold=0)
@@ -77,7 +77,7 @@ async def _life(world: World, clients: list[Client], *, is_last: bool) -> None:
 
 
 async def _end(world: World) -> None:
-    """All clients are gone and nothing fails any more. What must be left, and what not, as time goes by?"""
+    """All clients are gone and nothing fails any more. Check what must be left, and what must not, as time goes by."""
     world.note("silence")
     world.log.refusing.clear()
     for partition in range(OFFSETS_PARTITIONS):

@@ -1,4 +1,4 @@
-"""`__consumer_offsets` in memory: appends take their time, fail, or are cut off by the end of the broker."""
+"""`__consumer_offsets` in memory: appends take their time, fail, or are cut short by the end of the broker."""
 
 from __future__ import annotations
 

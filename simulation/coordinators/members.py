@@ -28,7 +28,7 @@ from ottla.simulation.coordinators.clients import Client
 from ottla.simulation.coordinators.world import GROUPS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, TOPICS, World
 
 TOPOLOGY = Topology(0, [Subtopology(subtopology_id=topic, source_topics=[topic]) for topic in TOPICS])
-"""One subtopology for each topic: a topic that is deleted leaves all of them without tasks until it is back."""
+"""One subtopology for each topic: while a topic is deleted none of them has tasks."""
 
 RETRIABLE = (
     NotCoordinatorError,
@@ -40,7 +40,7 @@ RETRIABLE = (
 
 
 class Member(Client):
-    """In one group at a time. When it gives up a request it behaves like a consumer that was killed: it starts over."""
+    """Is in one group at a time. After it has given up a request it starts over, like a consumer that was killed."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)

@@ -1,4 +1,4 @@
-"""Each thing that keeps requests apart, taken out again: what the simulation must then find.
+"""Takes out one of the things that keep requests apart: the simulation must then find what goes wrong.
 
 The switch is here and never in the product.
 """
@@ -85,6 +85,6 @@ FAULTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
 
 @contextmanager
 def without(name: str | None) -> Iterator[None]:
-    """While this is open, the fault of that name is there; none for None."""
+    """Until the block ends the product has the fault of that name; none for None."""
     with nullcontext() if name is None else FAULTS[name]():
         yield

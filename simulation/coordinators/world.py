@@ -128,7 +128,7 @@ class World:
     # The broker
 
     def start(self, nursery: trio.Nursery) -> None:
-        """A broker begins, on the log that the last one left."""
+        """A broker starts, on the log that the last one left."""
         self.note("start")
         self.purgatory = Purgatory("group")
         self.coordinator = GroupCoordinator(

@@ -17,10 +17,10 @@ _SHOWN = 200
 def main() -> int:
     """The exit code is 0 if all is well."""
     parser = argparse.ArgumentParser(prog="python -m ottla.simulation.storage", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--seed", type=int, help="one alone: print what happens, and its hash")
-    parser.add_argument("--go-on", action="store_true", help="after a failure too; print every finding's first line")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run (default: 1000)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--seed", type=int, help="run this seed alone: print what happens and, last, a hash of it")
+    parser.add_argument("--go-on", action="store_true", help="go on after a seed that fails; print one line for each")
     arguments = parser.parse_args()
     logging.getLogger("ottla").propagate = False
     if arguments.seed is not None:
@@ -33,7 +33,7 @@ def main() -> int:
             continue
         print(f"seed {seed}: {finding.splitlines()[0][:300]}", flush=True)
         if _live(seed)[2] != digest:
-            print("this depends on something else than the seed: it went another way the second time. The first time:")
+            print("this depends on more than the seed: the second time it went another way. The first time:")
             print(*trace[-_SHOWN:], sep="\n", flush=True)
         if not arguments.go_on:
             print(finding, file=sys.stderr)

@@ -1,7 +1,7 @@
 """Virtual time: it jumps to what comes next when nothing can run, and wakes tasks without a cancel scope for each.
 
-Trio ends a `sleep` by cancelling it, and its autojump takes a turn of the loop. Most of what simulated nodes do is to
-wait for a moment, so seeds are lived sooner with an `Alarm` for each. What runs when is the same.
+Trio ends a `sleep` by cancelling it, and its autojump takes a turn of the loop. Simulated nodes mostly wait for a
+moment, so seeds run faster with an `Alarm` for each wait. What runs when is the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class HangError(AssertionError):
 class VirtualClock(trio.abc.Clock):
     """Begins at 0. HangError, out of `trio.run`, when nothing can happen any more, or after `limit_s`.
 
-    From outside, because a wait that is shielded can be ended by nothing else.
+    It is raised from outside, as nothing else can end a shielded wait.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -69,7 +69,7 @@ class VirtualClock(trio.abc.Clock):
 
 
 class Alarm:
-    """Wakes one task at a time, which may come nearer while it waits."""
+    """Wakes one task at a time; its moment may come nearer while that waits."""
 
     __slots__ = ("_at", "_task")
 
@@ -78,7 +78,7 @@ class Alarm:
         self._task: trio.lowlevel.Task | None = None
 
     async def wait(self, at: float) -> None:
-        """Until then, or until it is rung."""
+        """Wait until that time, or until it is rung."""
         self._task = trio.lowlevel.current_task()
         self._at = math.inf
         self.bring_forward(at)
@@ -114,7 +114,7 @@ class Alarm:
 
 
 async def sleep(seconds: float) -> None:
-    """What stands for `trio.sleep`."""
+    """Stands for `trio.sleep`."""
     if seconds < 0 or math.isnan(seconds):
         raise ValueError("`seconds` must be non-negative")
     if seconds == 0:

@@ -70,7 +70,7 @@ def parse(content: bytes) -> list[ReadBatch]:
 
 
 def committed(batches: Iterable[ReadBatch], aborted: Iterable[AbortedTransaction]) -> list[Seen]:
-    """The records that a read_committed consumer shows, which skips what the list of aborted transactions names."""
+    """The records that a read_committed consumer shows: it skips those of the aborted transactions in the list."""
     starts = sorted((each.first_offset, each.producer_id) for each in aborted)
     skipped: set[int] = set()
     found: list[Seen] = []

@@ -66,14 +66,14 @@ async def _hold(
     if not tracked.is_deleting:
         tracked.finish(event)
         tracked.history.finish(retention)
-        # Producers were read again from where retention had let the log begin by then.
+        # Producers were read again from the log's start, which retention may have moved by then.
         tracked.model.sure_from = max(tracked.model.sure_from, tracked.log.log_start_offset)
         tracked.forget_watermarks()
         tracked.is_held = False
 
 
 def _begin_retention(tracked: TrackedLog) -> Event:
-    """Before a change gets its turn retention may move the log's start, and the change be lost and the move not."""
+    """Before a change gets its turn retention may move the log's start; then the change may be lost, not the move."""
     model, config = tracked.model, tracked.topic.config
     ends = [batch.last_offset + 1 for batch in reversed(model.live_batches())] if config.delete else []
     variants = tuple(partial(_retain, offset=offset) for offset in ends)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 __all__ = ["cramped"]
 
-# Module, constant, small value. What a module has taken from another by name is named for both.
+# Module, constant, small value. A constant that one module imports by name from another is listed for both.
 _LIMITS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("reading.reader", "_SCAN_BYTES", 600),
     ("reading.reader", "_PREPARED_AT_ONCE", 1),

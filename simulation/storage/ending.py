@@ -18,7 +18,7 @@ _SETTLED_S = 20.0
 
 
 async def check_nothing_held(simulation: Simulation) -> None:
-    """When no log is left, nothing of any is: no memory, descriptor, task or file."""
+    """When no log is left, nothing of any log is: no memory, descriptor, task or file."""
     if simulation.logs or simulation.may_fail:
         return
     await trio.sleep(_SETTLED_S)

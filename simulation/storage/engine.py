@@ -1,6 +1,4 @@
-"""All that the simulation knows of the storage engine's modules and insides: what changes there is adapted here
-alone.
-"""
+"""All that the simulation knows of the storage engine's modules and insides: what changes there changes only this."""
 
 from __future__ import annotations
 
@@ -70,7 +68,7 @@ __all__ = [
 
 @contextmanager
 def repeatable(new_lock: Callable[[], Any]) -> Iterator[None]:
-    """Take away what would make two runs of a seed differ: locks that threads really wait for."""
+    """Replace what would make two runs of a seed differ: locks that threads really wait for."""
     file_store: Any = ottla.storage.store.file_store
     threading = file_store.threading
     file_store.threading = SimpleNamespace(Lock=new_lock)
@@ -81,13 +79,13 @@ def repeatable(new_lock: Callable[[], Any]) -> Iterator[None]:
 
 
 def cleaned_end(log: PartitionLog) -> int:
-    """Up to where a compaction pass has finished: no record below that a later one below it overtook is left."""
+    """Up to where a compaction pass has finished: of the records before that, it has left each key's last."""
     return log.first_dirty_offset
 
 
 @contextmanager
 def gathered(log: PartitionLog, *, is_held: bool, more_expected: bool) -> Iterator[None]:
-    """Append as the server does, which gathers what a request brings; or else one batch at a time."""
+    """Gather appends, as the server does with a request's; or else append one batch at a time."""
     if not is_held:
         yield
         return
@@ -106,7 +104,7 @@ def store_name(config: StorageConfig, topic_id: UUID, partition: int) -> str:
 
 
 def what_is_held(manager: LogManager) -> dict[str, int]:
-    """What must be nothing when all logs are deleted, by name."""
+    """What must be zero when all logs are deleted, by name."""
     context, reader = manager.context, manager.reader
     pinned = [segment for store in manager.stores() for segment in store.files.segments if segment._pins]
     tasks = context._nursery.child_tasks if context._nursery is not None else ()

@@ -27,9 +27,9 @@ _SHOWN: Final = 5
 
 @dataclass(eq=False, slots=True)
 class Event:
-    """A change of one log. It is lost with what was kept up to `begin`, and there with what was kept up to `end`.
+    """A change of one log: lost if the store kept only what came up to `begin`, there if it kept all up to `end`.
 
-    `is_written` says that it is there in any case, although something that came before `end` may not be.
+    `is_written` says that it is there in any case, even if something that came before `end` is not.
     """
 
     change: Change
@@ -38,7 +38,7 @@ class Event:
     batch: Batch | None = None
     is_written: bool = False
     variants: tuple[Change, ...] = ()
-    """What may have happened in its place, where nobody can tell: one of these, or nothing."""
+    """Where nobody can tell what has happened: one of these, or nothing."""
 
 
 @dataclass(eq=False, slots=True)
@@ -49,7 +49,7 @@ class _LogHistory:
     events: list[Event] = field(default_factory=list)
 
     def choices(self, kept: int) -> Iterator[tuple[_Choice, LogModel]]:
-        """The states that fit if so much was kept, with what has happened in each. The fullest comes first."""
+        """The states that are possible if so much was kept, with what has happened in each. The fullest comes first."""
         for choice in product(*(_options(event, kept) for event in self.events)):
             model = self.base.copy()
             for change in choice:
@@ -96,7 +96,7 @@ class StoreHistory:
         return event
 
     def finish(self, event: Event, *, is_written: bool = False) -> Event:
-        """It has happened, and perhaps all that came before its beginning is written with it."""
+        """It has happened; perhaps all that came before its beginning has been written with it."""
         self.now += 1
         event.end = self.now
         if is_written:
@@ -105,7 +105,7 @@ class StoreHistory:
         return event
 
     def is_written(self, moment: int, *, synced: bool) -> None:
-        """All that had happened at a moment is written."""
+        """All that had happened by a moment is written."""
         self.written = max(self.written, moment)
         if synced:
             self.synced = max(self.synced, moment)

@@ -1,4 +1,4 @@
-"""The memory that batches come in: it is lent, and overwritten when it is given back."""
+"""The memory that batches arrive in: it is lent, and overwritten when it is given back."""
 
 from __future__ import annotations
 

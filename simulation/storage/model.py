@@ -137,9 +137,7 @@ class LogModel:
         return aborted, undecided
 
     def stable_bounds(self, high_watermark: int) -> tuple[int, int]:
-        """The range that the last stable offset must be in: one value, unless a transaction began where nobody
-        knows.
-        """
+        """The range that the last stable offset must be in: one value, unless a transaction's start is unknown."""
         least = most = high_watermark
         for batches, marker_offset, _ in self.transactions():
             if 0 <= marker_offset < max(high_watermark, self.log_start):
@@ -153,7 +151,7 @@ class LogModel:
         )
 
     def superseded(self, below: int) -> set[int]:
-        """The offsets of committed records that a later committed one below this offset overtook."""
+        """The offsets of committed records that a later one of their key, also committed and below this, overtakes."""
         aborted, undecided = self.fates()
         latest: dict[bytes, int] = {}
         found: set[int] = set()
@@ -177,7 +175,7 @@ class LogModel:
         return {offset for offset in aborted if offset < cleaned_end} | self.superseded(cleaned_end)
 
     def misses(self, found: Iterable[Seen], start: int, end: int, *, compacted: bool, tombstones_go: bool) -> str:
-        """What is wrong with the records that were found in [start, end); nothing, if they fit."""
+        """What is wrong with the records that were found in [start, end); empty if nothing is."""
         held, whole = list(found), self.records(start, end)
         if not compacted:
             return "" if held == whole else f"found {held}, expected {whole}"

@@ -205,7 +205,7 @@ class Operations:
                 await self._open(topic, partition)
 
     async def _add_partition(self) -> None:
-        """A partition more of a topic, perhaps one that was deleted before."""
+        """One more partition of a topic, perhaps one that was deleted before."""
         logs = [tracked for tracked in self._simulation.logs.values() if tracked.is_usable]
         if logs and len(self._simulation.logs) < _MOST_LOGS:
             await self._open(self._rng.choice(logs).topic, self._rng.randrange(5))

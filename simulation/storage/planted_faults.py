@@ -2,7 +2,7 @@
 
     python -m ottla.simulation.storage.planted_faults        the table: after how many seeds each is found
 
-Each takes a line of the engine back, or spoils one, for as long as it is planted. One that is not found is a hole in
+Each takes out a line of the engine, or spoils one, for as long as it is planted. One that is not found is a hole in
 the simulation.
 """
 
@@ -75,7 +75,7 @@ def _acknowledge_early(self: Any, *arguments: Any, **options: Any) -> None:
     arguments[0].flushed_end_offset = arguments[4]
 
 
-# What the life of a store guards (`ottla.storage.store.gate`), taken back.
+# What guards the life of a store (`ottla.storage.store.gate`), taken out.
 
 
 async def _shut_at_once(self: Any) -> None:

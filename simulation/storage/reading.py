@@ -23,7 +23,7 @@ __all__ = ["fetch", "note_last_start", "observe", "read_everything"]
 
 @dataclass(slots=True)
 class _Asked:
-    """One partition of a fetch, and what was known when it was planned."""
+    """One partition of a fetch, and what was known of it when the fetch was planned."""
 
     tracked: TrackedLog
     plan: ReadPlan
@@ -166,7 +166,7 @@ def _check_exactly(
     batches: list[ReadBatch],
     found: list[Seen],
 ) -> None:
-    """Nothing changed meanwhile but by appends and compaction."""
+    """Check a read during which only appends and compaction changed the log."""
     tracked, plan, model, check = asked.tracked, asked.plan, asked.tracked.model, simulation.check
     tombstones_go = tracked.topic.config.delete_retention_ms == 0
     wrong = model.misses(found, plan.offset, end, compacted=tracked.was_compacted, tombstones_go=tombstones_go)

@@ -18,7 +18,7 @@ __all__ = ["compare_after_start"]
 
 
 async def compare_after_start(simulation: Simulation) -> None:
-    """Read everything, and find the prefix of each store's history that it is."""
+    """Read everything, and find the prefix of each store's history that was kept."""
     found: dict[Key, list[Seen]] = {}
     for key, tracked in simulation.logs.items():
         found[key] = await read_everything(simulation, tracked)
@@ -43,7 +43,7 @@ async def compare_after_start(simulation: Simulation) -> None:
 
 
 def _misfit(tracked: TrackedLog, found: list[Seen], model: LogModel) -> str:
-    """What of a log is not as this state of it says; nothing, if it fits."""
+    """How a log differs from this state of it; empty if it does not."""
     log = tracked.log
     if (tracked.opened_at_start, log.log_end_offset) != (model.log_start, model.log_end):
         return f"it is [{tracked.opened_at_start}, {log.log_end_offset}), not [{model.log_start}, {model.log_end})"
@@ -70,7 +70,7 @@ def _misfit(tracked: TrackedLog, found: list[Seen], model: LogModel) -> str:
 
 
 def _wrong_transactions(tracked: TrackedLog, found: list[Seen], model: LogModel) -> str:
-    """Of each decided transaction's records that are there, the index says correctly whether they were aborted."""
+    """How the index is wrong about records of decided transactions: whether they were aborted."""
     held = {record[0] for record in found}
     aborted = tracked.log.aborted_transactions(model.log_start, model.log_end)
     for batches, marker_offset, commits in model.transactions():

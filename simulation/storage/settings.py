@@ -1,4 +1,4 @@
-"""Settings by which what is rare becomes common: everything is small, and there is less room than there are topics."""
+"""Settings that make rare things common: everything is small, and there is room for fewer topics than there are."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Simulation:
         self.is_watched = False
         self.is_damaged = False
 
-    # Saying what happens.
+    # The story.
 
     def note(self, text: str) -> None:
         self.trace.append(text)
@@ -108,7 +108,7 @@ class Simulation:
         raise self.failure
 
     def excuse(self, what: str, error: BaseException, log: TrackedLog | None = None) -> None:
-        """An operation has failed: that is right only if the disk has, or if the log was deleted meanwhile."""
+        """An operation has failed: that is right only if the disk has failed, or the log was deleted meanwhile."""
         self.note(f"{what}: {type(error).__name__}: {error}")
         is_deleted = log is not None and log.is_deleting and isinstance(error, LogClosedError)
         self.check(self.may_fail or is_deleted, f"{what} failed with {error!r}, and nothing was wrong with the disk")
@@ -121,7 +121,7 @@ class Simulation:
     # Lives.
 
     def run(self) -> str:
-        """Live all lives; returns the digest. SimulationError if the engine does what it must not."""
+        """Run all lives; returns the digest. SimulationError if the engine does what it must not."""
         watch = _Watch(self)
         logger = logging.getLogger("ottla.storage")
         logger.addHandler(watch)
@@ -199,7 +199,7 @@ class Simulation:
         self.finished_s += trio.current_time()
 
     async def _open(self) -> None:
-        """Open every log that may hold anything; what was certainly deleted is forgotten."""
+        """Open every log that may hold anything; logs that were certainly deleted are forgotten."""
         self.logs = {}
         left = {key for history in self.stores.values() for key in history.keys_left()}
         self.topics = {key: topic for key, topic in self.topics.items() if key in left or key not in self.deleted}

@@ -73,7 +73,7 @@ async def _make_and_delete(manager: LogManager, clock: ManualClock, first: int, 
 
 
 async def _count() -> Counter[str]:
-    """The engine's objects, when timers have rung and the cleaner has had its turn."""
+    """Count the engine's objects once timers have rung and the cleaner has had its turn."""
     await trio.sleep(30)
     gc.collect()
     return Counter(

@@ -68,7 +68,7 @@ class TrackedLog:
         return self.is_usable and not self.is_held
 
     def forget_watermarks(self) -> None:
-        """They may go back."""
+        """The high watermark and last stable offset may go back."""
         self.high_watermark = self.last_stable_offset = 0
 
     @property
@@ -93,12 +93,12 @@ class TrackedLog:
         append(self.model)
 
     def begin(self, change: Callable[[LogModel], None], *, since: int | None = None) -> Event:
-        """A change has begun that takes its time."""
+        """A change has begun, which takes its time."""
         self.begun += 1
         return self.history.begin(self.key, change, since=since)
 
     def finish(self, event: Event, *, is_written: bool = True) -> None:
-        """It is done, and written unless there was nothing to do."""
+        """A change is done, and written unless there was nothing to do."""
         self.ended += 1
         event.change(self.model)
         self.history.finish(event, is_written=is_written)
@@ -108,7 +108,7 @@ class TrackedLog:
         )
 
     def acknowledge(self) -> None:
-        """What the engine says is flushed counts: a killed process must find it again, or even a dead machine."""
+        """What the engine reports as flushed counts: a killed process must find it again, or even a dead machine."""
         flushed_end = self.log.flushed_end_offset
         while self.unacknowledged:
             event = self.unacknowledged[0]

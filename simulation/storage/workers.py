@@ -41,11 +41,11 @@ class _Thread:
 
 
 _given_up: list[_Thread] = []
-"""Calls of simulations that have failed: a greenlet that nobody knows any more would run its `finally` somewhere."""
+"""Calls of simulations that have failed: a greenlet that is collected would run its `finally` somewhere."""
 
 
 class _Lock:
-    """A lock between simulated threads: who finds it taken lets the others run."""
+    """A lock between simulated threads: a call that finds it taken lets the others run."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -99,7 +99,7 @@ class Workers:
         return _Lock(self)
 
     def wait_for_another(self) -> None:
-        """A lock is taken: in a thread give the baton back, on the event loop bring the other threads forward."""
+        """A lock is taken: a thread gives the baton back, the event loop lets the threads run."""
         if self._current is not None:
             self._current.pause()
             return
