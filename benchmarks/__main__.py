@@ -32,7 +32,7 @@ ASIDE = Path(".cache/benchmarks.json")
 
 
 def measure_pairs(name: str, kinds: tuple[str, ...], pairs: int) -> Iterator[dict[str, Figures]]:
-    """The brokers in turn, and the other one first in every second pair."""
+    """The brokers in turn, the other one first in every second pair."""
     for pair in range(pairs):
         figures: dict[str, Figures] = {}
         for kind in kinds if pair % 2 == 0 else reversed(kinds):
@@ -71,7 +71,7 @@ def run_workload(name: str, kinds: tuple[str, ...], pairs: int, path: Path, *, l
 
 
 def run_all(names: tuple[str, ...], kinds: tuple[str, ...], pairs: int, path: Path, *, look: bool) -> list[str]:
-    """Run one workload after the other; those that failed. An interrupt ends it with what is done until then."""
+    """Run one workload after the other; returns those that failed. An interrupt ends it with what is done so far."""
     failed: list[str] = []
     start = time.monotonic()
     for number, name in enumerate(names):
@@ -83,7 +83,7 @@ def run_all(names: tuple[str, ...], kinds: tuple[str, ...], pairs: int, path: Pa
             return [*failed, *names[number:]]
         except MissingToolError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever one workload fails of, the others go on
+        except Exception as error:  # noqa: BLE001 - whatever makes one workload fail, the others go on
             traceback.print_exc()
             if isinstance(error, subprocess.CalledProcessError):
                 print(error.stderr, file=sys.stderr)
@@ -92,7 +92,7 @@ def run_all(names: tuple[str, ...], kinds: tuple[str, ...], pairs: int, path: Pa
 
 
 def available(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that can be run: librdkafka's own generator comes with some packages only, and may be missing."""
+    """Those that can be run: only some packages bring librdkafka's own generator."""
     chosen = [name for name in names if name.startswith("rdkafka_performance")]
     if chosen:
         try:
@@ -109,7 +109,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, metavar="NAME", help="workloads by name")
     parser.add_argument("--broker", choices=(*BROKERS, "both"), default="both", help="one: its figures are kept aside")
-    parser.add_argument("--json", type=Path, help=f"where the figures go ({RESULTS}, or {ASIDE} of one broker alone)")
+    parser.add_argument(
+        "--json", type=Path, help=f"where the figures go (default: {RESULTS}, or {ASIDE} for one broker)"
+    )
     parser.add_argument("--no-profile", action="store_true", help="leave out the run for holds and profile")
     parser.add_argument("--page", action="store_true", help="measure nothing, only write the page and the pictures")
     return parser.parse_args()

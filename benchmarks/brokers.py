@@ -36,7 +36,7 @@ def fresh(kind: str, where: str | None = None) -> Iterator[BrokerProcess]:
 
 
 def _started(kind: str, folder: Path, attempts: int = _ATTEMPTS) -> BrokerProcess:
-    """Kafka is told a port that was free a moment ago; when somebody else took it since, it gets another one."""
+    """Kafka is told a port that was free a moment ago; if somebody has taken it since, it gets another one."""
     broker = BROKERS[kind](folder / str(attempts))
     try:
         broker.start()

@@ -22,13 +22,13 @@ _DIRECTIONS: Final = {"produce_mb_per_s": "produce", "consume_mb_per_s": "consum
 
 
 def draw(results: Results) -> None:
-    """Draw what the results have of each picture."""
+    """Draw each picture that there are results for."""
     _bars(results, _SIZES, "record size", FOLDER / "throughput-by-size.svg")
     _bars(results, _PARTITIONS, "partitions, records of 1 KB", FOLDER / "throughput-by-partitions.svg")
 
 
 def _bars(results: Results, workloads: dict[str, str], axis: str, path: Path) -> None:
-    """Two panels, produce and consume; in each a group of bars a workload, one bar a broker."""
+    """Two panels, produce and consume, each with a group of bars for every workload, one bar for each broker."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

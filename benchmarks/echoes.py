@@ -2,11 +2,11 @@
 
     python -m benchmarks.echoes [--rounds 40] [--connections 1 10] [--broker PROGRAM] [--against PROGRAM]
 
-Figures are of CPU time of the serving process. Each round measures the echo and a request right after one another, for
-a twentieth of a second each: so what else runs on the machine hits both alike. The CPU time is that of the best fifth
-of the rounds, as what else runs only ever adds to it; echoes are medians of the rounds' ratios, and say what the broker
-adds to what any server on Trio would pay. `--broker` names the `ottla` of another checkout; `--against` one more, which
-is measured in the same rounds, and the broker as a multiple of it.
+Figures are CPU time of the serving process. Each round measures the echo and a request right after one another, for a
+twentieth of a second each, so that what else runs on the machine hits both alike. The CPU time is that of the best
+fifth of the rounds, as what else runs only ever adds to it; echoes are medians of the rounds' ratios, and say what the
+broker adds to what any server on Trio would pay. `--broker` names the `ottla` of another checkout. `--against` names
+one more, which is measured in the same rounds; the broker is then also shown as a multiple of it.
 
 The echo is `trio.serve_tcp` with `receive_some` and `send_all`, as Trio's tutorial has it.
 """

@@ -6,12 +6,12 @@ from benchmarks.workloads import LOWER_IS_BETTER
 
 
 def better(figure: str, ours: float, theirs: float) -> float:
-    """How many times as good as Apache Kafka Ottla is in a figure, whichever direction is good."""
+    """How many times as good as Apache Kafka Ottla is in a figure, whether more or less of it is better."""
     return theirs / ours if figure.endswith(LOWER_IS_BETTER) else ours / theirs
 
 
 def shown(value: float | None) -> str:
-    """Three digits that count; nothing for what was not measured."""
+    """With about three significant digits; empty for what was not measured."""
     if value is None:
         return ""
     digits = next((digits for digits, least in enumerate((100, 10, 0)) if value >= least), 2)

@@ -1,10 +1,10 @@
-"""`python -m benchmarks.first_commit`: what `ottla table sync` takes to its first commit, and to its last.
+"""`python -m benchmarks.first_commit`: how long `ottla table sync` takes to its first commit, and to its last.
 
     python -m benchmarks.first_commit [--tables 3] [--rounds 3] [--format parquet] [--java=-XX:…]
 
 Each round writes as many topics of 1,000 JSON records as there are tables, and runs one job that keeps them all,
-without a schema, in a process of its own with a JVM of its own, as a person starts it. CPU time is that of the job, its
-JVM and Spark's Python processes, without the broker's: on a machine that others use too, look at that.
+without a schema, in a process of its own with a JVM of its own, as a user would start it. CPU time is that of the job,
+its JVM and Spark's Python processes, without the broker's: on a machine that others use too, look at that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PARTITIONS: Final = 2
 
 
 class Spent(NamedTuple):
-    """What a job has used since its command: seconds, and seconds of CPU."""
+    """What a job has used since its command was given: seconds, and seconds of CPU."""
 
     wall_s: float
     cpu_s: float

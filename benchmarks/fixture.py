@@ -3,8 +3,8 @@
     python -m benchmarks.fixture [--runs 20] [--json FILE]
 
 Starts are measured in fresh processes, resets in one broker, tests by running pytest on a hundred of them with and
-without the fixture. Wall time, the median and the lowest, which says more where the machine is busy with other things;
-`resident` is what the process holds more than before it imported anything of Ottla.
+without the fixture. Wall time: the median and the lowest, which says more where the machine is busy with other things.
+`resident` is how much more the process holds than before it imported anything of Ottla.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _reset(broker: Broker, topics: int, partitions: int) -> float:
 
 
 def overhead(runs: int) -> dict[str, list[float]]:
-    """What a test costs that produces a record and reads it, and what one without a broker does, in ms."""
+    """What a test costs that produces a record and reads it, and what a test without a broker costs, in ms."""
     with tempfile.TemporaryDirectory() as folder:
         return {name: [_per_test(folder, *_BODIES[name]) for _ in range(runs)] for name in _BODIES}
 

@@ -3,9 +3,9 @@
     python -m benchmarks.hot_path            # pyperf: calibrated, in worker processes; see --help, try --fast
     python -m benchmarks.hot_path --quick    # a table in some seconds, less exact
 
-The sum over a batch, taking a batch into a memstore, looking up an offset or a timestamp in an index, assembling a
-fetch from memory, reading a tail, sealing a block. CPU time. Beside it there are `benchmarks.records` (requests,
-batches) and `benchmarks.codec` (messages).
+The checksum of a batch, taking a batch into a memstore, looking up an offset or a timestamp in an index, assembling a
+fetch from memory, reading a tail, sealing a block. All in CPU time. See also `benchmarks.records` (requests, batches)
+and `benchmarks.codec` (messages).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _batch() -> tuple[Any, memoryview]:
 
 
 class _Log:
-    """What a memstore asks of a log."""
+    """What a memstore needs of a log."""
 
     def __init__(self, partition: int) -> None:
         self.key = log_key(bytes(16), partition)

@@ -1,7 +1,7 @@
 """Load through Apache Kafka's own tools for it, `kafka-producer-perf-test` and `kafka-consumer-perf-test`.
 
-They run as their scripts run them, with half a gigabyte of heap. Where they speak of MB they mean 2^20 bytes; what is
-returned here is in records, which leaves no doubt.
+They run as their scripts run them, with half a gigabyte of heap. Where they print MB they mean 2^20 bytes; what is
+returned here is in records, which is unambiguous.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHARED_PER_S, _SHARED_RECORDS = 4, 5
 def produce(bootstrap: str, topic: str, count: int, size_bytes: int, *properties: str) -> dict[str, float]:
     """Send `count` records as fast as they go: `records_per_s`, and the milliseconds to the acknowledgement.
 
-    The records are drawn from a file: to make random letters takes the tool longer than to send them. Raises
+    The records are drawn from a file, as making random letters takes the tool longer than sending them. Raises
     CalledProcessError if the tool fails.
     """
     letters = random.Random(size_bytes)

@@ -21,7 +21,7 @@ TOPIC = "memory"
 
 
 def measure(broker: BrokerProcess, gigabytes: float, partitions: int, size_bytes: int) -> dict[str, float]:
-    """Produce and consume; MB (10^6 bytes) of the broker's process."""
+    """Produce and consume; returns the memory of the broker's process in MB (10^6 bytes)."""
     count = int(gigabytes * 1e9 / size_bytes)
     idle = cost(broker.pid)
     create_topic(broker, TOPIC, partitions)
@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=10)
     parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--bytes", type=int, default=1_000, help="of a record")
+    parser.add_argument("--bytes", type=int, default=1_000, help="the size of a record")
     parser.add_argument("--broker", choices=("ottla", "kafka", "both"), default="both")
     parser.add_argument("--folder", help="where the data goes (default: the system's temporary folder)")
     arguments = parser.parse_args()

@@ -93,7 +93,7 @@ def _groups_by_coordinator(client: Client) -> dict[int, list[int]]:
 
 
 def _requests_per_s(frames: Mapping[str, Sequence[bytes]], connections: int) -> float:
-    """Of all nodes together; `frames` are what is sent to each address."""
+    """Requests a second to all nodes together; `frames` are what is sent to each address."""
 
     def send(to: tuple[str, Sequence[bytes]]) -> float:
         address, own = to

@@ -1,7 +1,7 @@
 """What the proxy's cache gives: `python -m benchmarks.proxy_cache [--broker ottla|kafka] [--readers 10] [--records N]`.
 
 Records of 1 KB are read directly from a broker, and then by one reader after the other through `ottla proxy --cache`.
-Printed are the speeds, what it costs of CPU, and how many bytes of Fetch answers the proxy has had from the broker.
+Printed are the speeds, the CPU that it takes, and how many bytes of Fetch answers the proxy has had from the broker.
 """
 
 from __future__ import annotations

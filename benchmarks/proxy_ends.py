@@ -207,9 +207,9 @@ def _measure(ways: dict[str, tuple[int, int]], rounds: int, seconds: float) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long each measurement takes")
     parser.add_argument("--other", help="the program `ottla` of another checkout")
-    parser.add_argument("--send-buffer", type=int, default=0, help="bytes, of the upper end's sockets")
+    parser.add_argument("--send-buffer", type=int, default=0, help="bytes of the upper end's socket buffers")
     parser.add_argument("--upper", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.upper:

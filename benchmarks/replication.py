@@ -1,4 +1,4 @@
-"""Three nodes with three replicas beside three of Apache Kafka: gaps when a leader goes, acks=all, catching up, rest.
+"""Three nodes with three replicas beside three of Apache Kafka's: gaps when a leader goes, acks=all, catching up, rest.
 
     python -m benchmarks.replication [--rounds 1] [--only gaps|load|catch-up|rest] [--brokers ottla,kafka] [--quick]
 

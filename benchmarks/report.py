@@ -24,7 +24,7 @@ def write_page(results: Results) -> None:
 
 
 def generated(results: Results) -> str:
-    """What is between the marks."""
+    """The text between the marks."""
     parts = [
         about(results),
         f"### What was aimed at\n\n{targets.table(results)}",
@@ -36,7 +36,7 @@ def generated(results: Results) -> str:
 
 
 def about(results: Results) -> str:
-    """With which command, where and when it was measured, and which workloads had fewer runs than the rule asks for."""
+    """How, where and when it was measured, and which workloads had fewer runs than the rule asks for."""
     often = min(_RUNS, max((result.pairs for result in results.values()), default=0))
     seldom = [name for name, result in results.items() if result.pairs < often]
     fewer = f"\nFewer runs, so less certain: {'; '.join(seldom)}." if seldom else ""

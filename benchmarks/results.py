@@ -16,7 +16,7 @@ Machine = dict[str, Any]
 
 
 class Hold(NamedTuple):
-    """Steps of a task of 0.5 ms or longer: how many, the longest, the longest in CPU time, and whose that was."""
+    """Steps of tasks that took 0.5 ms or longer: how many, the longest, the longest in CPU time and its task."""
 
     times: int
     longest_ms: float
@@ -44,7 +44,7 @@ Results = dict[str, Result]
 
 
 def machine() -> Machine:
-    """What the figures depend on beside the brokers."""
+    """What the figures depend on besides the brokers."""
     cpu = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "")
     memory_kib = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
     return {

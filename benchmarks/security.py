@@ -185,7 +185,7 @@ def _handshake(port: int, context: ssl.SSLContext) -> None:
 
 
 def at_once(folder: Path, certificates: Certificates) -> Figures:
-    """So many connections at once: until the last one is encrypted, and how long that held the broker's event loop."""
+    """So many connections at once: the time until the last is encrypted, and how long that held the event loop."""
     settings = _tls_settings(certificates) | {"listeners": f"SSL://{HOST}:0", "ottla.loop.hold.warning.ms": "0.5"}
     with TwoListeners(folder / "at-once", overrides=settings) as broker:
         _handshake(broker.port, certificates.context)  # what is loaded with the first one is not part of it
@@ -211,7 +211,7 @@ async def _many(port: int, context: ssl.SSLContext) -> float:
 
 
 def in_turn(ways: Sequence[Way], pairs: int, measure: Callable[[Way], Figures]) -> None:
-    """Measure each way so often, the other ones first in every second pair, and print the medians."""
+    """Measure each way so often, in the other order in every second pair, and print the medians."""
     found: dict[str, dict[str, list[float]]] = {way.name: defaultdict(list) for way in ways}
     for pair in range(pairs):
         for way in ways if pair % 2 == 0 else reversed(ways):

@@ -4,10 +4,10 @@
 
 Records of 100 B and of 1 KB in four partitions, read by Spark on two local threads into nothing (`noop`) and into
 Parquet: by Spark's Kafka connector from Apache Kafka and from Ottla, with its defaults and with the options that
-docs/spark.md recommends for scans, by `format("ottla")` and by `format("ottla-segments")`. Within a round everybody has
-a turn, and the order is another in the next. The medians of rows a second and of CPU time a row go into
-benchmarks/results/spark.json and into docs/performance.md: some ten minutes on two cores, `--quick` two, into neither.
-With `--busy`, for a machine that others use too, only CPU time is told.
+docs/spark.md recommends for scans, by `format("ottla")` and by `format("ottla-segments")`. Each has a turn in every
+round, and every round has another order. The medians of rows a second and of CPU time a row go into
+benchmarks/results/spark.json and into docs/performance.md. That takes some ten minutes on two cores; `--quick` takes
+two, and writes neither. With `--busy`, for a machine that others use too, only CPU time is shown.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each source")
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, one round, no page")
     parser.add_argument("--divide", type=int, default=1, metavar="N", help="an N-th of the records")
-    parser.add_argument("--busy", action="store_true", help="others use this machine: tell of CPU time alone")
+    parser.add_argument("--busy", action="store_true", help="others use this machine: show only CPU time")
     arguments = parser.parse_args()
     if reason := session.missing():
         print(reason, file=sys.stderr)

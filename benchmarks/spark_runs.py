@@ -1,4 +1,4 @@
-"""What the benchmarks of Spark share: a run's speed and its CPU time, and how both are told."""
+"""What the benchmarks of Spark share: a run's speed and its CPU time, and how both are shown."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Run(NamedTuple):
 Found = dict[str, dict[str, list[Run]]]
 """The runs of each workload, by who ran."""
 Ratios = Mapping[str, tuple[str, str]]
-"""What each ratio is called, who is compared, and with whom."""
+"""What each ratio is called, what is compared, and with what."""
 
 
 class Layout(NamedTuple):
-    """The table's rows: whom it names how, and which ratios are below."""
+    """The table's rows: how it names each run, and which ratios are below."""
 
     titles: Mapping[str, str]
     ratios: Ratios
@@ -47,7 +47,7 @@ _US_PER_S: Final = 1e6
 def timed(rows: int, work: Callable[[], object], *, idle: Collection[int] = ()) -> Run:
     """Run `work`, which handles this many rows.
 
-    What counts is this process and all that it has started, but for the brokers in `idle`.
+    The CPU is that of this process and all that it has started, except for the brokers in `idle`.
     """
     me = os.getpid()
     before, started = tree_cpu_s(me, without=idle), time.perf_counter()

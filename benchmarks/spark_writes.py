@@ -4,10 +4,9 @@
 
 Rows of 100 B and of 1 KB, with keys, out of memory into a topic of four partitions, on two local threads: by Spark's
 Kafka connector into Apache Kafka and into Ottla, and by `format("ottla")` into both, without and with transactions.
-Nobody compresses, and everybody waits for all in-sync replicas. Within a round all have a turn, and the order is
-another in the next. The medians of rows a second and of CPU time a row go into
-benchmarks/results/spark_writes.json and into docs/performance.md. With `--busy`, for a machine that others use too,
-only CPU time is told.
+Nothing is compressed, and each waits for all in-sync replicas. Each has a turn in every round, and every round has
+another order. The medians of rows a second and of CPU time a row go into benchmarks/results/spark_writes.json and into
+docs/performance.md. With `--busy`, for a machine that others use too, only CPU time is shown.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _numbers = itertools.count()
 
 
 def rows_of(spark: SparkSession, workload: Workload) -> DataFrame:
-    """The workload's rows, in memory: what is measured is the writing alone."""
+    """The workload's rows, in memory: only the writing is measured."""
     rows = spark.range(0, workload.records, numPartitions=THREADS).selectExpr(
         f"concat('key-', id % {KEYS}) AS key",
         f"binary(rpad(string(id), {workload.value_bytes}, 'ottla spark kafka ')) AS value",
@@ -114,7 +113,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each sink")
     parser.add_argument("--quick", action="store_true", help="a fifth of the rows, no page")
     parser.add_argument("--divide", type=int, default=1, metavar="N", help="an N-th of the records")
-    parser.add_argument("--busy", action="store_true", help="others use this machine: tell of CPU time alone")
+    parser.add_argument("--busy", action="store_true", help="others use this machine: show only CPU time")
     arguments = parser.parse_args()
     if reason := session.missing():
         print(reason, file=sys.stderr)

@@ -2,8 +2,8 @@
 
     python benchmarks/startup.py [--runs 20] [--json]
 
-Each run starts `ottla serve --port 0` on a new data folder, connects when the ready line came, asks for Metadata, and
-reads the resident memory from /proc after a moment of idleness. Wall time, medians.
+Each run starts `ottla serve --port 0` on a new data folder, connects when the ready line has come, asks for Metadata,
+and reads the resident memory from /proc after a moment of idleness. Wall time, medians.
 """
 
 from __future__ import annotations

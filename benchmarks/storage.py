@@ -3,10 +3,10 @@
     python -m benchmarks.storage [--mib 512] [--batch-bytes 16384] [--partitions 1,100,1000] [--folder DIR]
 
 Every figure is the best of some runs, which alternate with those that they are compared with. "bare" is what cannot be
-avoided: sum each batch's CRC-32C, then write the same bytes with `pwrite` in pieces of 128 KiB. A ratio of 1.3 means
-that the engine takes 30 % more time than that. The CPU times contain, on both sides, the copy that stands for the
-socket; they are what a busy machine disturbs least. The last figures are of a reader that follows from far behind, with
-and without reading ahead: it reads 1 MiB after the other, which the page cache does not hold, and spends 3 ms on each.
+avoided: computing each batch's CRC-32C, then writing the same bytes with `pwrite` in pieces of 128 KiB. A ratio of 1.3
+means that the engine takes 30 % more time than that. The CPU times contain, on both sides, the copy that stands for the
+socket; a busy machine disturbs them least. The last figures are of a reader that follows from far behind, with and
+without reading ahead: it reads one MiB after another that the page cache does not hold, and spends 3 ms on each.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def one_batch(size_bytes: int) -> bytes:
 def bare(folder: str, batch: bytes, total_bytes: int) -> tuple[float, float]:
     """Seconds, by clock and of the CPU, of the loop that cannot be avoided.
 
-    Its memory is not in the CPU's cache, no more than a broker's is.
+    Its memory is no more in the CPU's cache than a broker's is.
     """
     per_request = max(1, _REQUEST_BYTES // len(batch))
     size = per_request * len(batch)
@@ -135,7 +135,7 @@ async def _drain(log: PartitionLog, end_offset: int) -> int:
 
 
 class _NoReadAhead(ReadAhead):
-    """Follows nobody."""
+    """Never reads ahead."""
 
     def on_read(self, plan: ReadPlan, *, was_cold: bool) -> bool:
         return False

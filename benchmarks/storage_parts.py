@@ -2,8 +2,8 @@
 
     python benchmarks/storage_parts.py [--json]
 
-CPU time of this process, so that a busy machine disturbs little; the best of several rounds. It measures and judges
-nothing.
+CPU time of this process, which a busy machine disturbs little; the best of several rounds. It only measures: there are
+no targets.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A title, what the lines differ in, and the lines; the columns are those that any of them has."""
+    """A title, what the lines differ in, and the lines; the columns are all those that a line has."""
 
     title: str
     first: str
@@ -171,7 +171,7 @@ TABLES: Final = (
 
 
 def compact(table: Table, results: Results) -> str:
-    """The lines whose workloads were run, each figure as `ratio (Ottla; Apache Kafka)`; nothing if none was."""
+    """The lines whose workloads were run, each figure as `ratio (Ottla; Apache Kafka)`; empty if none was."""
     lines = [line for line in table.lines if line.workload in results]
     if not lines:
         return ""
@@ -184,7 +184,7 @@ def compact(table: Table, results: Results) -> str:
 
 
 def by_figure(results: Results) -> str:
-    """One row a figure, of whatever workloads."""
+    """One row for each figure of the workloads that were run."""
     rows = [_row(["workload", "figure", "ratio", "Ottla", "Apache Kafka"]), "|---|---|---:|---:|---:|"]
     for name, result in results.items():
         for figure in next(iter(result.runs.values()))[0]:
@@ -196,7 +196,7 @@ def by_figure(results: Results) -> str:
 
 
 def holds(results: Results) -> str:
-    """The longest hold of the event loop in each workload that was looked at; nothing if none was."""
+    """The longest hold of the event loop in each workload that was looked at; empty if none was."""
     held = {name: result.hold for name, result in results.items() if result.hold is not None}
     if not held:
         return ""

@@ -1,4 +1,4 @@
-"""What Ottla was to reach beside Apache Kafka, and whether it does."""
+"""What Ottla should reach beside Apache Kafka, and whether it does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTHING: Final = Result(0, {})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One figure of a workload, and what was aimed at: a number of times as good as Kafka, or no more than a limit."""
+    """One figure of a workload, and its target: a number of times as good as Kafka, or no more than a limit."""
 
     title: str
     workload: str
@@ -51,7 +51,7 @@ _BULK: Final = (
 
 
 def _bulk(named: str) -> tuple[Target, ...]:
-    """What is aimed at with each size of records; `named` says how the workload of a size is called."""
+    """The targets for each size of records; `named` gives the name of a size's workload."""
     return tuple(
         Target(f"{named.format(size)}: {what}", named.format(size), figure, times=times)
         for what, figure, times in _BULK
@@ -74,7 +74,7 @@ TARGETS: Final = (
 
 
 def table(results: Results) -> str:
-    """One row a target; what was not measured is left open."""
+    """One row for each target; what was not measured is left empty."""
     rows = ["| | Apache Kafka | Ottla | ratio | target | reached |", "|---|---:|---:|---:|---|---|"]
     rows += [_row(target, results) for target in TARGETS]
     return "\n".join(rows)

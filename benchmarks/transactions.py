@@ -71,7 +71,7 @@ def transactions(broker: BrokerProcess, records: int) -> Figures:
 
 
 def reading(broker: BrokerProcess, aborted_percent: int) -> Figures:
-    """How fast a reader of what is committed goes through a log; its size counts with all that is aborted."""
+    """How fast a reader of committed records goes through a log; aborted records count as well."""
     topic = f"reading-{aborted_percent}"
     create_topic(broker, topic, PARTITIONS)
     producer = producer_of(broker, topic)
@@ -91,7 +91,7 @@ def reading(broker: BrokerProcess, aborted_percent: int) -> Figures:
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     found, began = 0, time.perf_counter()
     while found < committed:
-        # Not more than there is: it would be waited for.
+        # Not more than there is: the consumer would wait for it.
         messages = consumer.consume(min(10_000, committed - found), 1.0)
         found += sum(message.error() is None for message in messages)
     elapsed = time.perf_counter() - began

@@ -55,12 +55,12 @@ def create_topic(broker: BrokerProcess, name: str, partitions: int, config: Mapp
 
 
 def records_per_run(size_bytes: int, total_bytes: int = BYTES_PER_RUN) -> int:
-    """How many records are written and read: so many bytes of them, but no more than four million."""
+    """How many records are written and read: this many bytes of them, but no more than four million."""
     return min(_MAX_RECORDS, total_bytes // size_bytes)
 
 
 def warm_up(broker: BrokerProcess, size_bytes: int) -> None:
-    """Write and read something that is not counted: a JVM compiles in its first seconds what it runs often."""
+    """Write and read something that is not counted: in its first seconds a JVM compiles what it runs often."""
     count = records_per_run(size_bytes, _WARM_UP_BYTES)
     topic = unique("warm-up")
     create_topic(broker, topic, _WARM_UP_PARTITIONS)
@@ -71,10 +71,10 @@ def warm_up(broker: BrokerProcess, size_bytes: int) -> None:
 
 @contextmanager
 def recycled_memory(broker: BrokerProcess) -> Iterator[None]:
-    """See to it that what is written after this block goes into memory that the machine has had a moment ago.
+    """See to it that what is written after this block goes into memory that the machine had a moment ago.
 
-    A virtual machine gives its host back what lies unused, and has it again for up to 3 s of CPU a GB, which whoever
-    writes pays: a file that is written before, and deleted at the end, pays in advance.
+    A virtual machine gives unused memory back to its host. To get it again takes up to 3 s of CPU a GB, at the cost of
+    whoever writes: a file that is written first, and deleted at the end, pays that in advance.
     """
     path = broker.folder.with_name("recycled")
     with path.open("wb") as file:
@@ -92,7 +92,7 @@ def unique(name: str) -> str:
 
 
 def forget_cached(folder: Path) -> None:
-    """Take every file of a broker's folder out of the page cache, but those that go away meanwhile."""
+    """Take every file of a broker's folder out of the page cache, except those that go away meanwhile."""
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):
             if path.is_file() and path.stat().st_size:

@@ -17,7 +17,7 @@ _WARM_UP = (5_000, 3)
 def latency(rate_per_s: int, *, seconds: int = 8, size_bytes: int = 100, pinned: bool = False) -> Workload:
     """One partition, no linger. A run before it, which is not counted, warms the broker: a JVM needs that.
 
-    With `pinned` broker and client have a core each: neither waits for one that the other has.
+    With `pinned`, broker and client have a core each, so that neither waits for the other's.
     """
 
     def run(broker: BrokerProcess) -> Figures:

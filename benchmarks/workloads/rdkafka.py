@@ -16,8 +16,8 @@ _WARM_UP_BYTES = 400_000_000
 def rdkafka(size_bytes: int, *, recycles: bool) -> Workload:
     """Produce as fast as the broker takes it, then read all of it from the beginning.
 
-    `recycles` says whether what is written finds memory that was in use a moment ago (`recycled_memory`), or whatever
-    the machine has, as it is for a user.
+    `recycles` says whether what is written goes into memory that was in use a moment ago (`recycled_memory`), or into
+    whatever the machine has, as for a user.
     """
 
     def run(broker: BrokerProcess) -> Figures:

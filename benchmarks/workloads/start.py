@@ -19,7 +19,7 @@ _SETTLE_S: Final = 2
 
 
 def start() -> Workload:
-    """From the start of the process to the first answered Metadata, on a folder without topics; the median of some."""
+    """From the start of the process to the first answered Metadata, on a folder without topics; medians of starts."""
 
     def run(broker: BrokerProcess) -> Figures:
         answered_ms = []
