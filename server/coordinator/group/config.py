@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from ottla.server.coordinator.group.consumer import ConsumerConfig
 from ottla.server.coordinator.group.migration import MigrationPolicy
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -23,3 +24,12 @@ class GroupConfig(NamedTuple):
     consumer_max_size: int = 2**31 - 1
     consumer_assignment_interval_ms: int = 0
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+
+    def of_consumer_group(self, group_id: str) -> ConsumerConfig:
+        """The settings of a consumer group that has none of its own."""
+        return ConsumerConfig(
+            self.consumer_session_timeout_ms,
+            self.consumer_heartbeat_interval_ms,
+            self.consumer_max_size,
+            self.consumer_assignment_interval_ms,
+        )

@@ -12,10 +12,8 @@ What it promises (Kafka's GroupMetadataManager, consumerGroupHeartbeat):
 import logging
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
-
-import trio
 
 from ottla.server.coordinator.errors import (
     FencedInstanceIdError,
@@ -33,15 +31,11 @@ from ottla.server.coordinator.group.consumer_group import (
     MemberState,
     Subscription,
 )
-from ottla.server.coordinator.group.locks import GroupLocks
-from ottla.server.coordinator.group.modern import ModernProtocol
+from ottla.server.coordinator.group.modern import ModernProtocol, Surroundings
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.plan import MayDescribe, Plan
 from ottla.server.coordinator.group.reconciliation import next_assignment
-from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import CoordinatorRecord
-from ottla.server.waiting.purgatory import Purgatory
-from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -87,25 +81,18 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
 
     def __init__(
         self,
+        surroundings: Surroundings,
         *,
         config: Callable[[str], ConsumerConfig],
-        clock: Clock,
-        topics: GroupTopics,
-        purgatory: Purgatory,
-        nursery: trio.Nursery,
-        locks: GroupLocks,
-        write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
         downgrade: Callable[[ConsumerGroup, ConsumerMember | None], Awaitable[bool]],
     ) -> None:
-        """What it needs from outside.
+        """`config` gives a group's settings.
 
-        `config` gives a group's settings; `write` commits records of a group and replays them into it; `downgrade`
-        turns the group into a classic one if that is due, without the member that is leaving, and says whether it did.
+        `downgrade` turns the group into a classic one if that is due, without the member that is leaving, and says
+        whether it did.
         """
-        super().__init__(purgatory=purgatory, nursery=nursery, locks=locks, write=write)
+        super().__init__(surroundings)
         self._config = config
-        self._clock = clock
-        self._topics = topics
         self._downgrade = downgrade
 
     async def heartbeat(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:

@@ -33,6 +33,7 @@ from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.listing import GroupListing, listing_of
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.migration import Migration
+from ottla.server.coordinator.group.modern import Surroundings
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.retention import Retention
@@ -65,6 +66,10 @@ from ottla.storage.clock import Clock
 logger = logging.getLogger(__name__)
 
 
+def _no_persister() -> Persister:
+    raise CoordinatorNotAvailableError("the state of share groups is not kept here")
+
+
 class GroupCoordinator:
     """All groups that this broker coordinates. `nursery` runs its background work."""
 
@@ -81,25 +86,37 @@ class GroupCoordinator:
         group_config: Callable[[str], ConsumerConfig] | None = None,
         share_config: Callable[[str], ShareGroupConfig] = lambda group_id: ShareGroupConfig(),
         streams_config: Callable[[str], StreamsGroupConfig] = lambda group_id: StreamsGroupConfig(),
-        persister: Callable[[], Persister] | None = None,
+        persister: Callable[[], Persister] = _no_persister,
     ) -> None:
         """`group_config` gives the settings of one group of the consumer protocol (KIP-848 lets each have its own).
 
         `share_config` and `streams_config` do the same for share groups and streams groups; `persister` keeps the
         delivery state of share groups, without which there can be none.
         """
-        default = ConsumerConfig(
-            config.consumer_session_timeout_ms,
-            config.consumer_heartbeat_interval_ms,
-            config.consumer_max_size,
-            config.consumer_assignment_interval_ms,
-        )
         self.config = config
         self._node_id = node_id
         self._clock = clock
         self._topics = topics
+        self._nursery = nursery
         self._locks = GroupLocks()
         self._guards = TransactionGuards()
+        #: Where sessions and rebalances wait for their time.
+        self.purgatory = purgatory
+        surroundings = Surroundings(clock, topics, purgatory, nursery, self._locks, self._write)
+        self._consumer = ConsumerProtocol(
+            surroundings, config=group_config or config.of_consumer_group, downgrade=self._downgrade
+        )
+        self._streams = StreamsProtocol(surroundings, config=streams_config)
+        self._share = ShareProtocol(
+            surroundings,
+            config=share_config,
+            find=lambda group_id: self._shard(group_id).share_group(group_id),
+            persister=persister,
+        )
+        self.share_groups = ShareGroups(
+            self._share, ShareOffsets(self._share, topics, persister), self._locks, self._shard
+        )
+        self.streams_groups = StreamsGroups(self._streams, self._locks, self._shard)
         self._classic = ClassicProtocol(
             config=ClassicConfig(config.initial_rebalance_delay_ms, config.max_size),
             clock=clock,
@@ -107,41 +124,8 @@ class GroupCoordinator:
             nursery=nursery,
             store=self._store_group,
         )
-        self._consumer = ConsumerProtocol(
-            config=group_config or (lambda group_id: default),
-            clock=clock,
-            topics=topics,
-            purgatory=purgatory,
-            nursery=nursery,
-            locks=self._locks,
-            write=self._write,
-            downgrade=self._downgrade,
-        )
-        self._share = ShareProtocol(
-            config=share_config,
-            clock=clock,
-            topics=topics,
-            purgatory=purgatory,
-            nursery=nursery,
-            locks=self._locks,
-            find=lambda group_id: self._shard(group_id).share_group(group_id),
-            write=self._write,
-            persister=persister or _no_persister,
-        )
-        self._streams = StreamsProtocol(
-            config=streams_config,
-            clock=clock,
-            topics=topics,
-            purgatory=purgatory,
-            nursery=nursery,
-            locks=self._locks,
-            write=self._write,
-        )
-        self.share_groups = ShareGroups(
-            self._share, ShareOffsets(self._share, topics, persister or _no_persister), self._locks, self._shard
-        )
-        self.streams_groups = StreamsGroups(self._streams, self._locks, self._shard)
-        self._nursery = nursery
+        #: Where joins and syncs wait for the other members.
+        self.answers = self._classic.answers
         self._classic_members = ClassicMembers(self._consumer, topics)
         self._migration = Migration(
             config.consumer_migration_policy,
@@ -153,10 +137,6 @@ class GroupCoordinator:
             find_shard=self._shard,
             write=self._write,
         )
-        #: Where sessions and rebalances wait for their time.
-        self.purgatory = purgatory
-        #: Where joins and syncs wait for the other members.
-        self.answers = self._classic.answers
         self._runtime = CoordinatorRuntime(
             OFFSETS_TOPIC,
             log=log,
@@ -548,7 +528,3 @@ class GroupCoordinator:
             with trio.CancelScope(shield=True):
                 plan = partial(commits.deletion_records, shard, group_id)
                 await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
-
-
-def _no_persister() -> Persister:
-    raise CoordinatorNotAvailableError("the state of share groups is not kept here")

@@ -6,7 +6,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import trio
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ottla.server.coordinator.group.locks import GroupLocks
+    from ottla.server.coordinator.group.topics import GroupTopics
     from ottla.server.coordinator.replay import CoordinatorRecord
     from ottla.server.waiting.purgatory import Purgatory
+    from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -27,25 +29,30 @@ M = TypeVar("M", bound=Member)
 G = TypeVar("G", bound=ModernGroup[Any, Any, Any, Any])
 
 
+class Surroundings(NamedTuple):
+    """What a protocol needs of the broker. `write` commits records of a group and replays them into it."""
+
+    clock: Clock
+    topics: GroupTopics
+    purgatory: Purgatory
+    nursery: trio.Nursery
+    locks: GroupLocks
+    write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]]
+
+
 class ModernProtocol(ABC, Generic[G, M]):
     """Commits for the groups of one protocol, and removes members that are not heard from in time.
 
     The caller of `commit` holds the group's lock.
     """
 
-    def __init__(
-        self,
-        *,
-        purgatory: Purgatory,
-        nursery: trio.Nursery,
-        locks: GroupLocks,
-        write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
-    ) -> None:
-        """`write` commits records of a group and replays them into it."""
-        self._purgatory = purgatory
-        self._nursery = nursery
-        self._locks = locks
-        self._write = write
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._clock = surroundings.clock
+        self._topics = surroundings.topics
+        self._purgatory = surroundings.purgatory
+        self._nursery = surroundings.nursery
+        self._locks = surroundings.locks
+        self._write = surroundings.write
 
     @abstractmethod
     def _session_timeout_ms(self, group: G, member: M) -> int:

@@ -22,7 +22,7 @@ from ottla.server.coordinator.errors import (
     GroupMaxSizeReachedError,
 )
 from ottla.server.coordinator.group import share_records
-from ottla.server.coordinator.group.modern import ModernProtocol
+from ottla.server.coordinator.group.modern import ModernProtocol, Surroundings
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.share_assignor import ShareMemberSpec, simple_assignor
 from ottla.server.coordinator.group.share_group import (
@@ -36,16 +36,12 @@ from ottla.server.coordinator.share.persister import Initialization
 from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, SharePartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
     from uuid import UUID
 
     from ottla.server.coordinator.group.assignors import Assignment
-    from ottla.server.coordinator.group.locks import GroupLocks
-    from ottla.server.coordinator.group.topics import GroupTopics
     from ottla.server.coordinator.replay import CoordinatorRecord
     from ottla.server.coordinator.share.persister import Persister
-    from ottla.server.waiting.purgatory import Purgatory
-    from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -89,22 +85,15 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
 
     def __init__(
         self,
+        surroundings: Surroundings,
         *,
         config: Callable[[str], ShareGroupConfig],
-        clock: Clock,
-        topics: GroupTopics,
-        purgatory: Purgatory,
-        nursery: trio.Nursery,
-        locks: GroupLocks,
         find: Callable[[str], ShareGroup | None],
-        write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
         persister: Callable[[], Persister],
     ) -> None:
-        """`find` gives the share group of an id as it is now, `write` commits records and replays them into it."""
-        super().__init__(purgatory=purgatory, nursery=nursery, locks=locks, write=write)
+        """`config` gives a group's settings, `find` the share group of an id as it is now."""
+        super().__init__(surroundings)
         self._config = config
-        self._clock = clock
-        self._topics = topics
         self._find = find
         self._persister = persister
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -29,7 +29,7 @@ from ottla.server.coordinator.errors import (
     InvalidRequestError,
 )
 from ottla.server.coordinator.group import streams_records
-from ottla.server.coordinator.group.modern import ModernProtocol
+from ottla.server.coordinator.group.modern import ModernProtocol, Surroundings
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS
 from ottla.server.coordinator.group.streams_endpoints import EndpointTasks, endpoints
@@ -47,13 +47,8 @@ from ottla.server.coordinator.group.streams_reconciliation import next_tasks
 from ottla.server.coordinator.group.streams_topology import StreamsStatus, Told
 
 if TYPE_CHECKING:
-    from ottla.server.coordinator.group.locks import GroupLocks
     from ottla.server.coordinator.group.streams_assignor import TaskSet
     from ottla.server.coordinator.group.streams_topology import InternalTopic, Topology
-    from ottla.server.coordinator.group.topics import GroupTopics
-    from ottla.server.coordinator.replay import CoordinatorRecord
-    from ottla.server.waiting.purgatory import Purgatory
-    from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -104,22 +99,10 @@ class StreamsGroupConfig(NamedTuple):
 class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
     """Runs all streams groups of one broker. The caller holds the group's lock."""
 
-    def __init__(
-        self,
-        *,
-        config: Callable[[str], StreamsGroupConfig],
-        clock: Clock,
-        topics: GroupTopics,
-        purgatory: Purgatory,
-        nursery: trio.Nursery,
-        locks: GroupLocks,
-        write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
-    ) -> None:
-        """`config` gives a group's settings, `write` commits records of a group and replays them into it."""
-        super().__init__(purgatory=purgatory, nursery=nursery, locks=locks, write=write)
+    def __init__(self, surroundings: Surroundings, *, config: Callable[[str], StreamsGroupConfig]) -> None:
+        """`config` gives a group's settings."""
+        super().__init__(surroundings)
         self._config = config
-        self._clock = clock
-        self._topics = topics
 
     async def heartbeat(self, group: StreamsGroup, beat: StreamsHeartbeat) -> StreamsHeartbeatResult:
         """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""

@@ -14,6 +14,7 @@ from ottla.kproto.internal_records.streams_group import Subtopology, TopicInfo
 from ottla.server.coordinator.errors import FencedMemberEpochError, UnknownMemberIdError
 from ottla.server.coordinator.group import records, streams_records
 from ottla.server.coordinator.group.locks import GroupLocks
+from ottla.server.coordinator.group.modern import Surroundings
 from ottla.server.coordinator.group.streams import (
     StreamsGroupConfig,
     StreamsHeartbeat,
@@ -105,8 +106,7 @@ class History:
         self.log: list[CoordinatorRecord] = []
         self.numbers = iter(range(1_000_000))
         config = StreamsGroupConfig(assignment_interval_ms=0, initial_rebalance_delay_ms=0, standby_count=standbys)
-        self.protocol = StreamsProtocol(
-            config=lambda group_id: config,
+        surroundings = Surroundings(
             clock=self.clock,
             topics=self.topics,  # type: ignore[arg-type]
             purgatory=Purgatory("group"),
@@ -114,6 +114,7 @@ class History:
             locks=GroupLocks(),
             write=self.write,
         )
+        self.protocol = StreamsProtocol(surroundings, config=lambda group_id: config)
 
     async def write(self, group_id: str, written: Sequence[CoordinatorRecord]) -> None:
         await trio.lowlevel.checkpoint()
