@@ -147,15 +147,16 @@ class TransactionCoordinator:
                 if not may_begin:
                     raise _unknown(transactional_id)
                 entry = shard.entries[transactional_id] = Entry(None)
-            async with entry.lock:
-                # It may have been forgotten meanwhile, or the partition has gone, and perhaps come back.
-                if not shard.holds(transactional_id, entry):
-                    continue
-                try:
-                    yield shard, entry
-                finally:
+            try:
+                async with entry.lock:
+                    # It may have been forgotten meanwhile, or the partition has gone, and perhaps come back.
+                    if shard.holds(transactional_id, entry):
+                        yield shard, entry
+                        return
+            finally:
+                # Also if the task was cancelled before it had the lock, which another one may have.
+                if not entry.lock.locked():
                     shard.forget_unused(transactional_id, entry)
-                return
 
     # InitProducerId
 

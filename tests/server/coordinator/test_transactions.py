@@ -110,6 +110,14 @@ async def test_ending_again_alike_is_answered_alike(world: World) -> None:
     assert len(world.markers.written) == 1
 
 
+async def test_a_request_that_is_given_up_at_once_leaves_nothing(world: World) -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await world.init()
+    assert scope.cancelled_caught
+    assert not world.coordinator.runtime.shard(0).entries
+
+
 async def test_an_empty_transaction_cannot_end_before_v2(world: World) -> None:
     producer = await world.init()
     with pytest.raises(InvalidTransactionStateError):
