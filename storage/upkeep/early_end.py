@@ -18,7 +18,7 @@ from ottla.storage.store.segment import Segment
 
 __all__ = ["end_dead_segment"]
 
-_SLICE = 100
+_SLICE = 20
 
 
 async def end_dead_segment(store: MessageStore) -> None:
