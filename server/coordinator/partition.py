@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from enum import Enum
 from time import perf_counter
@@ -32,7 +32,7 @@ from ottla.storage.clock import Clock
 logger = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES: Final = 512 * 1024
-"""A gathered batch is closed beyond this: it must stay below the internal topic's max.message.bytes."""
+"""A batch of several records is closed beyond this: it must stay below the internal topic's max.message.bytes."""
 MAX_LINGER_SECONDS: Final = 0.005
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 """Beyond this, more writes to one partition are refused with CoordinatorNotAvailableError."""
@@ -54,10 +54,13 @@ Plan = Callable[[], Sequence[CoordinatorRecord]]
 """Says what to write, given the shard as it is now. It may raise a CoordinatorError to refuse."""
 
 
+_NO_PARTS: Final[Iterator[Sequence[CoordinatorRecord]]] = iter(())
+
+
 class Write:
     """Records on their way to the log: `begin_write` returns it, `wait` says how it ended."""
 
-    __slots__ = ("_done", "error", "marker", "plan", "producer", "records", "size_bytes")
+    __slots__ = ("_done", "_parts", "error", "marker", "plan", "producer", "records", "size_bytes")
 
     def __init__(
         self,
@@ -72,12 +75,20 @@ class Write:
         self.plan = plan
         self.error: CoordinatorError | None = None
         self._done = trio.Event()
-        self.take(records)
-
-    def take(self, records: Sequence[CoordinatorRecord]) -> None:
-        """Take these as the records to write."""
+        self._parts = _NO_PARTS
         self.records = records
         self.size_bytes = sum([record.size_bytes for record in records])
+
+    def take_planned(self, records: Sequence[CoordinatorRecord]) -> None:
+        """Take what the plan says: `records` are those of one batch, and `take_next` has the next ones follow."""
+        self._parts = _parts_of(records)
+        self.size_bytes = sum([record.size_bytes for record in records])
+        self.take_next()
+
+    def take_next(self) -> bool:
+        """The records of the last batch are in the log: go on with those of the next. False if there are none."""
+        self.records = next(self._parts, ())
+        return bool(self.records)
 
     @property
     def is_done(self) -> bool:
@@ -98,6 +109,17 @@ class Write:
         await self._done.wait()
         if self.error is not None:
             raise self.error
+
+
+def _parts_of(records: Sequence[CoordinatorRecord]) -> Iterator[Sequence[CoordinatorRecord]]:
+    """All records in order, as many at a time as one batch may have."""
+    start = size_bytes = 0
+    for index, record in enumerate(records):
+        size_bytes += record.size_bytes
+        if size_bytes > MAX_BATCH_BYTES and index > start:
+            yield records[start:index]
+            start, size_bytes = index, record.size_bytes
+    yield records[start:]
 
 
 class _SkippedRecords:
@@ -278,14 +300,18 @@ class CoordinatorPartition(Generic[S]):
             return
         self._gather(self._under_way)
         self._last_batch = len(self._under_way)
-        try:
-            offset = yield from self._log.begin_append(self.index, self._build(self._under_way))
-        except CoordinatorError as error:
-            self._settle_under_way(error)
-            return
-        # There are none any more if the partition was closed in the turn in which the append ended.
-        for write in self._under_way:
-            offset = self._replay(write, offset)
+        while True:
+            try:
+                offset = yield from self._log.begin_append(self.index, self._build(self._under_way))
+            except CoordinatorError as error:
+                self._settle_under_way(error)
+                return
+            # There are none any more if the partition was closed in the turn in which the append ended.
+            for write in self._under_way:
+                offset = self._replay(write, offset)
+            if not self._under_way or not self._under_way[0].take_next():
+                break
+            yield trio.lowlevel.checkpoint
         self._settle_under_way(None)
 
     def _decide(self, write: Write) -> bool:
@@ -293,7 +319,7 @@ class CoordinatorPartition(Generic[S]):
         if write.plan is None:
             return True
         try:
-            write.take(write.plan())
+            write.take_planned(write.plan())
         except CoordinatorError as refused:
             self._settle_under_way(refused)
             return False
@@ -303,7 +329,7 @@ class CoordinatorPartition(Generic[S]):
         return bool(write.records)
 
     def _gather(self, writes: list[Write]) -> None:
-        """Add the writes that can go in one batch with the first: of one producer, and no more than fits."""
+        """Add the writes that can go in one batch with the first: of one producer, and no more than fit."""
         producer, size_bytes = writes[0].producer, writes[0].size_bytes
         while self._queue and writes[0].marker is None:
             following = self._queue[0]

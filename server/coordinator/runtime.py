@@ -13,7 +13,7 @@ The contract, whatever the state is (groups, transactions, share groups):
   are replayed by then, and none comes between what the plan sees and what it says.
 - A write survives the cancellation of the request that asked for it: either its records are replayed into the shard
   or they are not in the log.
-- Every write is settled, whatever is cancelled and when: waiting for one takes no longer than an append, and may be
+- Every write is settled, whatever is cancelled and when: waiting for one takes no longer than its appends, and may be
   shielded.
 
 Kafka's counterpart is org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime. It applies records at once and
@@ -187,7 +187,8 @@ class CoordinatorRuntime(Generic[S]):
         """Write what `plan` says once its turn has come. `wait` raises what the plan or the append raises.
 
         It is called when every write before it is replayed, and its records are appended before any other's. It is not
-        called at all if the partition moves away first.
+        called at all if the partition moves away first. More than one batch may have goes into several, in order: if an
+        append fails those before it stay. (Kafka's expiry of offsets is not atomic either.)
         """
         write = Write(plan=plan)
         self._submit(index, write, shard)

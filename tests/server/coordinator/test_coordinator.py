@@ -40,6 +40,7 @@ from ottla.storage.clock import ManualClock
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
 DAY_MS = 24 * 3_600_000
+INTERNAL_MAX_MESSAGE_BYTES = 1_048_588
 HERE, ELSEWHERE = 1, 2
 # version 1, one topic "t", no user data, no owned partitions
 SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -364,6 +365,16 @@ class TestAdministration:
         assert coordinator.list_groups() == []
         async with coordinating(log, clock) as again:
             assert again.list_groups() == []
+
+    async def test_a_group_with_more_offsets_than_one_batch_holds_is_deleted(
+        self, coordinator: GroupCoordinator, log: Any
+    ) -> None:
+        group_id = "g" * 20_000
+        for partition in range(60):
+            await coordinator.commit_offsets(group_id, {TopicPartition("t", partition): offset(1)})
+        await coordinator.delete_group(group_id)
+        assert coordinator.list_groups() == []
+        assert max(len(batch) for batches in log.batches.values() for batch in batches) < INTERNAL_MAX_MESSAGE_BYTES
 
     async def test_offsets_are_deleted_but_not_of_topics_that_are_read(self, coordinator: GroupCoordinator) -> None:
         joined = await join(coordinator)

@@ -13,6 +13,7 @@ from ottla.server.coordinator.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
+from ottla.server.coordinator.partition import MAX_BATCH_BYTES
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.storage.clock import ManualClock
@@ -280,6 +281,38 @@ async def test_a_plan_that_says_nothing_or_refuses_writes_nothing(
     await last.wait()
     assert log.appends == 1
     assert [told[2] for told in runtime.shard(0).told] == [record(1)]
+
+
+async def test_a_plan_that_no_batch_holds_goes_into_several_with_nothing_between(
+    runtime: CoordinatorRuntime[Journal], log: Any
+) -> None:
+    large = [CoordinatorRecord(b"key%d" % number, bytes(MAX_BATCH_BYTES // 3)) for number in range(8)]
+    planned = runtime.begin_planned_write(0, lambda: large)
+    last = runtime.begin_write(0, [record(1)])
+    await planned.wait()
+    await last.wait()
+    told = runtime.shard(0).told
+    assert [each for _, _, each in told] == [*large, record(1)]
+    assert [offset for offset, _, _ in told] == list(range(9))
+    assert len(log.batches[0]) == 5
+    assert max(map(len, log.batches[0])) < MAX_BATCH_BYTES
+
+
+async def test_a_plan_of_several_batches_ends_with_the_one_that_is_refused(
+    runtime: CoordinatorRuntime[Journal], log: Any
+) -> None:
+    large = [CoordinatorRecord(b"key%d" % number, bytes(MAX_BATCH_BYTES)) for number in range(3)]
+    log.told = trio.Event()
+    planned = runtime.begin_planned_write(0, lambda: large)
+    await trio.testing.wait_all_tasks_blocked()
+    log.error = CoordinatorNotAvailableError("the disk is full")
+    log.told.set()
+    with pytest.raises(CoordinatorNotAvailableError):
+        await planned.wait()
+    assert [each for _, _, each in runtime.shard(0).told] == large[:1]
+    log.error = None
+    await runtime.write(0, [record(1)])
+    assert [each for _, _, each in runtime.shard(0).told] == [large[0], record(1)]
 
 
 async def test_a_plan_is_not_asked_when_the_partition_moves_away(
