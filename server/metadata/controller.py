@@ -83,6 +83,18 @@ def _no_quota(_topic: str, _partitions: int) -> None:
     pass
 
 
+def _once(take_quota: TakeQuota) -> TakeQuota:
+    """Charges each topic once, although a conflict in the store has a change planned again."""
+    charged: set[str] = set()
+
+    def take(topic: str, partitions: int) -> None:
+        if topic not in charged:
+            take_quota(topic, partitions)
+            charged.add(topic)
+
+    return take
+
+
 class Controller:
     """Changes topics, configs, features and quotas, and shows them in `image`.
 
@@ -225,6 +237,7 @@ class Controller:
 
         _check_total(partitions_of(topic, self._config) for topic in topics)
         chosen = {topic.name: self._topic_id() for topic in topics}
+        take_once = _once(take_quota)
 
         async def plan(image: MetadataImage) -> _Plan[dict[str, TopicImage | MetadataError]]:
             results: dict[str, TopicImage | MetadataError] = {}
@@ -238,7 +251,7 @@ class Controller:
                     replicas, configs = await plan_topic(topic, image, (self._collisions, here), self._config)
                     topic_id = chosen[topic.name]
                     states, puts = begin(topic_id, replicas, image)
-                    take_quota(topic.name, len(replicas))
+                    take_once(topic.name, len(replicas))
                 except MetadataError as error:
                     results[topic.name] = kept(error)
                     continue
@@ -284,6 +297,7 @@ class Controller:
         """Delete topics with everything that belongs to them."""
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabledError("Topic deletion is disabled.")
+        take_once = _once(take_quota)
 
         async def plan(image: MetadataImage) -> _Plan[dict[UUID, MetadataError | None]]:
             results: dict[UUID, MetadataError | None] = {}
@@ -298,7 +312,7 @@ class Controller:
                     results[topic_id] = UnknownTopicIdError("This server does not host this topic ID.")
                     continue
                 try:
-                    take_quota(topic.name, len(topic.partitions))
+                    take_once(topic.name, len(topic.partitions))
                 except MetadataError as error:
                     results[topic_id] = kept(error)
                     continue
@@ -315,6 +329,8 @@ class Controller:
         """Add partitions to topics. Names are distinct."""
         from ottla.server.metadata.topic_changes import added_partitions, begin, plan_partitions
 
+        take_once = _once(take_quota)
+
         async def plan(image: MetadataImage) -> _Plan[dict[str, MetadataError | None]]:
             _check_total(added_partitions(one, image) for one in asked)
             results: dict[str, MetadataError | None] = {}
@@ -329,7 +345,7 @@ class Controller:
                         raise UnknownTopicError
                     added = await plan_partitions(one, topic, image)
                     _, puts = begin(topic.topic_id, added, image, first=len(topic.partitions))
-                    take_quota(one.name, len(added))
+                    take_once(one.name, len(added))
                 except MetadataError as error:
                     results[one.name] = kept(error)
                     continue

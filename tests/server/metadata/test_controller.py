@@ -72,6 +72,19 @@ class TestCreateTopics:
         assert [(it.partition, it.before) for it in delta.changed_partitions] == [(0, None), (1, None)]
         assert recorder.shown[-1] < delta.after.revision == controller.image.revision
 
+    async def test_a_change_that_is_planned_again_is_charged_once(
+        self, store: MemoryMetadataStore, controller: Controller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        charged: list[tuple[str, int]] = []
+        commit, conflicts = store.commit, [True]
+
+        async def commit_later(*arguments: Any) -> int | None:
+            return None if conflicts and conflicts.pop() else await commit(*arguments)
+
+        monkeypatch.setattr(store, "commit", commit_later)
+        await controller.create_topic(NewTopic("t", 3, 1), take_quota=lambda *taken: charged.append(taken))
+        assert charged == [("t", 3)]
+
     async def test_the_brokers_defaults_stand_in_for_minus_one(
         self, store: MemoryMetadataStore, nursery: trio.Nursery
     ) -> None:
