@@ -51,13 +51,20 @@ def _part(name: str, value: str) -> str:
     if name == _EMAIL:
         # An attribute for which RFC 2253 has no name is written as it is encoded: an IA5String.
         encoded = value.encode("ascii", "replace")
-        return f"{_EMAIL_OID}=#16{len(encoded):02x}{encoded.hex()}"
+        return f"{_EMAIL_OID}=#16{_der_length(len(encoded)).hex()}{encoded.hex()}"
     escaped = _SPECIAL.sub(r"\\\1", value)
     if escaped.startswith(("#", " ")):
         escaped = "\\" + escaped
     if escaped.endswith(" ") and len(value) > 1:
         escaped = escaped[:-1] + "\\ "
     return f"{_SHORT.get(name, name)}={escaped}"
+
+
+def _der_length(count: int) -> bytes:
+    if count < 0x80:
+        return bytes([count])
+    encoded = count.to_bytes((count.bit_length() + 7) // 8, "big")
+    return bytes([0x80 | len(encoded)]) + encoded
 
 
 class PrincipalRules:

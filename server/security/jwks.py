@@ -64,9 +64,11 @@ class FileKeys:
         state = (found.st_mtime_ns, found.st_size, found.st_ino)
         if state == self._state:
             return
-        self._state = state
         with open(self._path, "rb") as file:
-            self._keys = parse_keys(file.read(_MAX_BYTES + 1))
+            data = file.read(_MAX_BYTES + 1)
+        # What cannot be parsed is not read again before it changes.
+        self._state = state
+        self._keys = parse_keys(data)
 
 
 class UrlKeys:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -198,6 +199,16 @@ class TestKeys:
         keys.write_bytes(b"{")
         assert len(source.current()) == 1
         assert "stay as they were" in caplog.text
+
+    def test_a_file_that_could_not_be_opened_is_read_the_next_time(
+        self, keys: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source = FileKeys(str(keys))
+        keys.write_bytes(key_set(OTHER))
+        with monkeypatch.context() as patch:
+            patch.setattr("builtins.open", Mock(side_effect=OSError("too many open files")))
+            assert len(source.current()) == 2
+        assert len(source.current()) == 1
 
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": 1}', '{"keys": [1, {"kty": "new"}]}', "x" * 2_000_000])
     def test_what_is_no_key_set_is_refused(self, text: str) -> None:

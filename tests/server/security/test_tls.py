@@ -473,6 +473,7 @@ class TestNames:
             ([[("commonName", ' a"b+c ')]], r"CN=\ a\"b\+c\ "),
             ([[("commonName", "#1")]], r"CN=\#1"),
             ([[("emailAddress", "a@b")], [("commonName", "x")]], "CN=x,1.2.840.113549.1.9.1=#1603614062"),
+            ([[("emailAddress", "a" * 128)]], f"1.2.840.113549.1.9.1=#168180{'61' * 128}"),
             ([[("commonName", "x"), ("userId", "7")]], "CN=x+UID=7"),
         ],
     )
