@@ -244,12 +244,14 @@ class ShareCoordinator:
 
     async def _forget_deleted(self, shard: ShareShard) -> None:
         """Remove the share partitions of topics that are gone."""
-        gone = [key for key in shard.entries if not self._topics.is_living(key.topic_id)]
-        if not gone:
+
+        def plan() -> Sequence[CoordinatorRecord]:
+            return [records.tombstone(key) for key in shard.entries if not self._topics.is_living(key.topic_id)]
+
+        if not plan():
             return
         try:
-            tombstones = [records.tombstone(key) for key in gone]
-            await self._runtime.write(shard.partition, tombstones, shard=shard)
+            await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
         except CoordinatorError as error:
             keys = {"topic": records.SHARE_GROUP_STATE, "partition": shard.partition, "error": str(error)}
             logger.warning("share state of deleted topics stays in %d for now: %s", shard.partition, error, extra=keys)
@@ -265,16 +267,18 @@ class ShareCoordinator:
             await trio.sleep(self._config.prune_interval_ms / 1000)
             for shard in self._runtime.loaded_shards():
                 end = shard.redundant_end()
-                if end > pruned.get(shard.partition, 0):
-                    await self._prune(shard.partition, end)
+                if end > pruned.get(shard.partition, 0) and await self._prune(shard.partition, end):
                     pruned[shard.partition] = end
 
-    async def _prune(self, partition: int, end: int) -> None:
+    async def _prune(self, partition: int, end: int) -> bool:
+        """Delete what lies below `end`; False if it has to be tried again."""
         try:
             await self._log.delete_below(partition, end)
         except CoordinatorError as error:
             keys = {"topic": records.SHARE_GROUP_STATE, "partition": partition, "error": str(error)}
             logger.warning("share state before offset %d stays in %d: %s", end, partition, error, extra=keys)
+            return False
+        return True
 
     async def _snapshot_cold_regularly(self) -> None:
         """Share partitions that nobody uses must not keep newer records of others from being deleted."""

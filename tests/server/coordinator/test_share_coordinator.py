@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +110,28 @@ async def test_what_was_written_is_read_and_loaded(world: World, log: Any) -> No
         await again.load()
         assert await again.coordinator.read(KEY, 1) == wanted
         again.coordinator.runtime.close()
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_could_not_be_pruned_is_pruned_the_next_time(
+    log: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    asked: list[int] = []
+
+    async def delete_below(partition: int, offset: int) -> None:
+        asked.append(offset)
+        if len(asked) == 1:
+            raise CoordinatorNotAvailableError("the disk is full")
+
+    log.delete_below = delete_below
+    async with trio.open_nursery() as nursery:
+        world = World(log, nursery, 2)
+        await world.load()
+        for state_epoch in (1, 2):
+            await world.begin(state_epoch)
+        await trio.sleep(1_000)
+        assert asked == [1, 1]
+        world.coordinator.runtime.close()
         nursery.cancel_scope.cancel()
 
 
