@@ -165,7 +165,14 @@ class ClassicProtocol:
         instance_id = request.group_instance_id
         assert instance_id is not None
         member = group.members[group.static_members[instance_id]]
-        old_member_id, old_leader, old_protocols = member.member_id, group.leader_id, member.protocols
+        old_member_id, old_leader = member.member_id, group.leader_id
+        former = request._replace(
+            protocols=member.protocols,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            session_timeout_ms=member.session_timeout_ms,
+            client_id=member.client_id,
+            client_host=member.client_host,
+        )
         fenced = FencedInstanceIdError(f"{instance_id} joined again as {member_id}")
         self._rebalance.answer_join(member, fenced)
         self._rebalance.answer_sync(member, fenced)
@@ -179,7 +186,7 @@ class ClassicProtocol:
         except CoordinatorError:
             if group.static_members.get(instance_id) == member_id:
                 group.replace_static(instance_id, old_member_id)
-                member.protocols = old_protocols
+                self._update(member, former)
             raise
         if not group.is_in(ClassicState.STABLE) or member.removed:
             raise RebalanceInProgressError(f"group {group.group_id} changed while {instance_id} rejoined")

@@ -454,8 +454,10 @@ class TestStaticMembers:
         await world.sync(joined, {joined.member_id: b"mine"}, instance="i")
         world.store_error = CoordinatorNotAvailableError("the disk is full")
         with pytest.raises(CoordinatorNotAvailableError):
-            await world.join(group_instance_id="i")
+            await world.join(group_instance_id="i", session_timeout_ms=20_000, client_id="other")
         world.heartbeat(joined, instance="i")
+        member = world.group.members[joined.member_id]
+        assert (member.session_timeout_ms, member.client_id) == (10_000, "client")
 
     async def test_an_absent_static_member_is_not_removed_by_a_rebalance(
         self, world: World, autojump_clock: trio.testing.MockClock
