@@ -151,7 +151,24 @@ class ShareCoordinator:
 
     async def initialize(self, wanted: Iterable[Initialization]) -> dict[SharePartitionKey, CoordinatorError | None]:
         """Begin share partitions again; returns for each why it was refused (`Persister.initialize`)."""
-        return await _settled((each.key, partial(self._begin_initialize, *each)) for each in wanted)
+        asked = list(wanted)
+        outcomes = await _settled((each.key, partial(self._begin_initialize, *each)) for each in asked)
+        pace = Pace()
+        for key, state_epoch, _ in asked:
+            await pace.rest()
+            if outcomes[key] is None:
+                outcomes[key] = self._overtaken(key, state_epoch)
+        return outcomes
+
+    def _overtaken(self, key: SharePartitionKey, state_epoch: int) -> FencedStateEpochError | None:
+        """Why a beginning that was stored does not count: a later one, unknown when it was let in, came before it."""
+        try:
+            _, entry = self._find(key)
+        except CoordinatorError:
+            return None  # it has moved on, and was stored
+        if entry is None or state_epoch == NO_EPOCH or state_epoch >= entry.state.state_epoch:
+            return None
+        return FencedStateEpochError(f"the state epoch is {entry.state.state_epoch}, not {state_epoch}")
 
     def _begin_initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Write:
         shard, entry = self._find(key)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.server.coordinator.share import records
 from ottla.server.coordinator.share.state import (
+    NO_EPOCH,
     UNINITIALIZED_COUNT,
     UNINITIALIZED_START_OFFSET,
     SharePartitionKey,
@@ -60,6 +61,10 @@ class ShareEntry:
 
     def take_snapshot(self, state: ShareState, snapshot_epoch: int, offset: int) -> None:
         """A later snapshot was committed."""
+        if NO_EPOCH != state.state_epoch < self.state.state_epoch:
+            # It was on its way when the share partition was begun anew, and says nothing newer: a former coordinator of
+            # the group asked for it. Leaders would be told of an epoch in which they may not write.
+            return
         self.state = state
         self.snapshot_epoch = snapshot_epoch
         self.snapshot_offset = offset

@@ -178,6 +178,34 @@ async def test_what_was_begun_anew_shuts_out_those_of_before(world: World) -> No
     assert await world.coordinator.read(KEY, -1) == ShareState(5, 0, 1, 0)
 
 
+async def test_an_earlier_beginning_that_comes_behind_the_later_one_changes_nothing(world: World, log: Any) -> None:
+    """A former coordinator of the group asks while the first beginning is on its way: there is nothing to refuse it."""
+    outcomes: dict[int, object] = {}
+
+    async def begin(state_epoch: int, start_offset: int) -> None:
+        wanted = [Initialization(KEY, state_epoch, start_offset)]
+        outcomes[state_epoch] = (await world.coordinator.initialize(wanted))[KEY]
+
+    log.gate = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(begin, 2, 7)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(begin, 1, -1)
+        await trio.testing.wait_all_tasks_blocked()
+        log.gate.set()
+    assert (outcomes[2], type(outcomes[1])) == (None, FencedStateEpochError)
+
+    async with trio.open_nursery() as nursery:
+        again = World(log, nursery, 500)
+        await again.load()
+        for coordinator in (world.coordinator, again.coordinator):
+            state = await coordinator.read(KEY, 1)
+            assert (state.state_epoch, state.start_offset) == (2, 7)
+            await coordinator.write(KEY, change(start=8, state_epoch=state.state_epoch))
+        again.coordinator.runtime.close()
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_was_forgotten_takes_no_writes(world: World) -> None:
     await world.begin()
     assert await world.coordinator.delete([KEY]) == {KEY: None}
