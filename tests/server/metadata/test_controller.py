@@ -14,6 +14,7 @@ from ottla.server.metadata import keys
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.controller import MAX_PARTITIONS_PER_REQUEST, Controller
 from ottla.server.metadata.errors import (
+    BrokerIdNotRegisteredError,
     ElectionNotNeededError,
     InvalidConfigError,
     InvalidPartitionsError,
@@ -461,6 +462,26 @@ class TestStarts:
 
 
 class TestCluster:
+    async def test_a_broker_of_which_a_node_has_not_heard_yet_is_forgotten(
+        self, store: MemoryMetadataStore, nursery: trio.Nursery
+    ) -> None:
+        """It came and went while this node was behind: who asks is not told that there is none."""
+        behind = Controller(store, BrokerConfig(), node_id=1)
+        goes_on = trio.Event()
+        behind.subscribe(lambda delta: goes_on.wait())
+        goes_on.set()
+        await nursery.start(behind.run)
+        goes_on = trio.Event()
+        await store.commit([], [Put(keys.broker(2), keys.encode_broker(BrokerImage(2, (), fenced=True)))])
+        async with trio.open_nursery() as asking:
+            asking.start_soon(behind.unregister_broker, 2)
+            await trio.testing.wait_all_tasks_blocked()
+            assert 2 not in behind.image.brokers
+            goes_on.set()
+        assert await store.get(keys.broker(2)) is None
+        with pytest.raises(BrokerIdNotRegisteredError):
+            await behind.unregister_broker(2)
+
     async def test_the_cluster_id_is_22_characters_and_stays(
         self, store: MemoryMetadataStore, controller: Controller, nursery: trio.Nursery
     ) -> None:
