@@ -15,6 +15,7 @@ from unittest import mock
 import trio
 
 from ottla.server.metadata.controller import Controller
+from ottla.simulation.cluster.pauses import spawn_system_task
 from ottla.simulation.storage.engine import repeatable
 from ottla.simulation.storage.workers import Workers
 
@@ -54,6 +55,7 @@ def deterministic(seed: int, workers: Workers) -> Iterator[None]:
             mock.patch.object(time, "perf_counter", now),
             mock.patch.object(time, "monotonic", now),
             mock.patch.object(trio.to_thread, "run_sync", run_sync),
+            mock.patch.object(trio.lowlevel, "spawn_system_task", spawn_system_task),
             mock.patch.dict(Controller.__init__.__kwdefaults__, new_uuid=make_id),
             repeatable(workers.new_lock),
             _in_modules({_real_clocks[0]: now, _real_clocks[1]: now, _real_uuid4: make_id}),

@@ -7,15 +7,29 @@ its turn comes, and runs when the process goes on; all the deadlines that have p
 from __future__ import annotations
 
 from collections import deque
-from contextvars import ContextVar
-from typing import Any
+from collections.abc import Awaitable, Callable
+from contextvars import Context, ContextVar
+from typing import Any, Final
 
+import trio
 from trio._core._run import GLOBAL_RUN_CONTEXT
 
-__all__ = ["PROCESS", "Pauses"]
+__all__ = ["PROCESS", "Pauses", "spawn_system_task"]
 
 PROCESS: ContextVar[int | None] = ContextVar("PROCESS", default=None)
 """The node whose process a task belongs to; None for clients and for the simulation itself."""
+
+_spawn: Final = trio.lowlevel.spawn_system_task
+
+
+def spawn_system_task(
+    function: Callable[..., Awaitable[object]], *args: Any, name: object = None, context: Context | None = None
+) -> trio.lowlevel.Task:
+    """What stands for Trio's: a timer belongs to the process that begins it, and so does all that the timer begins."""
+    if context is None:
+        context = GLOBAL_RUN_CONTEXT.runner.system_context.copy()
+    context.run(PROCESS.set, PROCESS.get())
+    return _spawn(function, *args, name=name, context=context)
 
 
 class Pauses:

@@ -167,7 +167,7 @@ class LogWatch(logging.Handler):
         node_id = PROCESS.get()
         machine = None if node_id is None else world.machines.get(node_id)
         is_gone = node_id is not None and (machine is None or machine.process is None)
-        # Trio's own tasks, which know of no process, tell for some as well.
+        # A timer of a dead process may run when another process is there.
         if is_gone or IS_DEAD in record.getMessage():
             return  # it is dead, and what it says is heard by nobody
         world.note(f"node {node_id} {record.levelname.lower()}: {record.getMessage()}")
