@@ -57,7 +57,9 @@ class Cleaner:
             if with_retention:
                 next_retention = trio.current_time() + self._context.config.retention_check_interval_ms / 1000
             await self.clean(with_retention=with_retention)
-            await trio.sleep(self._context.config.cleaner_backoff_ms / 1000)
+            # Retention may be wanted more often than compaction.
+            until_retention = max(0.0, next_retention - trio.current_time())
+            await trio.sleep(min(self._context.config.cleaner_backoff_ms / 1000, until_retention))
 
     async def clean(self, *, with_retention: bool = True) -> None:
         """One pass over all stores: retention, compaction, space. Damage and failures are logged, not raised."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pytest
+import trio
+
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
+from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
 
 
@@ -51,6 +55,24 @@ async def test_retention_by_time_stops_at_the_high_watermark(harness: Any) -> No
         await manager.clean()
         assert log.log_start_offset == log.log_end_offset == 20
         assert harness.append(log, b"next").base_offset == 20
+
+
+@pytest.mark.parametrize("interval_ms", [1000, 40_000])
+async def test_retention_looks_as_often_as_it_is_told_to(harness: Any, interval_ms: int, autojump_clock: Any) -> None:
+    """However long the cleaner waits between its own passes."""
+    async with harness.manager(
+        SimulatedDisk(1), retention_check_interval_ms=interval_ms, cleaner_backoff_ms=15_000
+    ) as manager:
+        log = await harness.open(manager, retention_ms=1000)
+        # The first look is one interval after the start, or with the cleaner's first pass.
+        await trio.sleep(max(interval_ms, 15_000) / 1000 + 0.1)
+        for number in range(1, 5):
+            await fill(harness, log, 1)
+            harness.clock.advance(1001)
+            await trio.sleep(interval_ms / 1000 - 0.2)
+            assert log.log_start_offset == number - 1
+            await trio.sleep(0.2)
+            assert log.log_start_offset == number
 
 
 async def test_scattered_segments_are_sorted_by_partition(harness: Any) -> None:
