@@ -103,7 +103,7 @@ class Credentials:
 
     async def _hashed(self, hash_in_thread: Callable[[*Ts], R], *args: *Ts) -> R:
         if self._hashing.statistics().tasks_waiting >= _MAX_WAITING:
-            raise InvalidCredentialsError(f"more than {_MAX_WAITING} passwords wait to be checked")
+            raise InvalidCredentialsError(f"{_MAX_WAITING} passwords wait to be checked already")
         async with self._hashing:
             await trio.sleep_until(self._rest_until)
             began = perf_counter()
