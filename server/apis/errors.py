@@ -121,6 +121,8 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     coordinator.UnsupportedAssignorError: ErrorCode.UNSUPPORTED_ASSIGNOR,
     coordinator.InvalidRegularExpressionError: ErrorCode.INVALID_REGULAR_EXPRESSION,
     coordinator.OffsetMetadataTooLargeError: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    # As Kafka's CoordinatorOperationExceptionHelper and TransactionStateManager have it.
+    coordinator.StateTooLargeError: ErrorCode.UNKNOWN_SERVER_ERROR,
     coordinator.UnstableOffsetCommitError: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     coordinator.TopicDeletedError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     coordinator.UnsupportedCommitError: ErrorCode.UNSUPPORTED_VERSION,

@@ -101,6 +101,10 @@ class OffsetMetadataTooLargeError(CoordinatorError):
     """The metadata string of an offset commit is longer than `offset.metadata.max.bytes`."""
 
 
+class StateTooLargeError(CoordinatorError):
+    """What the request has to be stored as is more than `max.message.bytes` of the internal topic: no retry helps."""
+
+
 class TopicDeletedError(CoordinatorError):
     """The topic of an offset was deleted while its commit was on its way."""
 

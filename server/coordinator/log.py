@@ -16,8 +16,8 @@ class CoordinatorLog(Protocol):
     def begin_append(self, partition: int, records: bytes) -> Stages[int]:
         """Append one record batch and return its base offset once it is committed, which may be at once.
 
-        Raises CoordinatorNotAvailableError, NotCoordinatorError, CoordinatorLoadInProgressError or LaterEpochError;
-        then nothing may be taken as stored.
+        Raises CoordinatorNotAvailableError, NotCoordinatorError, CoordinatorLoadInProgressError, LaterEpochError or
+        StateTooLargeError; then nothing may be taken as stored.
         """
         ...
 

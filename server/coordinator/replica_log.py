@@ -13,12 +13,18 @@ from ottla.server.coordinator.errors import (
     CoordinatorNotAvailableError,
     LaterEpochError,
     NotCoordinatorError,
+    StateTooLargeError,
 )
 from ottla.server.event_loop.stages import Stages
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.replica.manager import ReplicaManager
-from ottla.storage.errors import InvalidProducerEpochError, StorageError, TransactionCoordinatorFencedError
+from ottla.storage.errors import (
+    InvalidProducerEpochError,
+    RecordTooLargeError,
+    StorageError,
+    TransactionCoordinatorFencedError,
+)
 from ottla.storage.log.partition_log import AppendOrigin
 
 ACKS_ALL: Final = -1
@@ -96,5 +102,7 @@ def _translated(error: Exception) -> CoordinatorError:
         return NotCoordinatorError(str(error))
     if isinstance(error, InvalidProducerEpochError | TransactionCoordinatorFencedError):
         return LaterEpochError(str(error))
+    if isinstance(error, RecordTooLargeError):
+        return StateTooLargeError(str(error))
     assert isinstance(error, ReplicaError | StorageError | RecordError | OSError)
     return CoordinatorNotAvailableError(str(error))

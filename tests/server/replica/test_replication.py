@@ -13,7 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
-from ottla.server.coordinator.errors import CoordinatorError, NotCoordinatorError
+from ottla.server.coordinator.errors import CoordinatorError, NotCoordinatorError, StateTooLargeError
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.event_loop.stages import finish
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
@@ -254,6 +254,12 @@ class TestCoordinatorsLog:
         await follower.fetch_from(leader)
         await wait_all_tasks_blocked()
         assert found == [b"a", b"b", b"c"]
+
+    async def test_what_no_batch_holds_is_not_called_passing(self, replicas: tuple[Replica, Replica]) -> None:
+        leader, _ = replicas
+        batch = build_batch([Record(0, 0, b"offset", bytes(2_000_000))])
+        with pytest.raises(StateTooLargeError, match="the topic accepts"):
+            await finish(ReplicaLog(leader.manager, lambda: TOPIC_ID).begin_append(0, batch))
 
     @pytest.mark.parametrize("ends", ["moves away", "stops"])
     async def test_a_wait_ends_when_the_partition_moves_away_or_the_node_stops(
