@@ -227,10 +227,15 @@ class ShareCoordinator:
         """Forget share partitions; returns for each why it was refused (`Persister.delete`)."""
         return await _settled((key, partial(self._begin_delete, key)) for key in keys)
 
-    def _begin_delete(self, key: SharePartitionKey) -> Write | None:
+    def _begin_delete(self, key: SharePartitionKey) -> Write:
         shard, entry = self._find(key)
         if entry is None:
-            return None
+
+            def plan() -> Sequence[CoordinatorRecord]:
+                # Its beginning may have been on its way.
+                return (records.tombstone(key),) if key in shard.entries else ()
+
+            return self._runtime.begin_planned_write(shard.partition, plan, shard=shard)
         entry.deletion = self._runtime.begin_write(shard.partition, [records.tombstone(key)], shard=shard)
         return entry.deletion
 
@@ -315,13 +320,13 @@ class ShareCoordinator:
 
 
 async def _settled(
-    begun: Iterable[tuple[SharePartitionKey, Callable[[], Write | None]]],
+    begun: Iterable[tuple[SharePartitionKey, Callable[[], Write]]],
 ) -> dict[SharePartitionKey, CoordinatorError | None]:
     """Begin all writes, so that they may go in one batch, then wait for each; returns how each ended.
 
     For a share partition that is named more than once, the last write counts.
     """
-    writes: dict[SharePartitionKey, Write | None] = {}
+    writes: dict[SharePartitionKey, Write] = {}
     outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}
     pace = Pace()
     for key, begin in begun:
@@ -333,8 +338,7 @@ async def _settled(
     for key, write in writes.items():
         await pace.rest()
         try:
-            if write is not None:
-                await write.wait()
+            await write.wait()
             outcomes[key] = None
         except CoordinatorError as error:
             outcomes[key] = kept(error)

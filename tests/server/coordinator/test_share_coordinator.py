@@ -217,6 +217,25 @@ async def test_what_was_forgotten_takes_no_writes(world: World) -> None:
     assert world.coordinator.read_summary(KEY).start_offset == -1
 
 
+async def test_what_is_forgotten_while_its_beginning_is_on_its_way_is_forgotten(world: World, log: Any) -> None:
+    outcomes: list[object] = []
+
+    async def forget() -> None:
+        outcomes.append(await world.coordinator.delete([KEY]))
+
+    log.gate = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.begin, 9)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(forget)
+        await trio.testing.wait_all_tasks_blocked()
+        log.gate.set()
+    assert outcomes == [{KEY: None}]
+    with pytest.raises(UninitializedShareError):
+        await world.coordinator.read(KEY, 1)
+    await world.begin(state_epoch=1)  # as another group of this name would
+
+
 async def test_what_could_not_be_forgotten_is_served_still(world: World, log: Any) -> None:
     await world.begin()
     log.error = CoordinatorNotAvailableError("too few replicas")
