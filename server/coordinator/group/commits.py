@@ -190,20 +190,22 @@ def group_subscription(group: ClassicGroup) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def expired_records(shard: GroupShard, group_id: str, *, now_ms: int, retention_ms: int) -> list[CoordinatorRecord]:
-    """Tombstones for what retention removes of one group (KIP-211), the group itself if nothing is left.
+def expired_records(
+    shard: GroupShard, group_id: str, keys: Iterable[bytes], *, now_ms: int, retention_ms: int
+) -> list[CoordinatorRecord]:
+    """Tombstones for what retention removes of these offsets of a group (KIP-211), the group itself if none is left.
 
     What is part of an open transaction does not expire, and keeps its group.
     """
     group = shard.groups.get(group_id)
-    terms = None if group is None else _expiry_terms(group)
+    terms = None if group is None else expiry_terms(group)
     if group is None or terms is None:
         return []
     since_ms, subscribed = terms
     expired = shard.offsets.expired(
-        group_id, now_ms=now_ms, retention_ms=retention_ms, since_ms=since_ms, subscribed=subscribed
+        group_id, keys, now_ms=now_ms, retention_ms=retention_ms, since_ms=since_ms, subscribed=subscribed
     )
-    written = [records.offset_tombstone(group_id, partition) for partition in expired]
+    written = [CoordinatorRecord(key, None) for key in expired]
     remains = shard.offsets.count(group_id) > len(expired) or shard.offsets.has_pending_group(group_id)
     is_awaited = isinstance(group, ClassicGroup) and group.pending_members
     if is_empty(group) and not is_awaited and not remains:
@@ -211,7 +213,7 @@ def expired_records(shard: GroupShard, group_id: str, *, now_ms: int, retention_
     return written
 
 
-def _expiry_terms(group: Group) -> tuple[int | None, frozenset[str]] | None:
+def expiry_terms(group: Group) -> tuple[int | None, frozenset[str]] | None:
     """Since when the group has been empty (None: count from each commit), and the topics whose offsets do not expire
     because the group reads them. None if nothing of the group expires now.
     """

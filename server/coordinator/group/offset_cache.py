@@ -125,27 +125,41 @@ class OffsetCache:
         everywhere = (self._committed, *self._pending.values())
         return [groups[group_id][key][1] for groups in everywhere if key in groups.get(group_id, _NONE)]
 
+    def committed_keys(self, group_id: str) -> list[bytes]:
+        """The keys under which a group has committed offsets."""
+        return list(self._committed.get(group_id, _NONE))
+
     def expired(
-        self, group_id: str, *, now_ms: int, retention_ms: int, since_ms: int | None, subscribed: frozenset[str]
-    ) -> list[TopicPartition]:
-        """The offsets that retention would remove now (KIP-211).
+        self,
+        group_id: str,
+        keys: Iterable[bytes],
+        *,
+        now_ms: int,
+        retention_ms: int,
+        since_ms: int | None,
+        subscribed: frozenset[str],
+    ) -> list[bytes]:
+        """Those of the keys whose offsets retention would remove now (KIP-211).
 
         `since_ms` is when the group became empty (None: count from each commit, as for a group that never had members);
-        offsets of the topics in `subscribed` do not expire.
+        offsets of the topics in `subscribed` do not expire, nor do those that an open transaction may still change.
         """
-        if since_ms is not None and now_ms < since_ms + retention_ms and not self._may_say_when(group_id):
-            return []
+        committed = self._committed.get(group_id, _NONE)
         return [
-            partition
-            for key, raw in self._committed.get(group_id, _NONE).items()
-            if (partition := records.offset_partition(key)).topic not in subscribed
-            and now_ms >= _expiry_ms(records.decode_offset(*raw), retention_ms, since_ms)
-            and not self.has_pending(group_id, partition)
+            key
+            for key in keys
+            if (raw := committed.get(key)) is not None
+            and _is_expired(raw, now_ms, retention_ms, since_ms)
+            and records.offset_partition(key).topic not in subscribed
+            and not any(key in groups.get(group_id, _NONE) for groups in self._pending.values())
         ]
 
-    def _may_say_when(self, group_id: str) -> bool:
-        """Whether some commit may have its own expiry: OffsetCommit v2 to v4, stored in version 1 of the value."""
-        return any(value[1] <= 1 for _, value in self._committed.get(group_id, _NONE).values())
+
+def _is_expired(raw: RawOffset, now_ms: int, retention_ms: int, since_ms: int | None) -> bool:
+    # Only version 1 of the value, which OffsetCommit v2 to v4 is stored in, may have an expiry of its own.
+    if since_ms is not None and now_ms < since_ms + retention_ms and raw[1][1] > 1:
+        return False
+    return now_ms >= _expiry_ms(records.decode_offset(*raw), retention_ms, since_ms)
 
 
 def _expiry_ms(committed: CommittedOffset, retention_ms: int, since_ms: int | None) -> int:

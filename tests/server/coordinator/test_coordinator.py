@@ -309,6 +309,21 @@ class TestRetention:
         async with coordinating(log, clock) as again:
             assert again.list_groups() == []
 
+    async def test_of_many_offsets_only_the_old_ones_expire(
+        self, log: Any, clock: ManualClock, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        partitions = [TopicPartition("t", index) for index in range(100)]
+        async with coordinating(log, clock) as coordinator:
+            await coordinator.commit_offsets("g", dict.fromkeys(partitions, offset(1)))
+            clock.advance(6 * DAY_MS)
+            await coordinator.commit_offsets("g", dict.fromkeys(partitions[::2], offset(2)))
+            clock.advance(DAY_MS)
+            await self.expire(coordinator)
+            assert [each for each in partitions if committed(coordinator, each) is not None] == partitions[::2]
+            clock.advance(7 * DAY_MS)
+            await self.expire(coordinator)
+            assert coordinator.list_groups() == []
+
     async def test_an_active_member_keeps_its_topics_offsets(
         self, log: Any, clock: ManualClock, autojump_clock: trio.testing.MockClock
     ) -> None:

@@ -80,7 +80,9 @@ def test_what_retention_removes() -> None:
     commit(cache, T1, 2, 2, time_ms=5_000)
 
     def expired(now_ms: int, since_ms: int | None, subscribed: frozenset[str] = frozenset()) -> list[TopicPartition]:
-        return cache.expired("g", now_ms=now_ms, retention_ms=100, since_ms=since_ms, subscribed=subscribed)
+        keys = cache.committed_keys("g")
+        found = cache.expired("g", keys, now_ms=now_ms, retention_ms=100, since_ms=since_ms, subscribed=subscribed)
+        return [records.offset_partition(key) for key in found]
 
     assert expired(1_099, None) == []
     assert expired(1_100, None) == [T0]
