@@ -156,7 +156,7 @@ def deletion_records(shard: GroupShard, group_id: str) -> list[CoordinatorRecord
     if not is_empty(group):
         raise NonEmptyGroupError(f"group {group_id} has members")
     return [
-        *(records.offset_tombstone(group_id, partition) for partition in shard.offsets.all_partitions(group_id)),
+        *(CoordinatorRecord(key, None) for key in shard.offsets.keys(group_id)),
         *group_tombstones(group),
     ]
 

@@ -100,10 +100,6 @@ class OffsetCache:
         """Whether a group has an offset, committed or in an open transaction."""
         return group_id in self._committed or self.has_pending_group(group_id)
 
-    def all_partitions(self, group_id: str) -> list[TopicPartition]:
-        """The partitions for which a group has an offset, committed or in an open transaction, in order."""
-        return sorted(records.offset_partition(key) for key in self.keys(group_id))
-
     def groups(self) -> set[str]:
         """The groups that have an offset, committed or in an open transaction."""
         return set(self._committed).union(*self._pending.values())
