@@ -34,7 +34,13 @@ class Unmapping:
             if self._is_running:
                 return
             self._is_running = True
-        threading.Thread(target=self._run, name="ottla unmapping", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="ottla unmapping", daemon=True).start()
+        except RuntimeError:
+            # There can be no more threads now: memory is unmapped as a whole, here, and the next time is another try.
+            with self._lock:
+                self._is_running = False
+                self._waiting.clear()
 
     def _run(self) -> None:
         while True:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import mmap
 import threading
+import weakref
+
+import pytest
 
 from ottla.storage.memory.buffer_pool import BufferPool, PoolConfig
+from ottla.storage.memory.unmapping import Unmapping
 
 SIZE_BYTES = 40 << 20
 
@@ -43,3 +47,22 @@ def test_what_a_trim_and_a_small_pool_give_up_goes_the_same_way() -> None:
     wait_for_unmapping()
     assert pool.counters.retained_bytes == 0
     assert [mapping[0] for mapping in mappings] == [0, 0]  # type: ignore[index]
+
+
+def test_where_no_thread_can_be_started_memory_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    unmapping = Unmapping()
+    mapping = mmap.mmap(-1, 1 << 20)
+    gone = weakref.ref(mapping)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        unmapping.free(memoryview(mapping))
+    del mapping
+    assert gone() is None
+    later = mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    later[0] = 1
+    unmapping.free(memoryview(later))
+    wait_for_unmapping()
+    assert later[0] == 0
