@@ -144,6 +144,10 @@ class Controller:
         await self._count_start()
         await self._loader.run(task_status=task_status)
 
+    async def catch_up(self) -> None:
+        """Return once the image shows everything that was committed before this call; raises StoreUnavailableError."""
+        await self._loader.wait_for((await self._store.list(keys.CLUSTER)).committed)
+
     async def register_broker(self, broker: BrokerImage, lease: int = NO_LEASE, *, is_new: bool = True) -> None:
         """Register a broker, alive while the lease lasts; it becomes the controller if there is none.
 
@@ -206,23 +210,17 @@ class Controller:
         from ottla.server.metadata.partition_changes import leave
         from ottla.server.metadata.partition_transactions import changes_of_all
 
-        key, unknown = keys.broker(node_id), f"Broker ID {node_id} is not currently registered"
-        # Whoever is told that it is unknown takes it for forgotten, and the image may be older than the broker.
-        registered = await self._store.get(key)
-        if registered is None:
-            raise BrokerIdNotRegisteredError(unknown)
-        await self._loader.wait_for(registered.mod_revision)
-
         async def plan(image: MetadataImage) -> _Plan[dict[PartitionKey, PartitionUpdate]]:
             broker = image.brokers.get(node_id)
             if broker is None:
-                raise BrokerIdNotRegisteredError(unknown)
+                raise BrokerIdNotRegisteredError(f"Broker ID {node_id} is not currently registered")
             if node_id == self.node_id or not broker.fenced:
                 raise InvalidRequestError(f"Broker {node_id} is running; stop it first.")
             changes = await changes_of_all(image, leave, node_id)
             if changes:
                 return [], [], changes
             # It joins no set without being registered again, which the comparison finds.
+            key = keys.broker(node_id)
             compares = [Compare(key, self._loader.revision_of(key)), Compare(keys.alive(node_id), 0)]
             return compares, [Delete(key)], {}
 
@@ -604,7 +602,7 @@ class Controller:
             if revision is not None:
                 await self._loader.wait_for(revision)
                 return result
-            await self._loader.wait_for((await self._store.list(keys.CLUSTER)).committed)
+            await self.catch_up()
         raise ConflictError("The metadata keeps being changed elsewhere.")
 
     async def _found_cluster(self) -> None:

@@ -126,6 +126,29 @@ WAITING: Final = PIPELINED | {
 }
 """Whose answers may have to wait for others."""
 
+FORWARDED: Final = frozenset(
+    {
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
+"""What brokers of Kafka forward to the controller: answered by what is committed (`ottla.server.apis.forwarded`)."""
+
 
 _GROUPS: Final = (
     "ottla.server.coordinator.group.coordinator",
@@ -248,7 +271,10 @@ class Api:
             self.build_parts = metadata.build_parts
             self.build_in_steps = metadata.build_in_steps
         if self._handler is None:
-            self._handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
+            handler: Handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
+            if self.key in FORWARDED:
+                handler = import_module("ottla.server.apis.forwarded").answered_up_to_date(handler)
+            self._handler = handler
         self.handler = self._handler
         for name in _imported_later(self.key):
             import_module(name)

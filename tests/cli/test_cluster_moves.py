@@ -66,6 +66,9 @@ def test_a_topic_grows_and_a_node_is_drained(tmp_path: Path, capsys: pytest.Capt
     with RunningCluster(3, data_dir=tmp_path) as running:
         at = ["--bootstrap", running.bootstrap]
         assert main(["topic", "create", "t", "-p", "3", "-r", "1", *at]) == 0
+        for node_id in running.node_ids:
+            while main(["topic", "describe", "t", "--bootstrap", running.address(node_id)]):
+                pass  # as with Kafka, the others hear of it a moment later
         assert main(["topic", "alter", "t", "-r", "2", *at]) == 0
         assert "3 partitions moved" in capsys.readouterr().out
         assert main(["cluster", "drain", "3", *at]) == 0

@@ -96,6 +96,30 @@ async def test_topics_are_changed_at_any_node_and_known_at_all(run_cluster: RunC
         await cluster.until(lambda image: image.topic("t") is None)
 
 
+async def test_what_one_node_has_done_another_knows_when_it_is_asked_for_changes(run_cluster: RunCluster) -> None:
+    async with run_cluster() as cluster:
+        router = Router(cluster)
+        doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        for node_id in NODES * 3:
+            assert (await router.call(1, create("t"), 7)).topics[0].error_code == ErrorCode.NONE
+            assert (await router.call(node_id, doomed, 6)).responses[0].error_code == ErrorCode.NONE
+            assert (await router.call(1, doomed, 6)).responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_node_that_does_not_reach_the_metadata_refuses_nothing_by_what_it_knew(run_cluster: RunCluster) -> None:
+    async with run_cluster() as cluster:
+        router = Router(cluster)
+        cluster[3].store.is_cut_off = True
+        assert (await router.call(1, create("t"), 7)).topics[0].error_code == ErrorCode.NONE
+        doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        assert (await router.call(3, doomed, 6)).responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        cluster[3].store.is_cut_off = False
+        code = ErrorCode.REQUEST_TIMED_OUT
+        while code == ErrorCode.REQUEST_TIMED_OUT:  # until it looks at the store again
+            code = ErrorCode((await router.call(3, doomed, 6)).responses[0].error_code)
+        assert code == ErrorCode.NONE
+
+
 async def test_of_many_that_create_topics_at_all_nodes_each_gets_its_answer(run_cluster: RunCluster) -> None:
     async with run_cluster() as cluster:
         codes: list[tuple[str, ErrorCode]] = []
