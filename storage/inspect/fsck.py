@@ -195,11 +195,8 @@ class _StoreCheck:
             segment.found(disk.size(handle))
             report.bytes += segment.size_bytes
             header = parse_segment_header(read_exactly(disk, handle, 0, SEGMENT_HEADER_BYTES))
-            if header is None and is_last and segment.size_bytes <= SEGMENT_HEADER_BYTES:
-                # A kill or a backup has come between the making of the file and its first write.
-                report.warn(segment.data_path, 0, "the segment has no header yet; the next start writes it")
-            elif header is None:
-                report.error(segment.data_path, 0, "the segment's header is damaged")
+            if header is None:
+                self._miss_header(segment)
             tables = self._check_blocks(segment, handle, is_last=is_last)
         except StorageError as error:
             report.error(segment.data_path, 0, str(error))
@@ -209,6 +206,14 @@ class _StoreCheck:
         self._let_lack(tables)
         if not is_last:
             self._check_index(segment, tables, os.path.basename(segment.index_path) in names)
+
+    def _miss_header(self, segment: Segment) -> None:
+        point = self._point
+        if segment.generation or (point is not None and segment.position <= point.segment_position):
+            self._report.error(segment.data_path, 0, "the segment's header is damaged")
+        else:
+            # A kill, a power cut or a backup has come before its first write was whole. A start replays such a segment.
+            self._report.warn(segment.data_path, 0, "the segment has no header yet; the next start writes it")
 
     def _check_blocks(self, segment: Segment, handle: Handle, *, is_last: bool) -> dict[bytes, RunTable]:
         tables: dict[bytes, RunTable] = {}
