@@ -77,13 +77,16 @@ async def _fetch(
             raise GroupNotAuthorizedError
         if partitions is not None:
             partitions = _take_out(partitions, answers, access)
-    for some in [partitions] if partitions is None else _slices(partitions):
+    groups = context.broker.group_coordinator
+    wanted = await _all(group_id, context) if partitions is None else partitions
+    for some in _slices(wanted):
         await context.work.rest(0)
-        found = context.broker.group_coordinator.fetch_offsets(
+        found = groups.fetch_offsets(
             group_id, some, require_stable=request.require_stable, member_id=member[0], member_epoch=member[1]
         )
         async for partition, value in context.work.over(found.items()):
-            answers[partition] = _answer(value)
+            if value is not None or partitions is not None:
+                answers[partition] = _answer(value)
     if access is None or partitions is not None:
         return answers
     return {
@@ -91,6 +94,12 @@ async def _fetch(
         async for partition, answer in context.work.over(answers.items())
         if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, partition.topic, is_asked=False)
     }
+
+
+async def _all(group_id: str, context: RequestContext) -> list[TopicPartition]:
+    """The partitions for which the group has offsets, in order."""
+    found = context.broker.group_coordinator.committed_partitions(group_id)
+    return [partition async for partition in context.work.over(await context.work.sorted(found), counts=False)]
 
 
 def _take_out(partitions: Sequence[TopicPartition], answers: _Found, access: Access) -> list[TopicPartition]:

@@ -21,11 +21,14 @@ from ottla.server.event_loop.pace import SLICE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from _typeshed import SupportsRichComparison
+
 #: What may hold many objects.
 Container = list[Any] | dict[Any, Any]
 
 R = TypeVar("R")
 T = TypeVar("T")
+S = TypeVar("S", bound="SupportsRichComparison")
 
 #: Work on fewer elements is done at once for everybody who asks.
 LIGHT_ELEMENTS: Final = 1_000
@@ -117,10 +120,10 @@ class Work:
         """Iterate with `rest` before each item; what was counted when it was parsed does not count again."""
         return Over(self, items, 1 if counts else 0)
 
-    async def sorted(self, names: Iterable[str]) -> Iterator[str]:
+    async def sorted(self, items: Iterable[S]) -> Iterator[S]:
         """These in ascending order, duplicates too: sorted in short runs, merged as they are read. Counts none."""
-        rest = iter(names)
-        runs: list[list[str]] = []
+        rest = iter(items)
+        runs: list[list[S]] = []
         while run := list(islice(rest, LIGHT_ELEMENTS)):
             run.sort()
             runs.append(run)

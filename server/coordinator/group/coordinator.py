@@ -5,7 +5,7 @@ the partition of `__consumer_offsets` that its id hashes to, and on this broker 
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -457,6 +457,10 @@ class GroupCoordinator:
     def watch_transaction(self, group_id: str, producer_id: int) -> AbstractContextManager[TransactionGuard]:
         """Notice whether a producer's transaction over the group's offsets ends while its coordinator is asked."""
         return self._guards.watch(self.partition_for(group_id), producer_id)
+
+    def committed_partitions(self, group_id: str) -> Iterator[TopicPartition]:
+        """The partitions for which a group has offsets, in no order, decoded one by one as they are taken."""
+        return map(records.offset_partition, self._shard(group_id).offsets.committed_keys(group_id))
 
     def fetch_offsets(
         self,
