@@ -27,6 +27,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -213,7 +214,8 @@ class Job:
     def kill(self, *, with_jvm: bool) -> None:
         """kill -9 of Python, and of its JVM; without it the JVM notices by itself."""
         if with_jvm:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # It ended by itself, and somebody else says why.
+                os.killpg(self._process.pid, signal.SIGKILL)
         else:
             self._process.kill()
         self._process.communicate()
