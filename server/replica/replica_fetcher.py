@@ -253,6 +253,8 @@ class ReplicaFetcher:
                     except NotLeaderError:
                         continue  # it is not followed any more, or in another epoch
                     except StorageError as error:
+                        if self._followed.get(key) is not followed:
+                            continue  # its log was closed while this waited: it is moved away, or deleted
                         self._tell_broken(followed, error)
                         self._let_rest(followed)
         if not has_errors:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -25,6 +26,7 @@ from ottla.server.replica.throttles import ReplicaQuota, Unthrottled
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig
+from ottla.storage.errors import LogClosedError
 from tests.server.replica.conftest import FakeLog
 
 LEADER, OWN = 1, 2
@@ -39,6 +41,7 @@ class Leader:
         self.lookups = 0
         self.answer = trio.Event()
         self.error_code = ErrorCode.NONE
+        self.log_start_offset = 0
         self._fetched = trio.Condition()
 
     async def until_fetched(self, count: int) -> None:
@@ -67,7 +70,14 @@ class Leader:
         responses = [
             FetchableTopicResponse(
                 topic_id=topic.topic_id,
-                partitions=[PartitionData(partition_index=it.partition, error_code=self.error_code)],
+                partitions=[
+                    PartitionData(
+                        partition_index=it.partition,
+                        error_code=self.error_code,
+                        high_watermark=self.log_start_offset,
+                        log_start_offset=self.log_start_offset,
+                    )
+                ],
             )
             for topic in request.topics
             for it in topic.partitions
@@ -136,3 +146,35 @@ async def test_a_leader_that_does_not_say_where_its_log_ends_is_asked_less_and_l
         await fetcher.run()
     # After pauses that double from 10 ms on, and then of a second each.
     assert 20 <= leader.lookups <= 30
+
+
+class ClosingLog(FakeLog):
+    """Is closed while somebody waits for it."""
+
+    async def advance_log_start_offset(self, offset: int) -> None:
+        await self.room.wait()
+        raise LogClosedError("t-0 was closed or deleted")
+
+
+@pytest.mark.parametrize("is_moved_away", [True, False])
+async def test_a_log_that_is_closed_is_told_of_only_if_it_is_followed_still(
+    is_moved_away: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader, topic_id = Leader(), uuid4()
+    log: Any = ClosingLog(topic_id, "t", 0, LogConfig())
+    log.high_watermark = leader.log_start_offset = 5
+    log.room = trio.Event()
+    partition = Partition("t", topic_id, 0, log, node_id=OWN)
+    partition.apply(in_epoch(3))
+    fetcher = fetcher_of(leader)
+    fetcher.follow(partition)
+    leader.answer.set()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fetcher.run)
+        await wait_all_tasks_blocked()
+        if is_moved_away:
+            fetcher.unfollow((topic_id, 0))
+        log.room.set()
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert ("cannot take what node 1 has" in caplog.text) is not is_moved_away
