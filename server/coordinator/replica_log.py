@@ -21,6 +21,7 @@ from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTop
 from ottla.server.replica.manager import ReplicaManager
 from ottla.storage.errors import (
     InvalidProducerEpochError,
+    LogClosedError,
     RecordTooLargeError,
     StorageError,
     TransactionCoordinatorFencedError,
@@ -98,7 +99,7 @@ class ReplicaLog:
 
 
 def _translated(error: Exception) -> CoordinatorError:
-    if isinstance(error, NotLeaderError | UnknownTopicOrPartitionError):
+    if isinstance(error, NotLeaderError | UnknownTopicOrPartitionError | LogClosedError):
         return NotCoordinatorError(str(error))
     if isinstance(error, InvalidProducerEpochError | TransactionCoordinatorFencedError):
         return LaterEpochError(str(error))

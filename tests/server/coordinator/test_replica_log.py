@@ -1,0 +1,33 @@
+"""A coordinator's log on the replica manager."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+
+from ottla.server.coordinator.errors import NotCoordinatorError
+from ottla.server.coordinator.replica_log import ReplicaLog
+from ottla.storage.errors import LogClosedError
+
+
+class MovedAway:
+    """A replica whose log is closed in the middle of a read: its partition has moved to other nodes."""
+
+    log_start_offset = 0
+    log_end_offset = high_watermark = 9
+
+    async def read_batches(self, offset: int, end_offset: int) -> Any:
+        await trio.lowlevel.checkpoint()
+        raise LogClosedError("t-0 was closed or deleted")
+
+
+async def test_a_partition_that_moves_away_while_it_is_read_is_coordinated_elsewhere() -> None:
+    """Which is no failure of the load: whoever resigns from it is still to hear of that."""
+    manager: Any = SimpleNamespace(get_partition=lambda *_: SimpleNamespace(log=MovedAway()))
+    with pytest.raises(NotCoordinatorError):
+        async for _ in ReplicaLog(manager, lambda: UUID(int=1)).read(0):
+            pass
