@@ -174,9 +174,13 @@ class ShareCoordinator:
         shard, entry = self._find(key)
         if entry is not None and NO_EPOCH != state_epoch < entry.state_epoch:
             raise FencedStateEpochError(f"the state epoch is {entry.state_epoch}, not {state_epoch}")
+        is_anywhere = start_offset == UNINITIALIZED_START_OFFSET
+        if entry is not None and is_anywhere and state_epoch == entry.state.state_epoch and not entry.is_ending:
+            # It was asked for more than once, and what was delivered since it was begun would be delivered again.
+            return self._runtime.begin_planned_write(shard.partition, tuple, shard=shard)
         if entry is not None:
             entry.state_epoch = max(entry.state_epoch, state_epoch)
-        count = UNINITIALIZED_COUNT if start_offset == UNINITIALIZED_START_OFFSET else 0
+        count = UNINITIALIZED_COUNT if is_anywhere else 0
         now_ms = self._clock.time_ms()
         record = records.snapshot(
             key,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -176,6 +177,24 @@ async def test_what_was_begun_anew_shuts_out_those_of_before(world: World) -> No
     with pytest.raises(FencedStateEpochError):
         await world.begin(state_epoch=4)
     assert await world.coordinator.read(KEY, -1) == ShareState(5, 0, 1, 0)
+
+
+async def test_a_beginning_that_is_asked_for_again_resets_nothing(world: World) -> None:
+    """The group's coordinator asks again while its first request is slow; records were delivered meanwhile."""
+    await world.begin(start_offset=-1)
+    await world.coordinator.read(KEY, 1)
+    await world.coordinator.write(KEY, change(StateBatch(0, 3, 2, 1), start=0))
+    before = world.coordinator.read_summary(KEY)
+    await world.begin(start_offset=-1)
+    assert world.coordinator.read_summary(KEY) == before
+    # Where an offset is named, it is to begin there; and what was deleted begins anew.
+    await world.begin(start_offset=2)
+    assert world.coordinator.read_summary(KEY) == ShareState(1, 0, 2, 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.coordinator.delete, [KEY])
+        nursery.start_soon(partial(world.begin, start_offset=-1))
+    await world.begin(start_offset=-1)
+    assert world.coordinator.read_summary(KEY).start_offset == -1
 
 
 async def test_an_earlier_beginning_that_comes_behind_the_later_one_changes_nothing(world: World, log: Any) -> None:
