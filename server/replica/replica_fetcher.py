@@ -269,6 +269,7 @@ class ReplicaFetcher:
                 held.leave_to_wait()
                 await self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             elif partition.log.log_end_offset == offset:
+                await self._begin_within_batch(followed, data, held)
                 await self._append(followed, data, held)
         elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             held.leave_to_wait()
@@ -282,6 +283,18 @@ class ReplicaFetcher:
         followed.failures = 0
         followed.is_broken = False
         self._followed.is_due(followed)
+
+    async def _begin_within_batch(self, followed: _Followed, data: PartitionData, held: HeldStore) -> None:
+        """Where the leader's log starts within a batch, an empty log has to begin with the whole of it.
+
+        As in Kafka's Partition.appendRecordsToFollowerOrFutureReplica. What lies before the start is hidden afterwards.
+        """
+        log = followed.partition.log
+        if data.records and log.log_start_offset == log.log_end_offset:
+            base_offset = int.from_bytes(data.records[:8], "big")
+            if base_offset < log.log_end_offset:
+                held.leave_to_wait()
+                await followed.partition.start_anew_at(base_offset, followed.leader_epoch)
 
     async def _append(self, followed: _Followed, data: PartitionData, held: HeldStore) -> None:
         partition, epoch = followed.partition, followed.leader_epoch

@@ -304,6 +304,23 @@ async def test_a_replica_that_is_far_behind_begins_where_its_leader_does(run_clu
         assert [partition_at(cluster[node]).log.log_start_offset for node in (1, 2, 3)] == [6, 6, 6]
 
 
+async def test_a_replica_begins_where_its_leader_does_within_a_batch(run_cluster: RunCluster) -> None:
+    """The leader's first batch begins before its log does."""
+    async with run_cluster(2, LAG) as cluster:
+        await create(cluster, (1,))
+        await acknowledged(cluster[1], b"a", b"b", b"c")
+        key = TopicIdPartition(cluster[1].image.topics["t"].topic_id, 0)
+        deleted = await cluster[1].broker.replica_manager.delete_records({key: 1}, timeout_ms=10_000)
+        assert deleted[key].error is None
+        controller = cluster[1].broker.controller
+        await controller.change_partition("t", 0, lambda state: reassign(state, (1, 2), (1, 2)))
+        await cluster.until(leader_is(1, (1, 2)))
+        await acknowledged(cluster[1], b"d")
+        await until_equal(cluster, 1, 2)
+        logs = [partition_at(cluster[node]).log for node in (1, 2)]
+        assert [(log.log_start_offset, log.log_end_offset) for log in logs] == [(1, 4), (1, 4)]
+
+
 async def test_a_partition_moves_to_other_nodes(run_cluster: RunCluster) -> None:
     async with run_cluster(3, LAG) as cluster:
         await create(cluster, (1,))
