@@ -21,11 +21,11 @@ from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionDa
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.append import HeldStore
+from ottla.server.replica.copying import append_copied
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.replica.fetch_roster import FetchRoster
 from ottla.server.replica.leader_session import Key, LeaderSession, Position
-from ottla.server.replica.whole_batches import pieces
-from ottla.storage.errors import StorageError, UnexpectedAppendOffsetError
+from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Request
@@ -224,33 +224,19 @@ class SourceFetcher:
             await self._cut_where_they_part(copied, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             return
         self._progress.heard(copied.partition, data.high_watermark)
-        await self._append(copied, memoryview(data.records or b""), held)
+        records = memoryview(data.records or b"")
+        await append_copied(
+            copied.partition,
+            copied.leader_epoch,
+            records,
+            held=held,
+            clock=self._clock,
+            pace=self._pace,
+            count=self._progress.count_copied,
+        )
         copied.source_start = data.log_start_offset
         held.leave_to_wait()
         await self._follow_start(copied)
-
-    async def _append(self, copied: CopiedPartition, records: memoryview, held: HeldStore) -> None:
-        partition = copied.partition
-        log = partition.log
-        for piece in pieces(records):
-            if not log.has_room:
-                held.leave_to_wait()
-                await log.wait_for_room()
-            held.enter(log.store.writer)
-            try:
-                partition.append_as_follower(piece, copied.leader_epoch, self._clock.time_ms())
-            except UnexpectedAppendOffsetError as error:
-                if log.log_start_offset < log.log_end_offset:
-                    raise
-                # The source's log begins inside of a batch: so will this one, when the whole batch is here.
-                held.leave_to_wait()
-                await partition.start_anew_at(error.base_offset, copied.leader_epoch)
-                held.enter(log.store.writer)
-                partition.append_as_follower(piece, copied.leader_epoch, self._clock.time_ms())
-            self._progress.copied_bytes += len(piece)
-            if self._pace.is_over:
-                held.leave_to_wait()
-                await self._pace.rest()
 
     async def _follow_start(self, copied: CopiedPartition) -> None:
         """What the source has deleted is deleted here, as soon as what comes after it is written."""

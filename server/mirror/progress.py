@@ -22,6 +22,9 @@ class MirrorProgress:
         self.problems: dict[str, str] = {}
         self._source_ends: dict[Partition, int] = {}
 
+    def count_copied(self, size_bytes: int) -> None:
+        self.copied_bytes += size_bytes
+
     def heard(self, partition: Partition, source_end: int) -> None:
         """The source says where a partition ends."""
         self._source_ends[partition] = source_end

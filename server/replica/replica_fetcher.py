@@ -20,12 +20,12 @@ from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionDa
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.append import HeldStore
+from ottla.server.replica.copying import append_copied
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.replica.fetch_roster import FetchRoster
 from ottla.server.replica.leader_session import Key, LeaderSession, Position
 from ottla.server.replica.offset_lookup import OffsetSpec
 from ottla.server.replica.partition import Partition
-from ottla.server.replica.whole_batches import pieces
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -269,7 +269,6 @@ class ReplicaFetcher:
                 held.leave_to_wait()
                 await self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             elif partition.log.log_end_offset == offset:
-                await self._begin_within_batch(followed, data, held)
                 await self._append(followed, data, held)
         elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             held.leave_to_wait()
@@ -284,33 +283,17 @@ class ReplicaFetcher:
         followed.is_broken = False
         self._followed.is_due(followed)
 
-    async def _begin_within_batch(self, followed: _Followed, data: PartitionData, held: HeldStore) -> None:
-        """Where the leader's log starts within a batch, an empty log has to begin with the whole of it.
-
-        As in Kafka's Partition.appendRecordsToFollowerOrFutureReplica. What lies before the start is hidden afterwards.
-        """
-        log = followed.partition.log
-        if data.records and log.log_start_offset == log.log_end_offset:
-            base_offset = int.from_bytes(data.records[:8], "big")
-            if base_offset < log.log_end_offset:
-                held.leave_to_wait()
-                await followed.partition.start_anew_at(base_offset, followed.leader_epoch)
-
     async def _append(self, followed: _Followed, data: PartitionData, held: HeldStore) -> None:
         partition, epoch = followed.partition, followed.leader_epoch
         log = partition.log
-        for piece in pieces(memoryview(data.records or b"")):
-            if not log.has_room:
-                held.leave_to_wait()
-                await log.wait_for_room()
-            held.enter(log.store.writer)
-            partition.append_as_follower(piece, epoch, self._clock.time_ms())
-            self._manager.counters.replicated_bytes += len(piece)
+
+        def count(size_bytes: int) -> None:
+            self._manager.counters.replicated_bytes += size_bytes
             if partition.is_throttled_follower:
-                self._manager.follower_quota.record(len(piece))
-            if self._pace.is_over:
-                held.leave_to_wait()
-                await self._pace.rest()
+                self._manager.follower_quota.record(size_bytes)
+
+        records = memoryview(data.records or b"")
+        await append_copied(partition, epoch, records, held=held, clock=self._clock, pace=self._pace, count=count)
         moved = partition.take_high_watermark(data.high_watermark, epoch)
         if log.log_start_offset < data.log_start_offset <= log.high_watermark:
             held.leave_to_wait()
