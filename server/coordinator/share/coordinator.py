@@ -274,7 +274,7 @@ class ShareCoordinator:
         def plan() -> Sequence[CoordinatorRecord]:
             return [records.tombstone(key) for key in shard.entries if not self._topics.is_living(key.topic_id)]
 
-        if not plan():
+        if all(self._topics.is_living(key.topic_id) for key in shard.entries):
             return
         try:
             await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
