@@ -106,6 +106,8 @@ class LogManager:
         """Lock the folder, own the background tasks; on leaving: flush, sync, checkpoint, unlock."""
         context = self.context
         self.node_dir.open()
+        if not self.node_dir.is_noted:
+            context.space.require(f"{self.node_dir.path} cannot be noted as being in use", self.node_dir.note_use)
         clean = False
         try:
             async with trio.open_nursery() as nursery:

@@ -58,8 +58,12 @@ class NodeDir:
         self.path = os.path.join(data_dir, f"node-{node_id}")
         self.reserve_path = os.path.join(self.path, RESERVE_FILE)
         self.was_clean: bool | None = None
-        #: The machine went down under the last owner: what was written and not synced may be gone.
+        #: The machine went down under an owner, so what was written and not synced may be gone, and the cluster has
+        #: not been told yet. A start that ends early leaves this to the next one.
         self.lost_power = False
+        #: Whether the note says that the folder is in use. While it does not, nothing may be appended: if the machine
+        #: went down, the next owner would not know that records can be missing.
+        self.is_noted = False
         self.directory_id = uuid4().hex
         self.cluster_id: str | None = None
 
@@ -79,9 +83,11 @@ class NodeDir:
         try:
             node = self._read()
             self.was_clean = node.get("clean_shutdown")
-            self.lost_power = self.was_clean is False and node.get("boot_id") != self._disk.boot_id()
+            went_down = self.was_clean is False and node.get("boot_id") != self._disk.boot_id()
+            self.lost_power = went_down or node.get("lost_power", False)
             self.directory_id = node.get("directory_id", self.directory_id)
             self.cluster_id = node.get("cluster_id")
+            self.is_noted = self.was_clean is False
             self._write(clean=False)
             for name in self._disk.listdir(self.path):
                 if name.endswith(DELETED_SUFFIX):
@@ -95,6 +101,19 @@ class NodeDir:
         if self.cluster_id != cluster_id:
             self.cluster_id = cluster_id
             self._write(clean=False)
+
+    def settle_loss(self) -> None:
+        """The cluster no longer counts on what may be gone."""
+        if self.lost_power:
+            self.lost_power = False
+            self._write(clean=False)
+
+    def note_use(self) -> None:
+        """Note that the folder is in use, where there was no room for that at first. Raises OSError."""
+        if not self.is_noted:
+            self._write(clean=False)
+        if not self.is_noted:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
 
     def close(self, *, clean: bool) -> None:
         """Leave the folder; `clean` says that everything in it is checkpointed."""
@@ -130,6 +149,7 @@ class NodeDir:
             "cluster_id": self.cluster_id,
             "boot_id": self._disk.boot_id(),
             "clean_shutdown": clean,
+            "lost_power": self.lost_power,
         }
         content = json.dumps(node | {"crc32": _checksum(node)}, indent=2).encode() + b"\n"
         path = os.path.join(self.path, NODE_FILE)
@@ -138,12 +158,14 @@ class NodeDir:
         except OSError as error:
             if not is_full(error):
                 raise
-            self._write_without_room(path, content)
+            if not self._write_without_room(path, content):
+                return
+        self.is_noted = True
 
-    def _write_without_room(self, path: str, content: bytes) -> None:
+    def _write_without_room(self, path: str, content: bytes) -> bool:
         """Give up the reserve; and if there still is no room, the note: a full disk must not keep anybody from reading.
 
-        The note says how the folder was left: whether what was written may be gone, as a replica has to know.
+        False if the note stays as it was.
         """
         try:
             if self._disk.exists(self.reserve_path):
@@ -153,6 +175,8 @@ class NodeDir:
             if not is_full(error) or not self._disk.exists(path):
                 raise
             logger.warning("%s cannot be written: %s", path, error, extra={"path": path, "error": str(error)})
+            return False
+        return True
 
     def _unlock(self) -> None:
         if self._lock is not None:

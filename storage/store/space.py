@@ -44,7 +44,17 @@ class SpaceUser(Protocol):
 class Space:
     """The room that a node has on its disk. The log manager owns it, and runs it."""
 
-    __slots__ = ("_disk", "_filled", "_needed_bytes", "_offload", "_path", "_reserve_bytes", "_users", "full_since")
+    __slots__ = (
+        "_disk",
+        "_filled",
+        "_first",
+        "_needed_bytes",
+        "_offload",
+        "_path",
+        "_reserve_bytes",
+        "_users",
+        "full_since",
+    )
 
     def __init__(
         self, disk: Disk, reserve_path: str, reserve_bytes: int, offload: Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -54,6 +64,7 @@ class Space:
         self._reserve_bytes = reserve_bytes
         self._offload = offload
         self._users: set[SpaceUser] = set()
+        self._first: list[Callable[[], None]] = []
         self._filled = trio.Event()
         self._needed_bytes = 0
         #: By the event loop's clock; None while there is room.
@@ -72,6 +83,14 @@ class Space:
     def remove(self, user: SpaceUser) -> None:
         """It writes no more."""
         self._users.discard(user)
+
+    def require(self, reason: object, write: Callable[[], None]) -> None:
+        """There is no room for a write that has to come before all others: accept nothing until it is done.
+
+        It is called in a thread, and again while it raises OSError.
+        """
+        self._first.append(write)
+        self.filled(reason)
 
     def filled(self, reason: object, needed_bytes: int = 0) -> None:
         """A write has found no room for so many bytes; the reason is for the log."""
@@ -142,9 +161,13 @@ class Space:
                 return False
             if not self._has_reserve:
                 self._make_reserve()
+            while self._first:
+                self._first[0]()
+                del self._first[0]
         except OSError as error:
             if not is_full(error):
-                logger.warning("%s cannot be created: %s", self._path, error, extra={"path": self._path})
+                folder = os.path.dirname(self._path)
+                logger.warning("%s cannot be written to: %s", folder, error, extra={"path": folder})
             return False
         return True
 

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from ottla.storage.disk import RealDisk
+from ottla.storage.disk import Disk, RealDisk
+from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DataDirUnusableError
 from ottla.storage.node_dir import NodeDir
 
@@ -36,3 +37,34 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: os.PathLike[str]) -> N
         pass
     with pytest.raises(DataDirUnusableError, match="cannot be written to: Not a directory"):
         NodeDir(RealDisk(), folder, 1).open()
+
+
+def opened(disk: Disk) -> NodeDir:
+    node_dir = NodeDir(disk, "/data", 1)
+    node_dir.open()
+    return node_dir
+
+
+@pytest.mark.parametrize("end", ["in order", "killed", "power again"])
+def test_a_loss_of_power_is_known_until_it_is_settled(end: str) -> None:
+    """A start that ends before the cluster was told, however it ends, leaves that to the next one."""
+    disk = SimulatedDisk(1)
+    assert not opened(disk).lost_power
+    disk = disk.power_loss()
+    early = opened(disk)
+    assert early.lost_power
+    if end == "in order":
+        early.close(clean=True)
+    else:
+        disk = disk.power_loss() if end == "power again" else disk.crash()
+    again = opened(disk)
+    assert again.lost_power
+    again.settle_loss()
+    assert not again.lost_power
+    assert not opened(disk.crash()).lost_power
+
+
+def test_a_machine_that_was_restarted_after_an_orderly_end_has_lost_nothing() -> None:
+    disk = SimulatedDisk(1)
+    opened(disk).close(clean=True)
+    assert not opened(disk.power_loss()).lost_power

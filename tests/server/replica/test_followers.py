@@ -18,6 +18,7 @@ from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.server.replica.high_watermarks import FILE
 from ottla.server.replica.partition import Partition, Role
 from ottla.storage.disk.simulated_disk import SimulatedDisk
+from ottla.storage.node_dir import NodeDir
 from tests.clusters import Cluster, Member, RunCluster, run_cluster
 
 __all__ = ["run_cluster"]
@@ -249,16 +250,27 @@ async def test_a_disk_that_was_emptied_is_filled_again_before_it_counts(run_clus
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"%d" % number for number in range(5)]
 
 
+@pytest.mark.parametrize("starts_early", [False, True])
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_a_leader_whose_machine_lost_power_does_not_lead_with_less(run_cluster: RunCluster, seed: int) -> None:
-    """It comes back at once, before its session has ended, and others have what it has lost."""
+async def test_a_leader_whose_machine_lost_power_does_not_lead_with_less(
+    run_cluster: RunCluster, seed: int, *, starts_early: bool
+) -> None:
+    """It comes back at once, before its session has ended, and others have what it has lost.
+
+    The first start may end before it could tell the cluster.
+    """
     disk = SimulatedDisk(seed)
     async with run_cluster(2, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
         await cluster.start(3, disk=disk)
         await cluster.until(lambda image: sum(1 for _ in image.live_brokers()) == 3)
         await create(cluster, (3, 1, 2))
         await acknowledged(cluster[3], b"a", b"b")
+        folder = Path(cluster[3].broker.log_manager.node_dir.path).parent
         left = await cluster.lose_power(3, disk)
+        if starts_early:
+            early = NodeDir(left, str(folder), 3)
+            early.open()
+            early.close(clean=True)
         await cluster.start(3, disk=left)
         await cluster.until(lambda image: leader_is(1)(image) or leader_is(2)(image))
         leader = cluster[1].image.topics["t"].partitions[0].leader

@@ -19,6 +19,7 @@ from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DiskFullError
 from ottla.storage.inspect.fsck import check_node
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.node_dir import NodeDir
 from tests.storage.held_disk import exists, until
 
 VALUE = b"x" * 300
@@ -270,6 +271,32 @@ async def test_a_store_is_closed_while_it_waits(harness: Any, autojump_clock: An
         with trio.fail_after(5):
             await manager.delete_logs(harness.topic_id, [0])
         assert not disk.exists(log.store.files.directory)
+
+
+async def test_nothing_is_appended_before_it_can_be_noted_that_the_folder_is_in_use(
+    harness: Any, autojump_clock: Any
+) -> None:
+    """Else nobody would know, after a loss of power, that what was acknowledged may be gone."""
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk) as manager:
+        harness.append(await harness.open(manager), b"first")
+    disk.capacity_bytes = 0
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        assert [value for _, value in await harness.read_all(log)] == [b"first"]
+        # Room for a record and not yet for a node that is full.
+        disk.capacity_bytes = disk.size_of(log.store.files.segments[-1].data_path) + 10_000
+        await trio.sleep(3)
+        with pytest.raises(DiskFullError):
+            harness.append(log, b"not noted")
+        disk.capacity_bytes = None
+        await trio.sleep(3)
+        harness.append(log, b"second")
+        await log.flush()
+        left = disk.power_loss()
+    node_dir = NodeDir(left, harness.folder, 0)
+    node_dir.open()
+    assert node_dir.lost_power
 
 
 async def test_a_real_full_disk(harness: Any, tmpfs: Path) -> None:
