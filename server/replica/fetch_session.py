@@ -115,6 +115,10 @@ class FetchSession:
             if known is not None:
                 partition.told_high_watermark = known.told_high_watermark
                 partition.told_log_start_offset = known.told_log_start_offset
+                if self.is_follower:
+                    # It says what it knows: it may have dropped an answer that was for another leader epoch.
+                    partition.told_high_watermark = min(known.told_high_watermark, partition.known_high_watermark)
+                    partition.told_log_start_offset = min(known.told_log_start_offset, partition.log_start_offset)
                 if partition.topic_id is known.topic_id:
                     partition.resolved = known.resolved
             self.partitions[key] = partition

@@ -135,7 +135,7 @@ class Deliveries:
         """An acknowledgement was answered for certain; `leader` leads there then, if anybody does."""
         if kind == RENEW:
             # What is over cannot be renewed; but before the group's start Ottla, like Kafka, does not say so.
-            if is_done and not self._perhaps_over[delivery.place]:
+            if is_done and not self._is_excused(delivery.place, is_certain=True):
                 delivery.ends_s = max(delivery.ends_s, said_s + self.lock_s)
         elif kind in _LAST:
             if not is_done:

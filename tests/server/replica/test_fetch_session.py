@@ -136,6 +136,29 @@ def test_a_partition_is_told_again_when_its_error_is_gone(sessions: Sessions) ->
     assert finish(sessions.open(session_id, 4), [answer()])[1] == []
 
 
+@pytest.mark.parametrize("moved", [{"high_watermark": 9}, {"log_start_offset": 9}])
+def test_a_follower_is_told_again_what_it_has_not_taken_in(sessions: Sessions, moved: dict[str, int]) -> None:
+    """It drops an answer that comes when it follows in another leader epoch already, and names the partition again."""
+    session_id = sessions.begin(0, replica_id=3)
+    knows = {"high_watermark": 0, "log_start_offset": 0}
+
+    def told(epoch: int) -> Any:
+        asked = FetchPartition(
+            ZERO_UUID,
+            0,
+            9,
+            name="topic",
+            known_high_watermark=knows["high_watermark"],
+            log_start_offset=knows["log_start_offset"],
+        )
+        context = sessions.open(session_id, epoch, {("topic", 0): asked}, replica_id=3)
+        return finish(context, [answer(**moved)])[1]
+
+    assert told(1) == told(2) == [0]
+    knows |= moved
+    assert told(3) == []
+
+
 def test_what_got_data_is_read_last_the_next_time(sessions: Sessions) -> None:
     session_id = sessions.begin(0, 1, 2)
     finish(sessions.open(session_id, 1), [answer(size_bytes=5), answer(), answer(size_bytes=5)])
