@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from ottla.simulation.cluster.world import World
     from ottla.storage.disk.simulated_disk import SimulatedDisk
 
-__all__ = ["check_nothing_held", "check_replicas", "stop_all", "until_in_sync"]
+__all__ = ["check_nothing_held", "check_quiet", "check_replicas", "stop_all", "until_in_sync"]
 
 _IN_SYNC_S: Final = 60.0
 _STOP_S: Final = 1.0
 _GIVEN_BACK_S: Final = 5.0
+_QUIET_S: Final = 1.0
+_SENDS_A_PAIR: Final = 15
+"""How often one node sends something to another in that time, at most: a few fetches wait half a second each."""
 
 
 async def until_in_sync(world: World) -> None:
@@ -87,6 +90,15 @@ async def check_nothing_held(world: World) -> None:
             while _held(broker, machine.disk, followers=len(world.machines) - 1):  # noqa: ASYNC110 - it is simulated time
                 await trio.sleep(0.01)
         _check_held(world, node_id, _held(broker, machine.disk, followers=len(world.machines) - 1))
+
+
+async def check_quiet(world: World) -> None:
+    """Nodes that have nothing to do ask each other little: nothing is asked again at once, without end."""
+    before = world.network.sends
+    await trio.sleep(_QUIET_S)
+    sends = world.network.sends - before
+    most = _SENDS_A_PAIR * len(world.machines) * (len(world.machines) - 1)
+    world.check(sends <= most, f"nodes that have nothing to do send {sends} times in {_QUIET_S:g} s")
 
 
 def _held(broker: Broker, disk: SimulatedDisk, *, followers: int) -> dict[str, int]:

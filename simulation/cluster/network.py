@@ -55,6 +55,8 @@ class Network:
         self._descriptors = itertools.count(3)
         #: How many bytes were sent: the same in each run of a seed.
         self.sent_bytes = 0
+        #: How often something was sent.
+        self.sends = 0
         self._blocked: set[tuple[str, str]] = set()
         self._delays_s: dict[tuple[str, str], float] = {}
         self._pipes: dict[_Pipe, None] = {}
@@ -238,6 +240,7 @@ class _Pipe:
         self.chunks.append((self._last_s, data))
         self.size_bytes += len(data)
         self.network.sent_bytes += len(data)
+        self.network.sends += 1
         if self.target.is_gone:
             self._answer_for_the_gone()
         else:

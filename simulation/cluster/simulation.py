@@ -18,7 +18,7 @@ from ottla.simulation.cluster.client import Client
 from ottla.simulation.cluster.consumer import Consumer
 from ottla.simulation.cluster.deliveries import Deliveries
 from ottla.simulation.cluster.determinism import deterministic
-from ottla.simulation.cluster.ending import check_nothing_held, check_replicas, stop_all, until_in_sync
+from ottla.simulation.cluster.ending import check_nothing_held, check_quiet, check_replicas, stop_all, until_in_sync
 from ottla.simulation.cluster.epoll import simulated_epoll
 from ottla.simulation.cluster.errors import SimulationError
 from ottla.simulation.cluster.faults import FAULTS, Faults
@@ -112,6 +112,7 @@ async def _live(world: World, faults: Faults, seconds: float) -> None:
                     await drain(world, deliveries, {each: logs[deliveries.is_committed][each] for each in partitions})
                 await check_replicas(world)
                 await check_nothing_held(world)
+                await check_quiet(world)
         finally:
             world.pauses.release_all()
         await stop_all(world)
