@@ -131,7 +131,8 @@ class ShareShard:
 
     def unloaded(self) -> None:
         self.entries.clear()
+        self.last_offset = -1
 
     def redundant_end(self) -> int:
-        """The offset below which the log holds nothing that a later record does not repeat."""
+        """The offset below which the log holds nothing that a later record does not repeat; 0 once it is unloaded."""
         return min((entry.snapshot_offset for entry in self.entries.values()), default=self.last_offset + 1)

@@ -27,7 +27,7 @@ from ottla.server.coordinator.group.assignors import Assignment
 from ottla.server.coordinator.group.share_assignor import ShareMemberSpec, simple_assignor
 from ottla.server.coordinator.share.coordinator import ShareCoordinator, ShareCoordinatorConfig
 from ottla.server.coordinator.share.persister import Initialization
-from ottla.server.coordinator.share.records import SHARE_GROUP_STATE
+from ottla.server.coordinator.share.records import SHARE_GROUP_STATE, snapshot
 from ottla.server.coordinator.share.state import (
     MAX_BATCHES,
     SharePartitionKey,
@@ -42,6 +42,7 @@ from ottla.storage.clock import ManualClock
 TOPIC = UUID(int=7)
 KEY = SharePartitionKey("g", TOPIC, 0)
 STATE = PartitionState.initial((1,))
+EMPTY = ShareState(1, 0, 0, 0)
 
 
 class World:
@@ -133,6 +134,37 @@ async def test_what_could_not_be_pruned_is_pruned_the_next_time(
         await trio.sleep(1_000)
         assert asked == [1, 1]
         world.coordinator.runtime.close()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_partition_that_moves_away_while_another_is_pruned_is_left_alone(
+    log: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    """What is forgotten here is not what the log can do without."""
+    asked: list[tuple[int, int]] = []
+    goes_on = trio.Event()
+
+    async def delete_below(partition: int, offset: int) -> None:
+        asked.append((partition, offset))
+        await goes_on.wait()
+
+    log.delete_below = delete_below
+    async with trio.open_nursery() as nursery:
+        world = World(log, nursery, 2)
+        runtime = world.coordinator.runtime
+        runtime.elect(1)
+        await world.load()
+        for shard in runtime.loaded_shards():
+            shard.replay(0, None, snapshot(KEY, EMPTY, snapshot_epoch=0, created_ms=0, now_ms=0))
+            shard.replay(1, None, snapshot(KEY, EMPTY, snapshot_epoch=1, created_ms=0, now_ms=0))
+        await trio.sleep(301)
+        ((first, end),) = asked
+        assert end == 1
+        runtime.resign(1 - first)
+        goes_on.set()
+        await trio.sleep(1)
+        assert asked == [(first, 1)]
+        runtime.close()
         nursery.cancel_scope.cancel()
 
 
