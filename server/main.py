@@ -72,6 +72,9 @@ STOP_GRACE_SECONDS: Final = 10.0
 """How long requests under way may take after the node was asked to stop."""
 
 
+OPEN_AGAIN_SECONDS: Final = 1.0
+
+
 class Ready(NamedTuple):
     """What a node says when it serves."""
 
@@ -212,6 +215,7 @@ class Node:
         interval_ms = max(1, self._around.config.replica_high_watermark_checkpoint_interval_ms)
         nursery.start_soon(parts.high_watermarks.run, parts.replica_manager.partitions, interval_ms)
         nursery.start_soon(compare_with_folders, parts.broker, parts.store)
+        nursery.start_soon(_open_again, parts)
         nursery.start_soon(_follow_others, parts, following)
 
     async def _end_when_asked(self, parts: Parts, following: trio.CancelScope) -> None:
@@ -226,6 +230,15 @@ class Node:
         # By then everything has ended. Whatever has not, because it is shielded, waits for what is closed here.
         await trio.sleep(STOP_GRACE_SECONDS)
         parts.close_services()
+
+
+async def _open_again(parts: Parts) -> None:
+    """Open logs for which there was no room or no descriptor, once there may be."""
+    while True:
+        partitions = await parts.replica_manager.postponed_partitions()
+        await trio.sleep(OPEN_AGAIN_SECONDS)
+        await parts.log_manager.context.space.until_room()
+        await parts.controller.publish_again(partitions)
 
 
 async def _follow_others(parts: Parts, scope: trio.CancelScope) -> None:

@@ -18,7 +18,7 @@ import trio
 from ottla.storage.clock import Clock
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
 from ottla.storage.disk.disk import Disk
-from ottla.storage.disk.passing import RETRY_SECONDS, is_out_of_descriptors
+from ottla.storage.disk.passing import RETRY_SECONDS, is_full, is_out_of_descriptors
 from ottla.storage.errors import DiskFullError, LogClosedError, StorageError
 from ottla.storage.format.block import RunKind, log_key
 from ottla.storage.log.partition_log import PartitionLog
@@ -170,8 +170,13 @@ class LogManager:
         key = log_key(topic_id.bytes, partition)
         log = self._logs.get(key)
         if log is None:
-            store = await self.open_store(self._store_directory(topic_id, topic, partition))
-            log = await self._log_of(store, key, topic_id, topic, partition, config)
+            try:
+                store = await self.open_store(self._store_directory(topic_id, topic, partition))
+                log = await self._log_of(store, key, topic_id, topic, partition, config)
+            except OSError as error:
+                if is_full(error):
+                    self.context.space.filled(error)
+                raise
         log.set_config(config)
         return log
 

@@ -130,6 +130,10 @@ class Controller:
         """Wait until the image shows the next change."""
         return await self._loader.next_image()
 
+    async def publish_again(self, partitions: Iterable[tuple[UUID, int]]) -> None:
+        """Tell this node's parts of these partitions as if they had changed: some may have failed to follow them."""
+        await self._loader.publish_again(partitions)
+
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call `subscriber` for every change, first for everything there is; subscribe before `run`."""
         self._loader.subscribe(subscriber)

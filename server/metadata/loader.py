@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ottla.server.metadata.errors import MetadataDamagedError, StoreUnavailableError, WatchLaggedError
 from ottla.server.metadata.evolution import describe, evolve
-from ottla.server.metadata.image import MetadataDelta, MetadataImage
+from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange
 from ottla.server.metadata.store import Change, Listing, MetadataStore
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +38,7 @@ class MetadataLoader:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._subscribers: list[Subscriber] = []
+        self._publishing = trio.Lock()
         self._published = trio.Event()
         #: Between attempts to follow a store that cannot be reached; 0 while it is followed.
         self._pause_seconds = 0.0
@@ -62,6 +66,19 @@ class MetadataLoader:
                     "The metadata store cannot be reached: what it has decided is not known yet."
                 )
             await self._published.wait()
+
+    async def publish_again(self, partitions: Iterable[tuple[UUID, int]]) -> None:
+        """Tell every subscriber of these partitions as if they had changed: some may have failed to follow them."""
+        async with self._publishing:
+            image = self.image
+            changes: list[PartitionChange] = []
+            for topic_id, index in partitions:
+                topic = image.topic_by_id(topic_id)
+                if topic is not None and index < len(topic.partitions):
+                    state = topic.partitions[index]
+                    changes.append(PartitionChange(topic, index, state, state))
+            for subscriber in self._subscribers:
+                await subscriber(MetadataDelta(image, image, changed_partitions=changes))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load everything, report that as started, and follow the changes until cancelled.
@@ -122,14 +139,15 @@ class MetadataLoader:
         await self._publish(describe(before, after, topics, configs), change)
 
     async def _publish(self, delta: MetadataDelta, change: Change) -> None:
-        for subscriber in self._subscribers:
-            await subscriber(delta)
-        # Together with the image: a plan compares the revisions of the image that it was made on, or it would overwrite
-        # unseen a change that is being applied now.
-        self.image = delta.after
-        for key in change.deletes:
-            self._revisions.pop(key, None)
-        self._revisions.update((entry.key, entry.mod_revision) for entry in change.puts)
+        async with self._publishing:
+            for subscriber in self._subscribers:
+                await subscriber(delta)
+            # Together with the image: a plan compares the revisions of the image that it was made on, or it would
+            # overwrite unseen a change that is being applied now.
+            self.image = delta.after
+            for key in change.deletes:
+                self._revisions.pop(key, None)
+            self._revisions.update((entry.key, entry.mod_revision) for entry in change.puts)
         self._wake()
 
     def _wake(self) -> None:

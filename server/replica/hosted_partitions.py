@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ from ottla.server.replica.errors import (
 )
 from ottla.server.replica.partition import Partition
 from ottla.server.replica.traffic import TopicTraffic
+from ottla.storage.disk.passing import passes
 from ottla.storage.errors import StorageError, StoreOfflineError
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class HostedPartitions:
         #: The epochs of the brokers that are alive, for all partitions.
         self._brokers: dict[int, int] = {}
         self._image = MetadataImage()
-        self._unopened: set[tuple[UUID, int]] = set()
+        #: Those whose logs could not be opened, and whether that may pass by itself.
+        self._unopened: dict[tuple[UUID, int], bool] = {}
+        self._postponed = trio.Event()
         self._topics: dict[UUID, dict[int, Partition]] = {}
         self._by_log: dict[PartitionLog, Partition] = {}
         #: What went through each topic of which there are partitions here.
@@ -86,6 +89,13 @@ class HostedPartitions:
     def unopened(self) -> int:
         """How many partitions should be here and are not, because their logs could not be opened."""
         return len(self._unopened)
+
+    async def postponed(self) -> Collection[tuple[UUID, int]]:
+        """Wait until there are partitions whose logs could not be opened for want of room or of descriptors."""
+        while not any(self._unopened.values()):
+            self._postponed = trio.Event()
+            await self._postponed.wait()
+        return [key for key, may_pass in self._unopened.items() if may_pass]
 
     def get(self, topic_id: UUID, partition: int) -> Partition:
         """The partition, whatever its role; raises what `ReplicaManager.get_partition` does."""
@@ -120,7 +130,7 @@ class HostedPartitions:
             self._brokers.update((broker.node_id, broker.epoch) for broker in delta.after.live_brokers())
         for topic in delta.deleted_topics:
             if self._unopened:
-                self._unopened = {(topic_id, index) for topic_id, index in self._unopened if topic_id != topic.topic_id}
+                self._unopened = {key: it for key, it in self._unopened.items() if key[0] != topic.topic_id}
             held = list(self._topics.get(topic.topic_id, {}).values())
             for first in range(0, len(held), _PARTITIONS_A_STEP):
                 some = held[first : first + _PARTITIONS_A_STEP]
@@ -142,6 +152,7 @@ class HostedPartitions:
 
     async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
         held = self._topics.get(topic.topic_id, {}).get(index)
+        self._unopened.pop((topic.topic_id, index), None)
         if self._node_id not in state.replicas:
             if held is not None:
                 await held.settled()
@@ -150,10 +161,11 @@ class HostedPartitions:
             return
         try:
             partition = held or await self._open(topic, index, state)
-        except (StorageError, OSError):
+        except (StorageError, OSError) as error:
             keys = {"topic": topic.name, "partition": index}
             logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
-            self._unopened.add((topic.topic_id, index))
+            self._unopened[topic.topic_id, index] = passes(error)
+            self._postponed.set()
             return
         await partition.settled()
         partition.apply(self._as_far_as_sure(partition, state), self._now_ms())

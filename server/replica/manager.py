@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -168,6 +168,13 @@ class ReplicaManager:
     def unopened_partitions(self) -> int:
         """How many partitions should be here and are not, because their logs could not be opened."""
         return self._partitions.unopened
+
+    async def postponed_partitions(self) -> Collection[tuple[UUID, int]]:
+        """Wait until there are partitions whose logs could not be opened for want of room or of descriptors.
+
+        They are opened when `apply` names them again.
+        """
+        return await self._partitions.postponed()
 
     @property
     def traffic(self) -> Mapping[UUID, TopicTraffic]:

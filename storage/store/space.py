@@ -52,6 +52,7 @@ class Space:
         "_offload",
         "_path",
         "_reserve_bytes",
+        "_room",
         "_users",
         "full_since",
     )
@@ -66,6 +67,7 @@ class Space:
         self._users: set[SpaceUser] = set()
         self._first: list[Callable[[], None]] = []
         self._filled = trio.Event()
+        self._room = trio.Event()
         self._needed_bytes = 0
         #: By the event loop's clock; None while there is room.
         self.full_since: float | None = None
@@ -126,6 +128,11 @@ class Space:
             self.filled("the reserve was given up")
         return given_up
 
+    async def until_room(self) -> None:
+        """Return when the node is not full."""
+        while self.is_full:
+            await self._room.wait()
+
     async def run(self) -> None:
         """Keep the reserve, and watch for room while there is none. Forever, until cancelled."""
         if self._reserve_bytes:
@@ -141,6 +148,8 @@ class Space:
             self._filled = trio.Event()
             self.full_since, self._needed_bytes = None, 0
             logger.warning("there is room on the disk again: records are accepted", extra={"path": self._path})
+            room, self._room = self._room, trio.Event()
+            room.set()
             for user in list(self._users):
                 user.resume()
 

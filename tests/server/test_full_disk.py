@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
@@ -18,7 +20,10 @@ from ottla.kproto.messages.incremental_alter_configs import (
 )
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
+from ottla.server import main
 from ottla.server.telemetry.readiness import unready_reasons
+from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.log_manager import LogManager
 from tests.storage.held_disk import exists, until
 
 Serve = Callable[..., Any]
@@ -73,3 +78,37 @@ async def test_reads_go_on_deletion_makes_room_and_writes_come_back(serve_node: 
             while await produce(client, "other") != ErrorCode.NONE:  # noqa: ASYNC110 (as a producer does)
                 await trio.sleep(0.2)
         assert unready_reasons(node.broker) == []
+
+
+async def test_a_log_for_which_there_was_no_room_is_opened_when_there_is(
+    serve_node: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is as if it had always been there: it takes records, and is not counted any more."""
+    monkeypatch.setattr(main, "OPEN_AGAIN_SECONDS", 0.01)
+    async with serve_node({"ottla.store.layout": "topic"}) as node:
+        log_manager, client = node.broker.log_manager, await node.connect()
+        monkeypatch.setattr(log_manager, "open_log", no_room := NoRoom(log_manager))
+        await node.create_topic("topic")
+        assert await produce(client, "topic") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert node.broker.replica_manager.unopened_partitions == 1
+        no_room.is_full = False
+        with trio.fail_after(20):
+            while await produce(client, "topic") != ErrorCode.NONE:  # noqa: ASYNC110 (as a producer does)
+                await trio.sleep(0.05)
+        assert no_room.refused >= 1
+        assert node.broker.replica_manager.unopened_partitions == 0
+
+
+class NoRoom:
+    """A log manager's `open_log` on a disk that is full at first."""
+
+    def __init__(self, log_manager: LogManager) -> None:
+        self.is_full = True
+        self.refused = 0
+        self._open_log = log_manager.open_log
+
+    async def __call__(self, *arguments: Any) -> PartitionLog:
+        if self.is_full:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return await self._open_log(*arguments)

@@ -299,6 +299,24 @@ async def test_nothing_is_appended_before_it_can_be_noted_that_the_folder_is_in_
     assert node_dir.lost_power
 
 
+async def test_a_log_that_finds_no_room_to_be_opened_makes_the_node_full(harness: Any, autojump_clock: Any) -> None:
+    """So that somebody looks for room, and tells when there is."""
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        harness.append(log, VALUE)
+        await log.flush()
+        left = disk.crash()
+    async with harness.manager(left) as manager:
+        left.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.ENOSPC, count=1))
+        with pytest.raises(OSError, match="No space left"):
+            await harness.open(manager)
+        assert manager.context.space.is_full
+        with trio.fail_after(5):
+            await manager.context.space.until_room()
+        harness.append(await harness.open(manager), VALUE)
+
+
 async def test_a_real_full_disk(harness: Any, tmpfs: Path) -> None:
     harness = type(harness)(str(tmpfs), ManualClock())
     settings = {"disk_reserve_bytes": 2_000_000, "tail_cache_bytes": 0, "segment_bytes": 1_000_000}
@@ -331,7 +349,14 @@ async def test_a_truncation_that_finds_no_room_is_whole_all_the_same(harness: An
         for sequence in range(6):
             harness.append(log, VALUE, base_sequence=sequence, **producer)
         await log.flush()
-        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.ENOSPC, count=1))
+        disk.faults.add(
+            Fault(
+                FaultKind.ERROR,
+                frozenset({"pwritev"}),
+                errno=errno.ENOSPC,
+                count=1,
+            )
+        )
         with pytest.raises(DiskFullError):
             await log.truncate_to(3)
         assert log.log_end_offset == 3
