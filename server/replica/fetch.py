@@ -440,7 +440,9 @@ class FetchOperation:
         return result
 
     def _compare_high_watermarks(self, request: FetchPartition, result: FetchResult) -> None:
-        if request.known_high_watermark < result.high_watermark:
+        # It takes a high watermark in as far as its log reaches. What a throttle keeps from it must not make it ask on
+        # and on.
+        if request.known_high_watermark < min(result.high_watermark, request.fetch_offset):
             self._urgent = True  # KIP-1166: so that the follower's consumers see it soon
         elif request.fetch_offset == result.high_watermark:
             request.at_rest = result

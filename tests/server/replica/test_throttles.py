@@ -74,6 +74,26 @@ class TestLeader:
         assert sent_bytes > 0
         assert quota.total_bytes == sent_bytes
 
+    async def test_one_that_is_held_back_is_not_answered_at_once(
+        self, node: Node, quota: Quota, autojump_clock: object
+    ) -> None:
+        """Or it would ask again at once, without end: it can take no high watermark in that is beyond its log."""
+        topic = await node.create_topic(replicas=(0, FOLLOWER))
+        topic = await node.change(topic, isr=(0,))
+        node.partition(topic).throttle(Throttled(None, None))
+        await node.append_flushed(topic)
+        began_at = trio.current_time()
+        result = await node.fetch(
+            topic,
+            replica_id=FOLLOWER,
+            isolation=Isolation.LOG_END,
+            max_wait_ms=500,
+            request={"known_high_watermark": 0},
+        )
+        assert result.size_bytes == 0
+        assert result.high_watermark == 1
+        assert trio.current_time() - began_at == pytest.approx(0.5)
+
     async def test_one_in_sync_and_consumers_are_not_held_back(self, node: Node, quota: Quota) -> None:
         topic = await node.create_topic(replicas=(0, FOLLOWER))
         node.partition(topic).throttle(Throttled(None, None))
