@@ -3,7 +3,8 @@
 A session keeps, for each of its partitions, what the client asks and what it was told last. The cache of sessions is
 bounded (`max.incremental.fetch.session.cache.slots`); a full cache gives up a session as Kafka's does: one that was not
 used for two minutes, or else one of fewer partitions than the newcomer that is two minutes old; a follower's outlasts
-every consumer's. A client whose session is gone starts a new one, a client that gets none fetches in full each time.
+every consumer's. Those that were not used for two minutes also make room where all together have too many partitions.
+A client whose session is gone starts a new one, a client that gets none fetches in full each time.
 """
 
 from __future__ import annotations
@@ -297,13 +298,7 @@ class FetchSessionCache:
 
         It is not begun by that: see `add`.
         """
-        victim = None
-        if len(self._sessions) >= self._slots:
-            victim = self._victim(size, is_follower=replica_id >= 0)
-            if victim is None:
-                return NO_SESSION
-        freed = 0 if victim is None else len(victim.partitions)
-        if self.partition_count - freed + size > self._max_partitions:
+        if self._victims(size, is_follower=replica_id >= 0) is None:
             return NO_SESSION
         session_id = self._random.randint(1, _MAX_INT32)
         while session_id in self._sessions:
@@ -313,10 +308,10 @@ class FetchSessionCache:
     def add(
         self, session_id: int, partitions: Sequence[FetchPartition], *, replica_id: int, uses_topic_ids: bool
     ) -> None:
-        """Begin the session whose id `new_id` gave just now; the one that is worth least makes room for it."""
-        if len(self._sessions) >= self._slots:
-            victim = self._victim(len(partitions), is_follower=replica_id >= 0)
-            assert victim is not None, "new_id found one"
+        """Begin the session whose id `new_id` gave just now; those that are worth least make room for it."""
+        victims = self._victims(len(partitions), is_follower=replica_id >= 0)
+        assert victims is not None, "new_id found that there is room"
+        for victim in victims:
             self._remove(victim.session_id)
             self.evictions += 1
         self._sessions[session_id] = FetchSession(
@@ -332,6 +327,24 @@ class FetchSessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= len(session.partitions)
+
+    def _victims(self, size: int, *, is_follower: bool) -> list[FetchSession] | None:
+        """Who makes room for a session of `size` partitions, perhaps nobody; None if there is no room for it."""
+        victims: list[FetchSession] = []
+        if len(self._sessions) >= self._slots:
+            victim = self._victim(size, is_follower=is_follower)
+            if victim is None:
+                return None
+            victims.append(victim)
+        surplus = self.partition_count + size - self._max_partitions - sum(len(it.partitions) for it in victims)
+        now_ms = self._clock.time_ms()
+        for session in self._sessions.values():
+            if surplus <= 0 or now_ms - session.last_used_ms <= EVICTION_AGE_MS:
+                break
+            if session not in victims:
+                victims.append(session)
+                surplus -= len(session.partitions)
+        return victims if surplus <= 0 else None
 
     def _victim(self, size: int, *, is_follower: bool) -> FetchSession | None:
         """Who makes room for a session of `size` partitions; None if none is worth less (Kafka's `tryEvict`)."""

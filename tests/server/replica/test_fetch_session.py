@@ -329,6 +329,19 @@ def test_sessions_have_so_many_partitions_together() -> None:
     assert sessions.cache.partition_count == 1
 
 
+def test_sessions_that_nobody_uses_any_more_make_room_for_partitions() -> None:
+    """Clients that are gone do not say so."""
+    sessions = Sessions(max_partitions=6)
+    used, _, _ = sessions.begin(0, 1), sessions.begin(0), sessions.begin(0)
+    sessions.clock.advance(EVICTION_AGE_MS + 1)
+    sessions.open(used, 1)
+    assert sessions.begin(*range(5)) == NO_SESSION
+    assert sessions.cache.evictions == 0
+    assert sessions.begin(*range(4)) != NO_SESSION
+    assert (sessions.cache.evictions, sessions.cache.partition_count) == (2, 6)
+    sessions.open(used, 2)
+
+
 def test_who_makes_room_counts() -> None:
     sessions = Sessions(slots=1, max_partitions=3)
     sessions.begin(0, 1)
