@@ -26,6 +26,7 @@ from ottla.server.coordinator.group.modern import ModernProtocol, Surroundings
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.share_assignor import ShareMemberSpec, simple_assignor
 from ottla.server.coordinator.group.share_group import (
+    Attempt,
     ShareCurrent,
     ShareGroup,
     ShareMember,
@@ -108,12 +109,10 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         written, current = await self._step(group, former, beat, config)
         wanted = self._to_initialize(group, beat, config)
         if wanted:
-            now_ms = self._clock.time_ms()
-            group.initializing_since_ms.update(dict.fromkeys(wanted, now_ms))
             written.append(share_records.state_partitions(group.group_id, group.state_partitions.beginning(wanted)))
         await self.commit(group, written)
         if wanted:
-            self._nursery.start_soon(self._initialize, group, wanted)
+            self._nursery.start_soon(self._initialize, group, group.attempt(wanted, self._clock.time_ms()))
         self.prolong(group, group.members[beat.member_id])
         is_full = beat.member_epoch == JOIN_EPOCH or beat.topic_names is not None
         changed = is_full or current.assigned != before.assigned
@@ -220,23 +219,28 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
                 wanted[topic_id] = TopicPartitions(name, left)
         return wanted
 
-    async def _initialize(self, group: ShareGroup, wanted: Mapping[UUID, TopicPartitions]) -> None:
+    async def _initialize(self, group: ShareGroup, attempt: Attempt) -> None:
         """Set up the delivery state of partitions, and enter in the group what came of it."""
         epoch = group.group_epoch
-        keys = share_keys(group.group_id, wanted)
+        keys = share_keys(group.group_id, attempt.wanted)
         asked = [Initialization(key, epoch, UNINITIALIZED_START_OFFSET) for key in keys]
-        outcomes = await self._persister().initialize(asked)
-        failed = next((error for error in outcomes.values() if error is not None), None)
         try:
+            outcomes = await self._persister().initialize(asked)
+            failed = next((error for error in outcomes.values() if error is not None), None)
             async with self._locks.exclusively(group.group_id):
-                if group.removed or self._find(group.group_id) is not group:
-                    # If it was deleted meanwhile, nobody else would undo this. If it moved, it begins again there.
-                    if self._find(group.group_id) is None:
-                        await self._persister().delete(keys)
-                    return
-                await self.enter(group, wanted, failed)
+                # If the group has moved, this raises: it begins again there.
+                now = self._find(group.group_id)
+                known = {} if now is None else now.state_partitions.topics()
+                forgotten = [key for key in keys if key.topic_id not in known]
+                if now is group and attempt.wanted:
+                    await self.enter(group, attempt.wanted, failed)
+                if forgotten:
+                    # It was deleted meanwhile, with the group or without it, and nobody else would undo this.
+                    await self._persister().delete(forgotten)
         except CoordinatorError as error:
             logger.warning("group %s: delivery state cannot be entered: %s", group.group_id, error)
+        finally:
+            group.attempts.discard(attempt)
 
     async def enter(
         self, group: ShareGroup, wanted: Mapping[UUID, TopicPartitions], failed: CoordinatorError | None

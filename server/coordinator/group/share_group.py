@@ -13,7 +13,7 @@ from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignmen
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, ModernGroup, ModernMember
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from uuid import UUID
 
 PROTOCOL_TYPE: Final = "share"
@@ -121,6 +121,15 @@ class StatePartitions(NamedTuple):
                 yield topic_id, index
 
 
+class Attempt:
+    """What a broker is setting up. A topic whose state is changed otherwise meanwhile is taken out of `wanted`."""
+
+    __slots__ = ("wanted",)
+
+    def __init__(self, wanted: Mapping[UUID, TopicPartitions]) -> None:
+        self.wanted = dict(wanted)
+
+
 def _with(some: Mapping[UUID, TopicPartitions], more: Mapping[UUID, TopicPartitions]) -> dict[UUID, TopicPartitions]:
     joined = dict(some)
     for topic_id, (name, partitions) in more.items():
@@ -141,13 +150,29 @@ def _without(some: Mapping[UUID, TopicPartitions], less: Mapping[UUID, TopicPart
 class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assignment]):
     """One group, as its committed records describe it."""
 
-    __slots__ = ("initializing_since_ms", "state_partitions")
+    __slots__ = ("attempts", "initializing_since_ms", "state_partitions")
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
         self.state_partitions = StatePartitions()
         self.initializing_since_ms: dict[UUID, int] = {}
         """When this broker began to set up each topic. Not stored: a new coordinator begins again."""
+        self.attempts: set[Attempt] = set()
+        """What this broker is setting up now."""
+
+    def attempt(self, wanted: Mapping[UUID, TopicPartitions], now_ms: int) -> Attempt:
+        """That these partitions are to be set up is committed: somebody does so from now on."""
+        self.initializing_since_ms.update(dict.fromkeys(wanted, now_ms))
+        attempt = Attempt(wanted)
+        self.attempts.add(attempt)
+        return attempt
+
+    def overtake(self, topics: Iterable[UUID]) -> None:
+        """The state of these topics is changed otherwise: what is being set up of them counts for nothing."""
+        for topic_id in topics:
+            self.initializing_since_ms.pop(topic_id, None)
+            for attempt in self.attempts:
+                attempt.wanted.pop(topic_id, None)
 
     @property
     def state(self) -> ShareGroupState:

@@ -83,17 +83,22 @@ class ShareOffsets:
         written = [share_records.state_partitions(group.group_id, group.state_partitions.beginning(begun))]
         if not group.group_epoch:
             written.insert(0, share_records.group_epoch(group.group_id, group.group_epoch, group.metadata_hash))
+        group.overtake(begun)
         await self._share.commit(group, written)
         asked = [
             Initialization(SharePartitionKey(group.group_id, topic_id, index), group.group_epoch, offsets[name][index])
             for topic_id, (name, partitions) in begun.items()
             for index in sorted(partitions)
         ]
-        settled = await self._persister().initialize(asked)
-        for key, error in settled.items():
-            outcomes[begun[key.topic_id].name, key.partition] = error
-        if not any(settled.values()):
-            await self._share.enter(group, begun, None)
+        done: dict[UUID, set[int]] = {}
+        for (_, topic_id, index), error in (await self._persister().initialize(asked)).items():
+            outcomes[begun[topic_id].name, index] = error
+            if error is None:
+                done.setdefault(topic_id, set()).add(index)
+        if done:
+            # What is not entered is set up once more for the next member, and does not begin there any more.
+            entered = {each: TopicPartitions(begun[each].name, frozenset(indexes)) for each, indexes in done.items()}
+            await self._share.enter(group, entered, None)
         return outcomes
 
     async def delete_topics(self, group: ShareGroup, names: Iterable[str]) -> dict[str, CoordinatorError | None]:
@@ -131,6 +136,7 @@ class ShareOffsets:
             for topic_id, index in self._all_partitions(group, ending)
             if topic_id in ending
         ]
+        group.overtake(ending)
         await self._commit(group, group.state_partitions.ending(ending))
         outcomes: dict[str, CoordinatorError | None] = dict.fromkeys(ending.values())
         for key, error in (await self._persister().delete(keys)).items():
@@ -155,6 +161,7 @@ class ShareOffsets:
             if not self._topics.is_living(topic_id)
         }
         if gone:
+            group.overtake(gone)
             await self._commit(group, group.state_partitions.without(gone))
 
     async def _commit(self, group: ShareGroup, known: StatePartitions) -> None:

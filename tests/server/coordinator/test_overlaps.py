@@ -41,6 +41,8 @@ class World:
         self.clock = ManualClock()
         self.image = MetadataImage(revision=1)
         self.coordinator: Any = None
+        #: What else brokers are made with.
+        self.options: dict[str, Any] = {}
         self.made = 0
 
     def create_topic(self, name: str = "t") -> UUID:
@@ -55,6 +57,15 @@ class World:
         if self.coordinator is not None:
             self.coordinator.apply(MetadataDelta(before, self.image, created_topics=[topic]))
         return topic.topic_id
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        before, topic = self.image, self.image.topics[name]
+        grown = topic._replace(partitions=(STATE,) * partitions)
+        self.image = MetadataImage(
+            revision=before.revision + 1,
+            topics=before.topics.set(name, grown),
+            topics_by_id=before.topics_by_id.set(topic.topic_id, grown),
+        )
 
     def delete_topic(self, name: str = "t") -> None:
         before, topic = self.image, self.image.topics[name]
@@ -77,6 +88,7 @@ class World:
                 topics=GroupTopics(lambda: self.image),
                 purgatory=Purgatory("group"),
                 nursery=nursery,
+                **self.options,
             )
             topic = TopicImage(OFFSETS_TOPIC, UUID(int=1), (STATE,) * 2)
             changes = [PartitionChange(topic, index, None, STATE) for index in range(2)]

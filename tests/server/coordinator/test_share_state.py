@@ -1,0 +1,164 @@
+"""Where a share group's delivery state is set up: what the group says and what is kept never part for good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError
+from ottla.server.coordinator.group.share import ShareGroupConfig, ShareHeartbeat, ShareHeartbeatResult
+from ottla.server.coordinator.share.persister import Initialization
+from ottla.server.coordinator.share.state import SharePartitionKey
+
+from .test_overlaps import CHECK_S, FIRST, World
+
+TOPIC = "t"
+Outcomes = dict[SharePartitionKey, CoordinatorError | None]
+
+
+class Keeper:
+    """Implements what groups need of a Persister, in memory. `told` holds back what a beginning is answered with."""
+
+    def __init__(self) -> None:
+        #: Where each share partition begins.
+        self.starts: dict[SharePartitionKey, int] = {}
+        self.refused: set[int] = set()
+        self.told = trio.Event()
+        self.told.set()
+
+    async def initialize(self, wanted: Sequence[Initialization]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+        outcomes: Outcomes = {}
+        for key, _, start_offset in wanted:
+            is_refused = key.partition in self.refused
+            outcomes[key] = CoordinatorNotAvailableError("not now") if is_refused else None
+            if not is_refused:
+                self.starts[key] = start_offset
+        await self.told.wait()
+        return outcomes
+
+    async def delete(self, keys: Sequence[SharePartitionKey]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+        for key in keys:
+            self.starts.pop(key, None)
+        return dict.fromkeys(keys)
+
+
+class Shares:
+    """Brokers with share groups, and one member of one of them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.keeper = Keeper()
+        self.epoch = 0
+        self.assigned: set[int] = set()
+        world.options = {
+            "persister": lambda: self.keeper,
+            "share_config": lambda group_id: ShareGroupConfig(assignment_interval_ms=0),
+        }
+
+    @property
+    def groups(self) -> Any:
+        return self.world.coordinator.share_groups
+
+    @property
+    def group(self) -> Any:
+        return self.groups.describe(FIRST)
+
+    async def beat(self, epoch: int | None = None) -> None:
+        """One heartbeat, and everything that follows from it by itself."""
+        epoch = self.epoch if epoch is None else epoch
+        names = None if epoch else frozenset({TOPIC})
+        beat = ShareHeartbeat("m", epoch, None, "c", "/h", names)
+        result: ShareHeartbeatResult = await self.groups.heartbeat(FIRST, beat)
+        self.epoch = max(0, result.member_epoch)
+        if result.assignment is not None:
+            self.assigned = {index for indexes in result.assignment.values() for index in indexes}
+        await wait_all_tasks_blocked()
+
+    async def begin_another_partition(self) -> None:
+        """All is set up, then the topic grows; how the new partition's beginning ended is not told yet."""
+        for _ in range(2):
+            await self.beat()
+        self.world.grow_topic(TOPIC, 3)
+        self.keeper.told = trio.Event()
+        await self.beat()
+        await self.beat(-1)
+
+    def assert_whole(self) -> None:
+        """Each partition that the group takes for set up is so."""
+        begun = self.group.state_partitions.initialized
+        said = {(topic_id, index) for topic_id, (_, indexes) in begun.items() for index in indexes}
+        assert said <= {(key.topic_id, key.partition) for key in self.keeper.starts}
+
+
+@pytest.fixture
+def shares(log: Any) -> Shares:
+    world = World(log)
+    world.create_topic(TOPIC)
+    return Shares(world)
+
+
+async def test_an_offset_that_was_altered_stays_where_another_one_was_refused(shares: Shares) -> None:
+    async with shares.world.broker():
+        shares.keeper.refused = {1}
+        outcomes = await shares.groups.alter_offsets(FIRST, {TOPIC: {0: 5, 1: 7}})
+        assert outcomes[TOPIC, 0] is None
+        assert outcomes[TOPIC, 1] is not None
+        shares.keeper.refused = set()
+        await shares.beat()
+        assert {key.partition: start for key, start in shares.keeper.starts.items()} == {0: 5, 1: -1}
+
+
+async def test_offsets_that_are_deleted_while_they_are_set_up_are_set_up_again(shares: Shares) -> None:
+    async with shares.world.broker():
+        await shares.begin_another_partition()
+        assert await shares.groups.delete_offsets(FIRST, [TOPIC]) == {TOPIC: None}
+        shares.keeper.told.set()
+        await wait_all_tasks_blocked()
+        shares.assert_whole()
+        for _ in range(3):
+            await shares.beat()
+        assert shares.assigned == {0, 1, 2}
+        shares.assert_whole()
+
+
+async def test_state_that_is_set_up_behind_its_deletion_goes(shares: Shares) -> None:
+    """The coordinator was asked again and again, and the last time only after the offsets were deleted."""
+    async with shares.world.broker():
+        await shares.begin_another_partition()
+        late = {key: start for key, start in shares.keeper.starts.items() if key.partition == 2}
+        assert await shares.groups.delete_offsets(FIRST, [TOPIC]) == {TOPIC: None}
+        shares.keeper.starts.update(late)
+        shares.keeper.told.set()
+        await wait_all_tasks_blocked()
+        assert not shares.keeper.starts
+
+
+async def test_what_is_set_up_for_a_topic_that_is_deleted_meanwhile_is_not_entered(shares: Shares) -> None:
+    async with shares.world.broker():
+        shares.keeper.told = trio.Event()
+        await shares.beat()
+        shares.world.delete_topic(TOPIC)
+        await wait_all_tasks_blocked()
+        shares.keeper.told.set()
+        await wait_all_tasks_blocked()
+        assert not shares.group.state_partitions.topics()
+
+
+async def test_a_heartbeat_that_is_not_stored_puts_nothing_off(shares: Shares) -> None:
+    """A former coordinator had begun to set up the partitions; who takes that up has its first heartbeat refused."""
+    async with shares.world.broker():
+        shares.keeper.told = trio.Event()
+        await shares.beat()
+    shares.keeper = Keeper()
+    async with shares.world.broker():
+        shares.world.log.error = CoordinatorNotAvailableError("the disk is full")
+        with pytest.raises(CoordinatorNotAvailableError):
+            await shares.beat()
+        shares.world.log.error = None
+        for _ in range(2):
+            await shares.beat()
+        assert shares.assigned == {0, 1}
