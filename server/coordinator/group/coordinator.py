@@ -148,7 +148,9 @@ class GroupCoordinator:
         # As it was when the topic was first seen: groups do not move while the broker runs, as in Kafka.
         self._partition_count: int | None = None
         self._forgetting = Forgetting(self._runtime, topics)
-        self._retention = Retention(config, self._runtime, self._locks, clock, self._forgetting)
+        # The partitions with share groups that keep deleted topics for now.
+        self._unforgotten: set[int] = set()
+        self._retention = Retention(config, self._runtime, self._locks, clock, self._forget_again)
         nursery.start_soon(self._forgetting.run)
         nursery.start_soon(self._retention.run)
 
@@ -208,11 +210,24 @@ class GroupCoordinator:
         self._nursery.start_soon(self._forget_shares, partition)
 
     async def _forget_shares(self, partition: int) -> None:
-        """Take deleted topics out of the share groups of a partition."""
+        """Take deleted topics out of the share groups of a partition. One that is not here is looked through when it is
+        loaded.
+        """
         try:
-            await self.share_groups.forget_topics(self._runtime.shard(partition).share_groups())
+            groups = self._runtime.shard(partition).share_groups()
+        except CoordinatorError:
+            return
+        try:
+            await self.share_groups.forget_topics(groups)
         except CoordinatorError as error:
             logger.debug("share groups of partition %d keep deleted topics for now: %s", partition, error)
+            self._unforgotten.add(partition)
+
+    def _forget_again(self) -> None:
+        """Look again where something of deleted topics was left."""
+        self._forgetting.try_again()
+        while self._unforgotten:
+            self._nursery.start_soon(self._forget_shares, self._unforgotten.pop())
 
     def _shard(self, group_id: str) -> GroupShard:
         return self._runtime.shard(self.partition_for(group_id))

@@ -1,6 +1,7 @@
 """What expires: offsets after their retention, and groups of which nothing else is left."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -9,7 +10,6 @@ import trio
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group import commits
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
-from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.replay import CoordinatorRecord
@@ -35,19 +35,20 @@ class Retention:
         runtime: CoordinatorRuntime[GroupShard],
         locks: GroupLocks,
         clock: Clock,
-        forgetting: Forgetting,
+        forget_again: Callable[[], None],
     ) -> None:
+        """`forget_again` is called now and then, for what could not be forgotten of deleted topics."""
         self._config = config
         self._runtime = runtime
         self._locks = locks
         self._clock = clock
-        self._forgetting = forgetting
+        self._forget_again = forget_again
 
     async def run(self) -> None:
         """Look at all groups every `offsets.retention.check.interval.ms`."""
         while True:
             await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
-            self._forgetting.try_again()
+            self._forget_again()
             for shard in self._runtime.loaded_shards():
                 await self._expire_shard(shard)
 

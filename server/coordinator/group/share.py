@@ -170,13 +170,14 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
 
     def _lacks_initialized(self, group: ShareGroup) -> bool:
         """Whether partitions were set up that no member has yet."""
-        subscribed = _all_names(member.subscription for member in group.members.values())
+        subscribed = self._topics.ids(_all_names(member.subscription for member in group.members.values()))
         assigned: dict[UUID, frozenset[int]] = {}
         for target in group.target.values():
             for topic_id, indexes in target.items():
                 assigned[topic_id] = assigned.get(topic_id, frozenset()) | indexes
         return bool(group.members) and any(
-            name in subscribed and assigned.get(topic_id) != partitions
+            # A deleted topic stays here until that is stored, and is not assigned to anybody meanwhile.
+            subscribed.get(name) == topic_id and assigned.get(topic_id) != partitions
             for topic_id, (name, partitions) in group.state_partitions.initialized.items()
         )
 

@@ -162,3 +162,25 @@ async def test_a_heartbeat_that_is_not_stored_puts_nothing_off(shares: Shares) -
         for _ in range(2):
             await shares.beat()
         assert shares.assigned == {0, 1}
+
+
+async def test_a_deleted_topic_that_cannot_be_forgotten_now_is_forgotten_later(
+    shares: Shares, autojump_clock: MockClock
+) -> None:
+    async with shares.world.broker():
+        for _ in range(2):
+            await shares.beat()
+        assert shares.assigned == {0, 1}
+        shares.world.log.error = CoordinatorNotAvailableError("the disk is full")
+        shares.world.delete_topic(TOPIC)
+        await wait_all_tasks_blocked()
+        shares.world.log.error = None
+        epochs = set()
+        for _ in range(4):
+            await shares.beat()
+            epochs.add(shares.epoch)
+        assert len(epochs) <= 2  # it has one partition less, once
+        for _ in range(CHECK_S):
+            await trio.sleep(1)
+            await shares.beat()
+        assert not shares.group.state_partitions.topics()
