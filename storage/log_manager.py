@@ -27,7 +27,7 @@ from ottla.storage.reading.reader import Reader
 from ottla.storage.start.recovered_logs import NewLog
 from ottla.storage.start.recovery import Recovery
 from ottla.storage.store.context import RunBlocking, StorageContext, StoreListener
-from ottla.storage.store.maintenance import Maintenance, maintain
+from ottla.storage.store.maintenance import Maintenance, checkpoint_after_loss, maintain
 from ottla.storage.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -337,7 +337,16 @@ class LogManager:
             await log.rebuild_producers()
         for log in [*recovery.logs.cut, *recovery.logs.lost]:
             await log.count_size()
-        if recovery.replayed_bytes or recovery.logs.stale:
+        if recovery.logs.lost:
+            try:
+                # A checkpoint begins in a segment that is written to, and recovery has sealed all.
+                next(iter(recovery.logs.lost)).note_log_start()
+                await checkpoint_after_loss(store)
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await store.close()
+                raise
+        elif recovery.replayed_bytes or recovery.logs.stale:
             self.maintenance.request(store)
 
     async def _run_recovery(self, directory: str, new_log: NewLog) -> Recovery:

@@ -10,7 +10,7 @@ import trio
 
 from ottla.kproto.records.crc import extend
 from ottla.storage.disk.disk import Disk
-from ottla.storage.disk.passing import is_full
+from ottla.storage.disk.passing import RETRY_SECONDS, is_full
 from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineError
 from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, pack_checkpoint
 from ottla.storage.format.run_table import RunTable
@@ -23,9 +23,10 @@ from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
 from ottla.storage.store.segment_files import list_of
 
-__all__ = ["Maintenance", "list_sealed_segments", "maintain"]
+__all__ = ["Maintenance", "checkpoint_after_loss", "list_sealed_segments", "maintain"]
 
 _RETRY_SECONDS: Final = 1.0
+_ATTEMPTS_AFTER_LOSS: Final = 100
 
 
 class Maintenance:
@@ -94,6 +95,23 @@ async def maintain(store: MessageStore, *, makes_room: bool = False) -> bool:
         except LogClosedError:
             # It is being closed, and nothing of it need be kept.
             return True
+
+
+async def checkpoint_after_loss(store: MessageStore) -> None:
+    """Checkpoint a store whose checkpoint knew more than there is, before anything is appended to it.
+
+    By the old one the next start would take what is appended for what follows a loss, and set it aside. Something must
+    wait to be written, with which a segment begins. Raises StorageError if the disk refuses.
+    """
+    await store.writer.flush(sync=False)
+    attempts = _ATTEMPTS_AFTER_LOSS
+    while not await maintain(store):
+        store.writer.check_room()
+        attempts -= 1
+        if not attempts:
+            raise StoreOfflineError(f"{store.files.directory} cannot be checkpointed: there are no descriptors")
+        await trio.sleep(RETRY_SECONDS)
+    store.writer.check()
 
 
 async def _seal_and_checkpoint(store: MessageStore, *, makes_room: bool) -> bool:
