@@ -79,7 +79,8 @@ class Plan:
         used = {each.topic_regex for each in self._subscriptions.values() if each.topic_regex}
         for regex in sorted(used):
             known = self._regexes.get(regex)
-            if known is not None and known.version >= version:
+            # It may be a later one: of another coordinator, or of the metadata store before the metadata was moved.
+            if known is not None and known.version == version:
                 continue
             matched = await self._described(await self._topics.matching(regex))
             resolved = ResolvedRegex(matched, version, now_ms)

@@ -277,6 +277,22 @@ async def test_a_regular_expression_follows_the_topics(world: World) -> None:
     assert set(consumer.owned) == {topic_id("u")}
 
 
+async def test_a_regular_expression_is_matched_again_when_the_metadata_was_moved(world: World, log: Any) -> None:
+    """The revisions of the metadata store to which it was moved begin anew."""
+    for _ in range(9):
+        world.topics.set(t1=1)
+    consumer = Consumer(world, "a")
+    await consumer.beat(topic_regex="t[0-9]", owned={}, rebalance_timeout_ms=60_000)
+    world.coordinator.runtime.close()
+    async with trio.open_nursery() as nursery:
+        consumer.world = World(log, nursery)
+        consumer.world.topics.set(t1=1, t2=2)
+        await trio.testing.wait_all_tasks_blocked()
+        await consumer.world.settle(consumer)
+        assert set(consumer.owned) == {topic_id("t1"), topic_id("t2")}
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("regex", ["(", "a{1,100000}", "x" * 5_000, "(?!look)ahead"])
 def test_expressions_that_re2_refuses_are_refused(regex: str) -> None:
     with pytest.raises(InvalidRegularExpressionError):
