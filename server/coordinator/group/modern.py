@@ -127,7 +127,9 @@ class ModernProtocol(ABC, Generic[G, M]):
             except CoordinatorError as error:
                 logger.warning("group %s: %s stays for now: %s", group.group_id, member.member_id, error, extra=keys)
                 self.prolong(group, member)
-                member.rebalance_deadline = math.inf
+                if not math.isinf(member.rebalance_deadline):
+                    # What it had to do it still has to do, however lively it is.
+                    member.rebalance_deadline = member.deadline
 
 
 def _came_nearer(member: Member, deadline: float) -> bool | None:

@@ -9,8 +9,14 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.kproto.internal_records.streams_group import Subtopology
 from ottla.kproto.records import EndTxnMarker
-from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, TopicDeletedError
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorNotAvailableError,
+    TopicDeletedError,
+    UnknownMemberIdError,
+)
 from ottla.server.coordinator.group.classic import JoinRequest
 from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
 from ottla.server.coordinator.group.commits import Commit, OffsetToCommit
@@ -19,6 +25,9 @@ from ottla.server.coordinator.group.consumer import Heartbeat, HeartbeatResult
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.streams import StreamsGroupConfig, StreamsHeartbeat
+from ottla.server.coordinator.group.streams_assignor import TaskSet
+from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import Producer
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
@@ -456,3 +465,36 @@ async def test_offsets_keep_their_group_when_its_members_kind_ends(world: World,
         assert world.groups() == [(FIRST, "classic")]
     async with world.broker():
         assert (world.committed(), world.groups()) == (7, [(FIRST, "classic")])
+
+
+# Members that do not do what they have to
+
+
+async def test_who_does_not_revoke_is_removed_though_it_could_not_be_at_once(world: World, autojump_clock: Any) -> None:
+    world.options = {
+        "streams_config": lambda group_id: StreamsGroupConfig(assignment_interval_ms=0, initial_rebalance_delay_ms=0)
+    }
+    topology = Topology(1, [Subtopology(subtopology_id="0", source_topics=["t"])])
+    both = TaskSet({"0": frozenset({0, 1})})
+
+    async with world.broker() as coordinator:
+
+        async def beat(member_id: str, epoch: int, owned: TaskSet | None) -> int:
+            given = None if epoch else topology
+            said = StreamsHeartbeat(member_id, epoch, 0, None, "c", "/h", 5_000, given, owned, member_id, None, None)
+            return int((await coordinator.streams_groups.heartbeat(FIRST, said)).member_epoch)
+
+        epoch = await beat("a", 0, TaskSet())
+        await beat("b", 0, TaskSet())
+        epoch = await beat("a", epoch, both)
+        world.log.error = CoordinatorNotAvailableError("the disk is full")
+        await trio.sleep(6)
+        world.log.error = None
+
+        async def live_on() -> None:
+            while True:
+                await beat("a", epoch, both)
+                await trio.sleep(1)
+
+        with trio.fail_after(100), pytest.raises(UnknownMemberIdError):
+            await live_on()
