@@ -326,8 +326,10 @@ class LogManager:
         for loss in recovery.losses:
             context.damage.found(loss.path, loss.position, loss.message)
         recovery.hand_over(store)
-        if recovery.losses or recovery.logs.lost:
+        if recovery.has_lost:
             store.lost_something()
+            if not recovery.is_marked:
+                context.space.require(f"what is lost of {store.files.directory} cannot be noted", recovery.mark)
         for log in recovery.logs.lost:
             known_end = log.log_end_offset
             await log.find_end()

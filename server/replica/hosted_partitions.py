@@ -20,7 +20,7 @@ from ottla.server.replica.errors import (
 from ottla.server.replica.partition import Partition
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.storage.disk.passing import passes
-from ottla.storage.errors import StorageError, StoreOfflineError
+from ottla.storage.errors import DiskFullError, StorageError, StoreOfflineError
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.storage.config import LogConfig
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.log_manager import LogManager
+    from ottla.storage.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ class HostedPartitions:
         self._changed = changed
         self._doubted = doubted
         self._doubtful: set[Partition] = set()
+        # Their folders say that they may lack records, for a start that comes before the cluster knows.
+        self._unsettled: set[MessageStore] = set()
         self._now_ms = now_ms
         self._max_lag_ms = max_lag_ms
         #: The epochs of the brokers that are alive, for all partitions.
@@ -149,6 +152,7 @@ class HostedPartitions:
             self._reconfigure(topic)
             for store in {partition.log.store for partition in self.of_topic(topic.topic_id).values()}:
                 store.describe(partial(_description, topic), soon=True)
+        await self._settle_losses()
 
     async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
         held = self._topics.get(topic.topic_id, {}).get(index)
@@ -164,7 +168,7 @@ class HostedPartitions:
         except (StorageError, OSError) as error:
             keys = {"topic": topic.name, "partition": index}
             logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
-            self._unopened[topic.topic_id, index] = passes(error)
+            self._unopened[topic.topic_id, index] = passes(error) or isinstance(error, DiskFullError)
             self._postponed.set()
             return
         await partition.settled()
@@ -206,7 +210,22 @@ class HostedPartitions:
         self._by_log[log] = partition
         if log.may_lack_records:
             self._doubtful.add(partition)
+            self._unsettled.add(log.store)
         return partition
+
+    async def _settle_losses(self) -> None:
+        """Let go of what was noted of lost records, where the cluster counts on none of them any more."""
+        if self._unopened or not self._unsettled:
+            return
+        settled = self._unsettled - {partition.log.store for partition in self._doubtful}
+        self._unsettled -= settled
+        for store in settled:
+            try:
+                await store.settle_loss()
+            except (StorageError, OSError) as error:
+                # Its replicas leave the in-sync sets once more than they have to.
+                keys = {"path": store.files.directory, "error": str(error)}
+                logger.warning("the note of lost records in %s stays: %s", store.files.directory, error, extra=keys)
 
     async def _remove(self, topic: TopicImage, removed: Sequence[Partition]) -> None:
         """Forget partitions of a topic in their final roles, and delete their logs."""

@@ -27,7 +27,7 @@ from ottla.storage.format.segment_list import SEGMENT_LIST_NAME, parse_segment_l
 from ottla.storage.format.topic_file import TOPIC_FILE
 from ottla.storage.node_dir import DELETED_SUFFIX, NODE_FILE
 from ottla.storage.store.segment import Segment
-from ottla.storage.store.segment_files import ASIDE_MARK, list_segments, mark_losses
+from ottla.storage.store.segment_files import ASIDE_MARK, LOSS_FILE, list_segments, mark_losses
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "Report", "check_node", "store_directories"]
 
 
-_OTHER_FILES = frozenset({CHECKPOINT_NAME, SEGMENT_LIST_NAME, TOPIC_FILE})
+_OTHER_FILES = frozenset({CHECKPOINT_NAME, LOSS_FILE, SEGMENT_LIST_NAME, TOPIC_FILE})
 
 
 @dataclass(slots=True, frozen=True)

@@ -38,7 +38,7 @@ from ottla.storage.store.file_store import sync_file
 from ottla.storage.store.index_files import write_sealed_index
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
-from ottla.storage.store.segment_files import ASIDE_MARK, Loss, list_segments, mark_losses, set_aside
+from ottla.storage.store.segment_files import ASIDE_MARK, LOSS_FILE, Loss, list_segments, mark_losses, set_aside
 
 __all__ = ["Recovery"]
 
@@ -63,6 +63,19 @@ class Recovery:
         self.replayed_bytes = 0
         # What is missing or damaged, to be said and remembered.
         self.losses: list[Loss] = []
+        # Whether the folder says that records may be missing, for the starts to come.
+        self.is_marked = False
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether the store may lack records, or an earlier start has found that and the cluster may not know it."""
+        return bool(self.losses or self.logs.lost or self.is_marked)
+
+    def mark(self) -> None:
+        """Note in the store's folder, for good, that records may be missing: the next checkpoint makes it forgotten."""
+        if not self.is_marked and self._disk.exists(self._directory):
+            self._disk.write_file_atomic(os.path.join(self._directory, LOSS_FILE), b"")
+            self.is_marked = True
 
     def run(self) -> None:
         """Recover. OSError if the disk fails."""
@@ -71,6 +84,7 @@ class Recovery:
         names = self._disk.listdir(self._directory)
         if SEGMENT_LIST_NAME in names:
             self._list_content = self._disk.read_file(os.path.join(self._directory, SEGMENT_LIST_NAME))
+        self.is_marked = LOSS_FILE in names
         self._read_checkpoint()
         segments = self._list_segments(names)
         self._check_point(segments)
@@ -100,6 +114,15 @@ class Recovery:
         for segment in sealable:
             if not self._seal(segment):
                 break
+        if self.has_lost:
+            self._mark_if_there_is_room()
+
+    def _mark_if_there_is_room(self) -> None:
+        try:
+            self.mark()
+        except OSError as error:
+            if not is_full(error):
+                raise
 
     def _seal(self, segment: Segment) -> bool:
         """Write a rolled segment's index; False if there is no room: it is served unsealed, and sealed later."""

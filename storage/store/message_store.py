@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 
 import trio
@@ -17,6 +18,7 @@ from ottla.storage.store.flush_timer import FlushTimer
 from ottla.storage.store.gate import Gate
 from ottla.storage.store.memstore import Memstore, StoreLog
 from ottla.storage.store.segment import Segment
+from ottla.storage.store.segment_files import LOSS_FILE
 
 __all__ = ["MessageStore"]
 
@@ -198,6 +200,20 @@ class MessageStore:
     def lost_something(self) -> None:
         """Recovery has found that something is missing or damaged."""
         self.has_lost = True
+
+    async def settle_loss(self) -> None:
+        """The cluster no longer counts on what may be missing here: the next start need not know of it.
+
+        Raises LogClosedError, or OSError if the disk refuses.
+        """
+        disk, path = self.context.disk, os.path.join(self.files.directory, LOSS_FILE)
+
+        def remove() -> None:
+            if disk.exists(path):
+                disk.unlink(path)
+
+        with self.gate:
+            await self.context.offload(remove)
 
     def damaged(self, log: StoreLog) -> None:
         """The log cannot be cleaned until a restart."""

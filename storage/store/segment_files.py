@@ -28,12 +28,15 @@ from ottla.storage.store.segment import Segment
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk
 
-__all__ = ["ASIDE_MARK", "Loss", "indexed_bytes", "list_of", "list_segments", "mark_losses", "set_aside"]
+__all__ = ["ASIDE_MARK", "LOSS_FILE", "Loss", "indexed_bytes", "list_of", "list_segments", "mark_losses", "set_aside"]
 
 logger = logging.getLogger(__name__)
 
 ASIDE_MARK: Final = ".cut"
 """In the names of what a recovery has set aside: it stays there until somebody removes it."""
+
+LOSS_FILE: Final = "may-lack-records"
+"""It is there from when a start finds that records may be missing until the cluster no longer counts on them."""
 
 
 class Loss(NamedTuple):

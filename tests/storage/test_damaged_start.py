@@ -15,6 +15,8 @@ import trio
 from ottla.storage.clock import ManualClock
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DiskFullError
+from ottla.storage.store.maintenance import maintain
+from ottla.storage.store.segment_files import LOSS_FILE
 from tests.storage.test_damage import cut_in_half, empty, fill
 
 
@@ -83,3 +85,96 @@ async def test_a_store_that_has_lost_records_takes_none_before_its_checkpoint(
         left = disk.crash()
     async with harness.manager(left) as manager:
         assert await harness.read_all(await harness.open(manager)) == [(0, b"again")]
+
+
+def damage_a_block(folder: Path) -> None:
+    """In the middle of what the next start replays."""
+    path = last_data(folder)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"OtBk", len(content) // 2) + 50] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def lose_the_last(folder: Path) -> None:
+    path = last_data(folder)
+    path.unlink()
+    path.with_suffix(".index").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("accident", [damage_a_block, lose_the_last])
+@pytest.mark.parametrize("is_in_order", [False, True])
+async def test_a_loss_is_known_until_it_is_settled(
+    harness: Any, accident: Callable[[Path], None], is_in_order: bool
+) -> None:
+    """A start that ends before the cluster was told leaves that to the next one. Its checkpoint knows of no damage."""
+    folder = Path(harness.folder)
+    before, killed = folder / "before", folder / "killed"
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        store = Path(log.store.files.directory).relative_to(folder)
+        for number in range(20):
+            harness.append(log, b"%d" % number)
+            await log.flush()
+            if number == 5:
+                await maintain(log.store)
+        shutil.copytree(folder / "node-0", before / "node-0")
+    accident(before / store)
+    harness = type(harness)(str(before), ManualClock())
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        assert log.may_lack_records
+        await harness.settle()
+        shutil.copytree(before / "node-0", killed / "node-0")
+    harness = type(harness)(str(before if is_in_order else killed), ManualClock())
+    for _ in range(2):
+        async with harness.manager() as manager:
+            log = await harness.open(manager)
+            assert log.may_lack_records
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        await log.store.settle_loss()
+    async with harness.manager() as manager:
+        assert not (await harness.open(manager)).may_lack_records
+
+
+async def test_nothing_is_appended_before_a_loss_can_be_noted(
+    harness: Any, autojump_clock: Any, monkeypatch: Any
+) -> None:
+    """On a full disk what is left is served. When there is room, the note comes first."""
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        for number in range(20):
+            harness.append(log, b"%d" % number)
+            await log.flush()
+        path = log.store.files.active.data_path
+        left = disk.crash()
+    content = left.read_file(path)
+    handle = left.open_write(path)
+    left.pwritev(handle, [b"x"], content.index(b"OtBk", len(content) // 2) + 50)
+    left.close(handle)
+    write, lacking = left.write_file_atomic, [LOSS_FILE]
+
+    def write_with_room(path: str, *pieces: Any) -> None:
+        if path.endswith(tuple(lacking)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, *pieces)
+
+    async with harness.manager(left) as manager:
+        monkeypatch.setattr(left, "write_file_atomic", write_with_room)
+        log = await harness.open(manager)
+        assert log.may_lack_records
+        assert (await harness.read_records(log))[0] == (0, b"0")
+        await trio.sleep(3)
+        with pytest.raises(DiskFullError):
+            harness.append(log, b"not noted")
+        lacking.clear()
+        await trio.sleep(3)
+        harness.append(log, b"noted")
+        await log.flush()
+        await maintain(log.store)
+        harness.append(log, b"killed")
+        await log.flush()
+        again = left.crash()
+    async with harness.manager(again) as manager:
+        assert (await harness.open(manager)).may_lack_records

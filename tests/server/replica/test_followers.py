@@ -17,8 +17,13 @@ from ottla.server.replica.errors import NotEnoughReplicasError, NotLeaderError
 from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.server.replica.high_watermarks import FILE
 from ottla.server.replica.partition import Partition, Role
+from ottla.storage.clock import SystemClock
+from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.disk import RealDisk
 from ottla.storage.disk.simulated_disk import SimulatedDisk
+from ottla.storage.log_manager import LogManager
 from ottla.storage.node_dir import NodeDir
+from ottla.storage.store.segment_files import LOSS_FILE
 from tests.clusters import Cluster, Member, RunCluster, run_cluster
 
 __all__ = ["run_cluster"]
@@ -279,25 +284,43 @@ async def test_a_leader_whose_machine_lost_power_does_not_lead_with_less(
 
 
 def remove_data(folder: Path) -> None:
-    """An accident: the files with the records are gone, those beside them are not."""
-    for path in folder.rglob("*.data"):
+    """An accident: the files with the records and their indexes are gone, those beside them are not."""
+    for path in [*folder.rglob("*.data"), *folder.rglob("*.index")]:
         path.unlink()
 
 
-async def test_a_replica_whose_files_are_lost_lets_others_lead_and_is_filled_from_them(run_cluster: RunCluster) -> None:
+def is_noted(folder: Path) -> bool:
+    """Whether a folder says that its replicas may lack records."""
+    return any(folder.rglob(LOSS_FILE))
+
+
+@pytest.mark.parametrize("starts_early", [False, True])
+async def test_a_replica_whose_files_are_lost_lets_others_lead_and_is_filled_from_them(
+    run_cluster: RunCluster, *, starts_early: bool
+) -> None:
+    """The first start may end before it could tell the cluster."""
     async with run_cluster(3, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
         await create(cluster, (1, 2, 3))
         await acknowledged(cluster[1], b"a", b"b")
         await until_equal(cluster, 1, 2, 3)
         folder = Path(cluster[1].broker.log_manager.node_dir.path)
+        topic_id = cluster[1].image.topics["t"].topic_id
         await cluster.kill(1)
         remove_data(folder)
+        if starts_early:
+            early = LogManager(RealDisk(), folder.parent, StorageConfig(), SystemClock(), node_id=1)
+            async with early.run():
+                assert (await early.open_log(topic_id, "t", 0, LogConfig())).may_lack_records
         await cluster.start(1)
         await cluster.until(lambda image: leader_is(2)(image) or leader_is(3)(image))
         leader = cluster[2].image.topics["t"].partitions[0].leader
         await acknowledged(cluster[leader], b"c")
         await cluster.until(leader_is(leader, (1, 2, 3)))
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b", b"c"]
+        # The cluster knows, and the next start need not say it again.
+        with trio.fail_after(5):
+            while is_noted(folder):  # noqa: ASYNC110 (nobody could set an event)
+                await trio.sleep(0.01)
 
 
 async def test_a_replica_that_is_far_behind_begins_where_its_leader_does(run_cluster: RunCluster) -> None:
