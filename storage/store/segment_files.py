@@ -92,11 +92,15 @@ def _read_list(disk: Disk, directory: str, names: Sequence[str]) -> SegmentList 
 
 
 def _indexed(disk: Disk, directory: str, names: Sequence[str]) -> list[ListedSegment]:
-    """The sealed segments that have an index and no data file, by position. The index is removed first."""
+    """The sealed segments that have an index and no data file, by position. The index is removed first.
+
+    A rewrite that was interrupted leaves an index, too: the old data file still stands, and nothing is lost.
+    """
     found = []
+    there = {position for position, _ in filter(None, map(parse_segment_name, names))}
     for position, generation in sorted(filter(None, map(parse_index_name, names))):
         segment = Segment(directory, position, generation)
-        if os.path.basename(segment.data_path) not in names:
+        if position not in there:
             size_bytes = indexed_bytes(disk, segment)
             if size_bytes is not None:
                 found.append(ListedSegment(position, generation, 0, size_bytes))

@@ -12,6 +12,7 @@ import pytest
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.format.segment_list import SEGMENT_LIST_NAME, parse_segment_list
+from ottla.storage.inspect.fsck import check_node, store_directories
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.store.segment_files import list_segments
 
@@ -94,6 +95,33 @@ async def test_without_a_sound_list_nothing_is_lost(harness: Any, tmp_path: Path
             assert len(await harness.read_all(log)) == 30
             assert not list(manager.context.damage)
             assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def rewrite_and_crash(harness: Any, disk: SimulatedDisk) -> None:
+    async with harness.manager(disk, **SETTINGS | {"rewrite_dead_ratio": 0.0}) as manager:
+        await fill(harness, manager)
+        disk.faults.add(Fault(FaultKind.CRASH, frozenset({"rename"}), path_contains=".data.new"))
+        await manager.clean()
+
+
+@pytest.mark.parametrize("content", [None, b""])
+async def test_without_a_list_a_half_finished_rewrite_replaces_nothing(harness: Any, content: bytes | None) -> None:
+    """Its index is there, its data is not yet: no list is, before the first one is written, or it is damaged."""
+    disk = SimulatedDisk(3)
+    with suppress(OSError, BaseExceptionGroup):
+        await rewrite_and_crash(harness, disk)
+    disk = disk.crash()
+    (directory,) = store_directories(disk, f"{harness.folder}/node-0")
+    assert any(name.endswith("-1.index") for name in disk.listdir(directory)), disk.listdir(directory)
+    assert not any(name.endswith("-1.data") for name in disk.listdir(directory))
+    disk.unlink(f"{directory}/{SEGMENT_LIST_NAME}")
+    if content is not None:
+        disk.write_file_atomic(f"{directory}/{SEGMENT_LIST_NAME}", content)
+    assert not check_node(disk, f"{harness.folder}/node-0").is_damaged
+    async with harness.manager(disk, **SETTINGS) as manager:
+        log = await harness.open(manager)
+        assert [offset for offset, _ in await harness.read_all(log)] == list(range(30))
+        assert not list(manager.context.damage)
 
 
 async def test_the_last_that_was_given_up_does_not_come_back(harness: Any) -> None:
