@@ -174,6 +174,13 @@ class GroupCoordinator:
 
         Called after the replica manager has applied the same delta.
         """
+        for topic in delta.deleted_topics:
+            if topic.name == OFFSETS_TOPIC:
+                self._partition_count = None
+                for partition in range(len(topic.partitions)):
+                    self._runtime.resign(partition)
+            else:
+                self._forgetting.forget_topic(topic.name)
         for change in delta.changed_partitions:
             if change.topic.name != OFFSETS_TOPIC:
                 continue
@@ -182,13 +189,6 @@ class GroupCoordinator:
                 self._runtime.elect(change.partition)
             else:
                 self._runtime.resign(change.partition)
-        for topic in delta.deleted_topics:
-            if topic.name == OFFSETS_TOPIC:
-                self._partition_count = None
-                for partition in range(len(topic.partitions)):
-                    self._runtime.resign(partition)
-            else:
-                self._forgetting.forget_topic(topic.name)
         if delta.deleted_topics:
             for shard in self._runtime.loaded_shards():
                 self._nursery.start_soon(self._forget_shares, shard.partition)

@@ -104,6 +104,11 @@ class ShareCoordinator:
 
         Called after the replica manager has applied the same delta.
         """
+        for topic in delta.deleted_topics:
+            if topic.name == records.SHARE_GROUP_STATE:
+                self._partition_count = None
+                for partition in range(len(topic.partitions)):
+                    self._runtime.resign(partition)
         for change in delta.changed_partitions:
             if change.topic.name != records.SHARE_GROUP_STATE:
                 continue
@@ -112,11 +117,6 @@ class ShareCoordinator:
                 self._runtime.elect(change.partition)
             else:
                 self._runtime.resign(change.partition)
-        for topic in delta.deleted_topics:
-            if topic.name == records.SHARE_GROUP_STATE:
-                self._partition_count = None
-                for partition in range(len(topic.partitions)):
-                    self._runtime.resign(partition)
         if delta.deleted_topics:
             for shard in self._runtime.loaded_shards():
                 self._nursery.start_soon(self._forget_deleted, shard)

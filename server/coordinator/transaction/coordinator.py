@@ -115,6 +115,11 @@ class TransactionCoordinator:
 
     def apply(self, delta: MetadataDelta) -> None:
         """Follow the cluster: coordinate what this broker leads. Called after the replica manager has applied it."""
+        for topic in delta.deleted_topics:
+            if topic.name == TRANSACTIONS_TOPIC:
+                self._partition_count = None
+                for partition in range(len(topic.partitions)):
+                    self._runtime.resign(partition)
         for change in delta.changed_partitions:
             if change.topic.name != TRANSACTIONS_TOPIC:
                 continue
@@ -124,11 +129,6 @@ class TransactionCoordinator:
                 self._runtime.elect(change.partition)
             else:
                 self._runtime.resign(change.partition)
-        for topic in delta.deleted_topics:
-            if topic.name == TRANSACTIONS_TOPIC:
-                self._partition_count = None
-                for partition in range(len(topic.partitions)):
-                    self._runtime.resign(partition)
 
     def _shard(self, transactional_id: str) -> TransactionShard:
         if not transactional_id:

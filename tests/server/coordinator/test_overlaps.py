@@ -498,3 +498,22 @@ async def test_who_does_not_revoke_is_removed_though_it_could_not_be_at_once(wor
 
         with trio.fail_after(100), pytest.raises(UnknownMemberIdError):
             await live_on()
+
+
+# The offsets' topic
+
+
+async def test_a_topic_of_offsets_that_was_deleted_and_made_again_is_coordinated(world: World) -> None:
+    """Both in one change: this node was cut off from the metadata store."""
+    async with world.broker() as coordinator:
+        await world.commit(7)
+        former, made = (TopicImage(OFFSETS_TOPIC, UUID(int=number), (STATE,) * 2) for number in (1, 2))
+        world.log.batches.clear()
+        changes = [PartitionChange(made, index, None, STATE) for index in range(2)]
+        coordinator.apply(
+            MetadataDelta(
+                world.image, world.image, deleted_topics=[former], created_topics=[made], changed_partitions=changes
+            )
+        )
+        await trio.testing.wait_all_tasks_blocked()
+        assert (world.committed(), world.groups()) == (None, [])
