@@ -106,11 +106,14 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         config = self._config(group.group_id)
         former = self._find_member(group, beat, config)
         before = ShareCurrent() if former is None else former.current
-        written, current = await self._step(group, former, beat, config)
-        wanted = self._to_initialize(group, beat, config)
+        seen = (self._topics.version, group.state_partitions)
+        is_settled = self._is_settled(group, former, beat)
+        written, current = await self._step(group, former, beat, config, is_settled=is_settled)
+        wanted = {} if is_settled else self._to_initialize(group, beat, config)
         if wanted:
             written.append(share_records.state_partitions(group.group_id, group.state_partitions.beginning(wanted)))
         await self.commit(group, written)
+        group.seen = seen
         if wanted:
             self._nursery.start_soon(self._initialize, group, group.attempt(wanted, self._clock.time_ms()))
         self.prolong(group, group.members[beat.member_id])
@@ -134,39 +137,75 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         member.check_epoch(beat.member_epoch)
         return member
 
+    def _is_settled(self, group: ShareGroup, former: ShareMember | None, beat: ShareHeartbeat) -> bool:
+        """Whether nothing has changed of all that the group's target depends on since a heartbeat looked at it."""
+        return (
+            former is not None
+            and former.subscription == _subscription(former, beat)
+            and group.group_epoch == group.target_epoch
+            and not group.state_partitions.initializing
+            and group.seen is not None
+            and group.seen[0] == self._topics.version
+            and group.seen[1] is group.state_partitions
+        )
+
     async def _step(
-        self, group: ShareGroup, former: ShareMember | None, beat: ShareHeartbeat, config: ShareGroupConfig
+        self,
+        group: ShareGroup,
+        former: ShareMember | None,
+        beat: ShareHeartbeat,
+        config: ShareGroupConfig,
+        *,
+        is_settled: bool,
     ) -> tuple[list[CoordinatorRecord], ShareCurrent]:
         """The records of what a heartbeat changes, and where the member stands after them."""
         group_id, member_id = group.group_id, beat.member_id
         subscription = _subscription(former, beat)
-        subscriptions = {each.member_id: each.subscription for each in group.members.values()}
-        subscriptions[member_id] = subscription
         written: list[CoordinatorRecord] = []
         if former is None or former.subscription != subscription:
             written.append(share_records.member_subscription(group_id, member_id, subscription))
-        bumps = former is None or former.subscription.topic_names != subscription.topic_names
+        target: Mapping[str, Assignment] = group.target
+        target_epoch = group.target_epoch
+        if not is_settled:
+            bumps = former is None or former.subscription.topic_names != subscription.topic_names
+            changes, target, target_epoch = await self._changes(group, member_id, subscription, config, bumps=bumps)
+            written += changes
+        current = before = ShareCurrent() if former is None else former.current
+        if former is None or before.epoch != target_epoch:
+            current = ShareCurrent(target_epoch, before.epoch, target.get(member_id, {}))
+            written.append(share_records.current_assignment(group_id, member_id, current))
+        return written, current
+
+    async def _changes(
+        self,
+        group: ShareGroup,
+        member_id: str,
+        subscription: ShareSubscription,
+        config: ShareGroupConfig,
+        *,
+        bumps: bool,
+    ) -> tuple[list[CoordinatorRecord], Mapping[str, Assignment], int]:
+        """The records of the group's epoch and target, and the target with its epoch after them."""
+        group_id = group.group_id
+        subscriptions = {each.member_id: each.subscription for each in group.members.values()}
+        subscriptions[member_id] = subscription
+        written: list[CoordinatorRecord] = []
         bumps |= group.group_epoch <= group.target_epoch and self._lacks_initialized(group)
         epoch, now_ms = group.group_epoch, self._clock.time_ms()
         metadata_hash = self._topics.metadata_hash(_all_names(subscriptions.values()))
         if bumps or metadata_hash != group.metadata_hash:
             epoch += 1
             written.append(share_records.group_epoch(group_id, epoch, metadata_hash))
-        target, target_epoch = group.target, group.target_epoch
-        if epoch > target_epoch and group.may_assign(now_ms, config.assignment_interval_ms):
-            target, target_epoch = await self._assign(group, subscriptions), epoch
-            written += [
-                share_records.target_assignment(group_id, each, assignment)
-                for each, assignment in target.items()
-                if group.target.get(each) != assignment
-            ]
-            written.append(share_records.target_epoch(group_id, epoch, now_ms))
-        before = ShareCurrent() if former is None else former.current
-        current = before
-        if former is None or before.epoch != target_epoch:
-            current = ShareCurrent(target_epoch, before.epoch, target.get(member_id, {}))
-            written.append(share_records.current_assignment(group_id, member_id, current))
-        return written, current
+        if epoch <= group.target_epoch or not group.may_assign(now_ms, config.assignment_interval_ms):
+            return written, group.target, group.target_epoch
+        target = await self._assign(group, subscriptions)
+        written += [
+            share_records.target_assignment(group_id, each, assignment)
+            for each, assignment in target.items()
+            if group.target.get(each) != assignment
+        ]
+        written.append(share_records.target_epoch(group_id, epoch, now_ms))
+        return written, target, epoch
 
     def _lacks_initialized(self, group: ShareGroup) -> bool:
         """Whether partitions were set up that no member has yet."""

@@ -150,7 +150,7 @@ def _without(some: Mapping[UUID, TopicPartitions], less: Mapping[UUID, TopicPart
 class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assignment]):
     """One group, as its committed records describe it."""
 
-    __slots__ = ("attempts", "initializing_since_ms", "state_partitions")
+    __slots__ = ("attempts", "initializing_since_ms", "seen", "state_partitions")
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -159,6 +159,8 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
         """When this broker began to set up each topic. Not stored: a new coordinator begins again."""
         self.attempts: set[Attempt] = set()
         """What this broker is setting up now."""
+        self.seen: tuple[int, StatePartitions] | None = None
+        """The revision of the cluster's metadata, and the state, with which the group's target was last looked at."""
 
     def attempt(self, wanted: Mapping[UUID, TopicPartitions], now_ms: int) -> Attempt:
         """That these partitions are to be set up is committed: somebody does so from now on."""

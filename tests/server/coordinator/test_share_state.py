@@ -11,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError
 from ottla.server.coordinator.group.share import ShareGroupConfig, ShareHeartbeat, ShareHeartbeatResult
+from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.share.persister import Initialization
 from ottla.server.coordinator.share.state import SharePartitionKey
 
@@ -184,3 +185,32 @@ async def test_a_deleted_topic_that_cannot_be_forgotten_now_is_forgotten_later(
             await trio.sleep(1)
             await shares.beat()
         assert not shares.group.state_partitions.topics()
+
+
+async def test_a_heartbeat_that_changes_nothing_looks_at_no_topic(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group may subscribe to thousands of topics, and each of its members asks every few seconds."""
+    looked = []
+
+    def noted(method: Any) -> Any:
+        def note(topics: GroupTopics, names: Any) -> Any:
+            looked.append(names)
+            return method(topics, names)
+
+        return note
+
+    for method in (GroupTopics.ids, GroupTopics.metadata_hash, GroupTopics.partition_counts):
+        monkeypatch.setattr(GroupTopics, method.__name__, noted(method))
+    async with shares.world.broker():
+        for _ in range(3):
+            await shares.beat()
+        assert shares.assigned == {0, 1}
+        looked.clear()
+        for _ in range(3):
+            await shares.beat()
+        assert not looked
+        shares.world.grow_topic(TOPIC, 3)
+        for _ in range(3):
+            await shares.beat()
+        assert shares.assigned == {0, 1, 2}
