@@ -145,8 +145,9 @@ def delete_records(
     return written, refused
 
 
-def deletion_records(shard: GroupShard, group_id: str) -> list[CoordinatorRecord]:
-    """Tombstones for a group and all its offsets, also those in open transactions (DeleteGroups).
+def deletion_records(shard: GroupShard, group_id: str, keys: Iterable[bytes] | None = None) -> list[CoordinatorRecord]:
+    """Tombstones for a group and all its offsets, also those in open transactions (DeleteGroups), or for the offsets
+    under some keys alone.
 
     Raises GroupIdNotFoundError or NonEmptyGroupError.
     """
@@ -155,6 +156,8 @@ def deletion_records(shard: GroupShard, group_id: str) -> list[CoordinatorRecord
         raise GroupIdNotFoundError(f"Group {group_id} not found.")
     if not is_empty(group):
         raise NonEmptyGroupError(f"group {group_id} has members")
+    if keys is not None:
+        return [CoordinatorRecord(key, None) for key in keys]
     return [
         *(CoordinatorRecord(key, None) for key in shard.offsets.keys(group_id)),
         *group_tombstones(group),

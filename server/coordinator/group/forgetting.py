@@ -10,7 +10,7 @@ Kafka's counterpart is OffsetMetadataManager.onPartitionsDeleted, which goes by 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -28,7 +28,7 @@ from ottla.server.event_loop.pace import Pace
 logger = logging.getLogger(__name__)
 
 STEP: Final = 64
-"""How many offsets are looked at before other tasks may run. That takes well under 0.1 ms."""
+"""How many offsets are looked at before other tasks may run, and how many one write removes: less than 0.5 ms each."""
 
 
 class Forgetting:
@@ -97,26 +97,33 @@ class Forgetting:
         living: set[bytes] = set()
         for group_id in shard.offsets.groups():
             gone: list[bytes] = []
-            stored = shard.offsets.stored(group_id)
-            for start in range(0, len(stored), STEP):
-                gone += self._find_gone(stored[start : start + STEP], names, living)
+            keys = shard.offsets.keys(group_id)
+            for start in range(0, len(keys), STEP):
+                gone += self._find_gone(shard, group_id, keys[start : start + STEP], names, living)
                 await pace.rest()
-            if gone:
-                plan = partial(self._tombstones, shard, group_id, list(dict.fromkeys(gone)), names)
+            for start in range(0, len(gone), STEP):
+                some = gone[start : start + STEP]
+                plan = partial(self._tombstones, shard, group_id, some, names)
                 await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
-                is_finished &= not any(shard.offsets.values(group_id, key) for key in gone)
+                is_finished &= not any(shard.offsets.values(group_id, key) for key in some)
         return is_finished
 
-    def _find_gone(self, stored: Sequence[tuple[bytes, bytes]], names: set[str], living: set[bytes]) -> Iterator[bytes]:
-        """The keys of what is gone. `living` collects the ends of values that hold the id of a topic that exists."""
-        for key, value in stored:
-            end = value[-records.TOPIC_ID_BYTES :]
-            if end in living:
-                continue
-            if self._is_gone(key, value, names):
-                yield key
-            elif records.topic_id(value).int:
-                living.add(end)
+    def _find_gone(
+        self, shard: GroupShard, group_id: str, keys: Iterable[bytes], names: set[str], living: set[bytes]
+    ) -> Iterator[bytes]:
+        """Those of the keys under which something is gone. `living` collects the ends of values that hold the id of a
+        topic that exists.
+        """
+        for key in keys:
+            for value in shard.offsets.values(group_id, key):
+                end = value[-records.TOPIC_ID_BYTES :]
+                if end in living:
+                    continue
+                if self._is_gone(key, value, names):
+                    yield key
+                    break
+                if records.topic_id(value).int:
+                    living.add(end)
 
     def _tombstones(
         self, shard: GroupShard, group_id: str, keys: list[bytes], names: set[str]

@@ -111,11 +111,6 @@ class OffsetCache:
             found.update(dict.fromkeys(groups.get(group_id, _NONE)))
         return list(found)
 
-    def stored(self, group_id: str) -> list[tuple[bytes, bytes]]:
-        """Each key under which a group has an offset with its value, committed or in an open transaction."""
-        everywhere = (self._committed, *self._pending.values())
-        return [(key, raw[1]) for groups in everywhere for key, raw in groups.get(group_id, _NONE).items()]
-
     def values(self, group_id: str, key: bytes) -> list[bytes]:
         """What is under a key: the committed offset's value, and those of open transactions."""
         everywhere = (self._committed, *self._pending.values())

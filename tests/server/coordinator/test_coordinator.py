@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.kproto.records import EndTxnMarker
+from ottla.kproto.records import EndTxnMarker, parse_batch_header
 from ottla.server.coordinator.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -390,6 +390,25 @@ class TestAdministration:
         await coordinator.delete_group(group_id)
         assert coordinator.list_groups() == []
         assert max(len(batch) for batches in log.batches.values() for batch in batches) < INTERNAL_MAX_MESSAGE_BYTES
+
+    @pytest.mark.parametrize("of_topic", [False, True])
+    async def test_many_offsets_are_removed_a_few_at_a_time(
+        self, coordinator: GroupCoordinator, log: Any, *, of_topic: bool
+    ) -> None:
+        """What a step plans, appends and replays holds up everybody else."""
+        partitions = [TopicPartition("t", index) for index in range(200)]
+        await coordinator.commit_offsets("g", dict.fromkeys(partitions, offset(1)))
+        before = sum(map(len, log.batches.values()))
+        if of_topic:
+            coordinator.apply(MetadataDelta(MetadataImage(), MetadataImage(), deleted_topics=[topic("t", 2)]))
+            await trio.testing.wait_all_tasks_blocked()
+        else:
+            await coordinator.delete_group("g")
+        assert all(committed(coordinator, each) is None for each in partitions)
+        appended = [batch for batches in log.batches.values() for batch in batches][before:]
+        counts = [parse_batch_header(memoryview(batch), 0).record_count for batch in appended]
+        assert sum(counts) >= 200
+        assert max(counts) <= 65  # with the group's own record
 
     async def test_offsets_are_deleted_but_not_of_topics_that_are_read(self, coordinator: GroupCoordinator) -> None:
         joined = await join(coordinator)
