@@ -204,7 +204,9 @@ class Partition:
         if self.role not in _SERVING:
             return
         assert self._truncation is None, f"the role of {self!r} changes while it is truncated"
-        was_leader = self.role is Role.LEADER
+        # Several changes may be told as one: then somebody else may have led in between, for whom followers have cut
+        # off what they had.
+        leads_on = self.role is Role.LEADER and state.leader_epoch <= self.leader_epoch + 1
         new_epoch = state.leader_epoch != self.leader_epoch
         if new_epoch:
             self._leader_high_watermark = UNKNOWN_OFFSET
@@ -223,11 +225,11 @@ class Partition:
             self._isr_change = None
             return
         self.role = Role.LEADER
-        if not was_leader:
+        if not leads_on:
             self.term += 1
-        if new_epoch or not was_leader:
+        if new_epoch or not leads_on:
             self.epoch_start_offset = self.log.log_end_offset
-        self._follow_assignment(now_ms, keep_progress=was_leader)
+        self._follow_assignment(now_ms, keep_progress=leads_on)
         self._count_maximal_isr()
         self.advance_high_watermark(now_ms)
 

@@ -142,6 +142,26 @@ def test_progress_is_forgotten_with_leadership() -> None:
     assert partition.term == 2
 
 
+def test_progress_is_forgotten_where_somebody_else_may_have_led_unseen() -> None:
+    """Node 2 led in epoch 6, and 1 dropped for it what it had of epoch 5; this node hears of both elections at once."""
+    partition = lead(10, replicas=(0, 1, 2), leader_epoch=5)
+    follow(partition, 1, 10)
+    follow(partition, 2, 6)
+    partition.apply(state(replicas=(0, 1, 2), isr=(0, 1), leader_epoch=7))
+    assert partition.log.high_watermark == 6
+    assert partition.term == 2
+    follow(partition, 1, 10)
+    assert partition.log.high_watermark == 10
+
+
+def test_progress_is_kept_where_a_leader_goes_on_in_the_next_epoch() -> None:
+    partition = lead(10, replicas=(0, 1, 2), leader_epoch=5)
+    follow(partition, 1, 10)
+    partition.apply(state(replicas=(0, 1), leader_epoch=6))
+    assert partition.log.high_watermark == 10
+    assert partition.term == 1
+
+
 @given(
     st.integers(1, 3),
     st.lists(st.tuples(st.sampled_from(["flush", "fetch", "isr"]), st.integers(0, 3), st.integers(0, 50))),
