@@ -349,14 +349,7 @@ async def test_a_truncation_that_finds_no_room_is_whole_all_the_same(harness: An
         for sequence in range(6):
             harness.append(log, VALUE, base_sequence=sequence, **producer)
         await log.flush()
-        disk.faults.add(
-            Fault(
-                FaultKind.ERROR,
-                frozenset({"pwritev"}),
-                errno=errno.ENOSPC,
-                count=1,
-            )
-        )
+        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.ENOSPC, count=1))
         with pytest.raises(DiskFullError):
             await log.truncate_to(3)
         assert log.log_end_offset == 3
