@@ -25,7 +25,12 @@ _MAX_ATTEMPTS: Final = 20
 
 
 async def hand_over_partitions(controller: Controller) -> None:
-    """Let others lead what this node leads and do without it, as far as others are in sync (controlled shutdown)."""
+    """Let others lead what this node leads and do without it, as far as others are in sync (controlled shutdown).
+
+    This node must have ended following: then it is not taken into any set again, by nobody who has seen it catch up.
+    """
+    if len(controller.image.brokers) > 1:
+        await controller.renew_registration()
     changes = await changes_of_all(controller.image, hand_over, controller.node_id)
     if changes:
         await controller.change_partitions(changes)

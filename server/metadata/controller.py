@@ -178,6 +178,18 @@ class Controller:
 
         await self._transact(plan)
 
+    async def renew_registration(self) -> None:
+        """Begin another broker epoch: nobody who saw this broker catch up in the one before counts it in (KIP-903)."""
+        key = keys.broker(self.node_id)
+
+        async def plan(image: MetadataImage) -> _Plan[None]:
+            broker = image.brokers.get(self.node_id)
+            if broker is None:
+                return [], [], None
+            return [Compare(key, self._loader.revision_of(key))], [Put(key, keys.encode_broker(broker))], None
+
+        await self._transact(plan)
+
     async def fence_broker(self, broker: BrokerImage) -> None:
         """End a broker's session, and its controllership with it, unless it has begun another one."""
         session = keys.alive(broker.node_id)

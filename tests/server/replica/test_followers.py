@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
-from ottla.server.metadata.image import NO_LEADER, MetadataImage
+from ottla.server.metadata import keys
+from ottla.server.metadata.image import NO_LEADER, MetadataDelta, MetadataImage
 from ottla.server.metadata.partition_changes import elect_preferred, reassign
+from ottla.server.metadata.store import Operation
 from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import NotEnoughReplicasError, NotLeaderError
@@ -281,6 +284,38 @@ async def test_a_leader_whose_machine_lost_power_does_not_lead_with_less(
         leader = cluster[1].image.topics["t"].partitions[0].leader
         await cluster.until(leader_is(leader, (1, 2, 3)))
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
+
+
+async def test_a_node_that_has_stopped_is_not_taken_back_by_who_saw_it_catch_up(
+    run_cluster: RunCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its leader asks the metadata store for that just as it stops."""
+    async with run_cluster(2, LAG) as cluster:
+        await create(cluster, (1, 2))
+        await cluster.kill(2)
+        await cluster.until(leader_is(1, (1,)))
+        leader = cluster[1]
+        commit, asks, goes_on = leader.store.commit, trio.Event(), trio.Event()
+
+        async def commit_slowly(compares: Any, operations: Sequence[Operation]) -> int | None:
+            if any(each.key.startswith(keys.PARTITIONS) for each in operations) and not asks.is_set():
+                asks.set()
+                await goes_on.wait()
+            return await commit(compares, operations)
+
+        monkeypatch.setattr(leader.store, "commit", commit_slowly)
+        await cluster.start(2)
+        await asks.wait()
+        await cluster.stop(2)
+        seen: list[tuple[int, ...]] = []
+
+        async def note(delta: MetadataDelta) -> None:
+            seen.extend(change.after.isr for change in delta.changed_partitions)
+
+        leader.broker.controller.subscribe(note)
+        goes_on.set()
+        await acknowledged(leader, b"a")
+        assert seen == []
 
 
 def remove_data(folder: Path) -> None:
