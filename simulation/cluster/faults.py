@@ -39,6 +39,8 @@ FAULTS: Final = (
 _MOMENT_S: Final = 1.0
 _JOINS_WITHIN_S: Final = 10.0
 _ROLLS_ON_S: Final = 4.0
+_DISTURBED: Final = 0.4
+"""How many of the starts after a fault are disturbed."""
 _WRONG_BY_MS: Final = 3_500_000
 
 
@@ -122,6 +124,26 @@ class Faults:
         await trio.sleep(rng.choice((0.0, 0.3, 2.0, 6.0)) * rng.uniform(0.5, 1.5))
         if machine.process is None:
             machine.start()
+            await self._disturb(rng, machine)
+
+    async def _disturb(self, rng: Random, machine: Machine) -> None:
+        """A start, at times, finds no metadata store, or ends in its midst: what it has begun is for the next one."""
+        process, how, seconds = machine.process, rng.random(), rng.choice((0.02, 0.1, 0.5)) * rng.uniform(0.2, 2)
+        if process is None or how > _DISTURBED:
+            return
+        is_cut_off = how < _DISTURBED / 2
+        if is_cut_off:
+            self._world.note(f"node {machine.node_id} starts, and does not reach the metadata store")
+            process.store.cut()
+        await trio.sleep(seconds)
+        if is_cut_off:
+            process.store.heal()
+        elif machine.process is process and not process.is_stopping:
+            with trio.CancelScope(shield=True):
+                await machine.kill()
+            await trio.sleep(seconds)
+            if machine.process is None:
+                machine.start()
 
     async def _kill(self, rng: Random) -> None:
         await self._moment(rng)

@@ -48,6 +48,7 @@ from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.log.log_state import LogState
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
+from ottla.storage.node_dir import NodeDir
 from ottla.storage.state import producer_state
 from ottla.storage.state.producer_entry import ProducerEntry
 from ottla.storage.store.tail_cache import TailCache
@@ -142,6 +143,13 @@ def _begin_without_limit(self: Any, start_offset: int, state: Any) -> None:
     self._in_flight.max_delivery_count = 1_000
 
 
+def _open_and_forget(self: Any) -> None:
+    _open_node(self)
+    lost_power, self.lost_power = self.lost_power, False
+    self._write(clean=False)
+    self.lost_power = lost_power
+
+
 _ANYBODYS: Final = (DeliveryState.AVAILABLE, DeliveryState.ACQUIRED)
 _GIVEN_BACK_TO_NOBODY: Final = {**in_flight._STATES, in_flight.RELEASE: DeliveryState.ARCHIVED}
 _begin_share: Final[Callable[..., Any]] = SharePartition._begin
@@ -149,6 +157,7 @@ _plan: Final[Callable[..., Any]] = FetchOperation._plan
 _settle: Final[Callable[..., Any]] = AppendOperation._settle
 _follow_live: Final[Callable[..., Any]] = partition_changes.follow_live
 _change_isr: Final[Callable[..., Any]] = IsrChange.__call__
+_open_node: Final[Callable[..., Any]] = NodeDir.open
 _record_fetch: Final[Callable[..., Any]] = FollowerProgress.record_fetch
 
 FAULTS: Final[tuple[PlantedFault, ...]] = (
@@ -175,6 +184,7 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     ),
     PlantedFault("in-sync sets are changed by former leaders", ((IsrChange, "__call__", _change_in_any_epoch),)),
     PlantedFault("who lost power stays in sync", ((server_main, "leave_after_loss", _nothing),)),
+    PlantedFault("a start that ends early forgets that power was lost", ((NodeDir, "open", _open_and_forget),)),
     PlantedFault("a session that has ended is not begun anew", ((Membership, "_register_anew", _wait_for_ever),)),
     PlantedFault("readers see what is not committed", ((FetchOperation, "_plan", _plan_to_the_end),)),
     PlantedFault(
