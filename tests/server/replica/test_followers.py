@@ -13,7 +13,7 @@ from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
 from ottla.server.metadata import keys
 from ottla.server.metadata.image import NO_LEADER, MetadataDelta, MetadataImage
 from ottla.server.metadata.partition_changes import elect_preferred, reassign
-from ottla.server.metadata.store import Operation
+from ottla.server.metadata.store import Operation, Put
 from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import NotEnoughReplicasError, NotLeaderError
@@ -298,7 +298,10 @@ async def test_a_node_that_has_stopped_is_not_taken_back_by_who_saw_it_catch_up(
         commit, asks, goes_on = leader.store.commit, trio.Event(), trio.Event()
 
         async def commit_slowly(compares: Any, operations: Sequence[Operation]) -> int | None:
-            if any(each.key.startswith(keys.PARTITIONS) for each in operations) and not asks.is_set():
+            if (
+                any(isinstance(it, Put) and it.key.startswith(keys.PARTITIONS) for it in operations)
+                and not asks.is_set()
+            ):
                 asks.set()
                 await goes_on.wait()
             return await commit(compares, operations)
