@@ -6,7 +6,7 @@ Kafka's counterparts are prepareRebalance, completeClassicGroupJoin and the pend
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import trio
 
@@ -31,6 +31,9 @@ from ottla.storage.clock import Clock
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+LEAST_WAIT_MS: Final = 100
+"""Between two looks whether absent static members have come back, whatever they give themselves for it."""
 
 
 class ClassicConfig(NamedTuple):
@@ -104,6 +107,7 @@ class Rebalance:
 
         The first rebalance of an empty group waits a little for others to come, and again as long as they do (KIP-134).
         """
+        least_ms = 0
         if initial:
             await self._initial_delay(group)
         while group.is_in(ClassicState.PREPARING_REBALANCE):
@@ -111,11 +115,13 @@ class Rebalance:
                 await self._purgatory.wait(
                     [group],
                     lambda: True if group.all_joined() or group.is_in(ClassicState.DEAD) else None,
-                    group.rebalance_timeout_ms(),
+                    max(least_ms, group.rebalance_timeout_ms()),
                 )
             initial = False
             if self._complete_join(group):
                 return
+            # A timeout of 0 is no wait at all, and nobody else would ever run.
+            least_ms = LEAST_WAIT_MS
 
     async def _initial_delay(self, group: ClassicGroup) -> None:
         remaining_ms = group.rebalance_timeout_ms()

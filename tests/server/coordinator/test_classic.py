@@ -25,7 +25,7 @@ from ottla.server.coordinator.group.classic_group import (
     Protocol,
     SyncResult,
 )
-from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
+from ottla.server.coordinator.group.classic_rebalance import ClassicConfig, Rebalance
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
@@ -458,6 +458,38 @@ class TestStaticMembers:
         world.heartbeat(joined, instance="i")
         member = world.group.members[joined.member_id]
         assert (member.session_timeout_ms, member.client_id) == (10_000, "client")
+
+    async def test_static_members_without_time_to_rejoin_hold_up_nobody(
+        self, world: World, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Their rebalance timeout is over at once, and yet they stay until their sessions end."""
+        tries = 0
+        complete = Rebalance._complete_join
+
+        def count(rebalance: Rebalance, group: ClassicGroup) -> bool:
+            nonlocal tries
+            tries += 1
+            assert tries < 1_000, "it tries for ever, and nothing else runs"
+            return complete(rebalance, group)
+
+        monkeypatch.setattr(Rebalance, "_complete_join", count)
+        patient = await world.join(group_instance_id="b")
+        await world.sync(patient, {}, instance="b")
+        hasty = []
+
+        async def join() -> None:
+            hasty.append(await world.join(group_instance_id="a", rebalance_timeout_ms=0))
+
+        world.nursery.start_soon(join)
+        await trio.testing.wait_all_tasks_blocked()
+        patient = await world.join(patient.member_id, group_instance_id="b")
+        await trio.testing.wait_all_tasks_blocked()
+        await world.sync(patient, {}, instance="b")
+        await world.sync(hasty[0], {}, instance="a")
+        world.protocol.leave(world.group, "", "b")
+        await trio.sleep(20)
+        assert not world.group.members
+        assert world.group.state is ClassicState.EMPTY
 
     async def test_an_absent_static_member_is_not_removed_by_a_rebalance(
         self, world: World, autojump_clock: trio.testing.MockClock
