@@ -251,7 +251,7 @@ class ReplicaFetcher:
                     try:
                         await self._take_partition(connection, followed, asked.offset, data, held)
                     except NotLeaderError:
-                        continue  # it is not followed any more, or in another epoch
+                        self._let_rest(followed)  # it is offline, or what follows the metadata is about to tell more
                     except StorageError as error:
                         if self._followed.get(key) is not followed:
                             continue  # its log was closed while this waited: it is moved away, or deleted

@@ -148,6 +148,22 @@ async def test_a_leader_that_does_not_say_where_its_log_ends_is_asked_less_and_l
     assert 20 <= leader.lookups <= 30
 
 
+async def test_one_whose_store_has_stopped_is_asked_for_less_and_less(autojump_clock: object) -> None:
+    """Or its leader would send the same records again and again, as fast as it can."""
+    leader, partition = Leader(), follower()
+    fetcher = fetcher_of(leader)
+    fetcher.follow(partition)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fetcher.run)
+        await wait_all_tasks_blocked()
+        partition.go_offline()
+        leader.answer.set()
+        await trio.sleep(20)
+        nursery.cancel_scope.cancel()
+    assert [bool(fetch.topics) for fetch in leader.fetches[:3]] == [True, False, False]
+    assert len(leader.fetches) <= 30
+
+
 class ClosingLog(FakeLog):
     """Is closed while somebody waits for it."""
 
