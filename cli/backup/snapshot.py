@@ -49,17 +49,25 @@ def taken(data_dir: Path) -> Iterator[Snapshot]:
     except OSError as error:
         raise BackupError(f"{links} cannot be made: {error.strerror}") from None
     try:
-        owners = [pid for node in nodes if (pid := lock_owner(node / LOCK_FILE)) is not None]
+        owners = _owners(nodes)
         linker = _Linker(data_dir, links)
         try:
             linker.link_all(nodes)  # So that nearly everything is linked already when the brokers are paused.
             with paused(owners):
                 files = linker.link_all(nodes)
+                if _owners(nodes) != owners:
+                    # It was not paused, and has changed the files while they were linked.
+                    raise BackupError("a broker was started or has ended in the meantime: try again")
         except OSError as error:
             raise BackupError(f"the files cannot be linked: {error}") from None
         yield Snapshot(tuple(node.name for node in nodes), files, bool(owners))
     finally:
         shutil.rmtree(links)
+
+
+def _owners(nodes: Iterable[Path]) -> list[int]:
+    """The processes whose data this is."""
+    return [pid for node in nodes if (pid := lock_owner(node / LOCK_FILE)) is not None]
 
 
 def node_dirs(data_dir: Path) -> list[Path]:

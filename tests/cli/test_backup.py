@@ -17,6 +17,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from ottla.cli.backup import snapshot
+from ottla.cli.backup.errors import BackupError
+from ottla.cli.backup.pause import lock_owner
+from ottla.storage.disk import RealDisk
+
 COMPACTED = ("-c", "cleanup.policy=compact", "-c", "min.cleanable.dirty.ratio=0.01", "-c", "segment.bytes=1048576")
 PARTITIONS = 3
 KEYS = 50
@@ -225,6 +230,29 @@ def test_the_broker_goes_on_when_a_backup_is_killed_in_its_pause(broker: Any) ->
     done = subprocess.run([sys.executable, "-c", script, str(broker.process.pid)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
     assert broker.run("topic", "list").returncode == 0
+
+
+def test_a_broker_that_starts_in_the_meantime_is_not_paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files do not belong together then: a checkpoint may know of more than was linked before it."""
+    node = tmp_path / "data" / "node-1"
+    node.mkdir(parents=True)
+    (node / "lock").touch()
+    locks: list[int] = []
+
+    def owner_before_the_start(path: Path) -> int | None:
+        owner = lock_owner(path)
+        if not locks:
+            locks.append(RealDisk().lock(str(path)))
+        return owner
+
+    monkeypatch.setattr(snapshot, "lock_owner", owner_before_the_start)
+    try:
+        with pytest.raises(BackupError, match="was started"), snapshot.taken(tmp_path / "data"):
+            pass
+    finally:
+        os.close(*locks)
+    with snapshot.taken(tmp_path / "data") as taken:
+        assert not taken.was_running
 
 
 def test_what_is_no_backup_is_refused(broker: Any, tmp_path: Path) -> None:
