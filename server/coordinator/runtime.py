@@ -32,6 +32,7 @@ from ottla.server.coordinator.errors import CoordinatorLoadInProgressError, NotC
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.partition import CoordinatorPartition, Life, Plan, Write
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer, ReplayBatch, S, replay_records
+from ottla.server.metadata.image import PartitionChange
 from ottla.server.waiting import remote_time
 from ottla.storage.clock import Clock
 
@@ -77,6 +78,19 @@ class CoordinatorRuntime(Generic[S]):
     def failed(self) -> list[int]:
         """The partitions that this node leads and whose state could not be loaded."""
         return [index for index, partition in sorted(self._partitions.items()) if partition.life is Life.FAILED]
+
+    def follow(self, change: PartitionChange, node_id: int) -> None:
+        """Lead what this node leads now, and nothing else.
+
+        Several changes may come as one. If somebody else may have led in between, what is here is dropped and replayed:
+        `Partition.apply` does not vouch for it either.
+        """
+        before, after = change.before, change.after
+        leads = after.leader == node_id
+        if not leads or (before is not None and after.leader_epoch > before.leader_epoch + 1):
+            self.resign(change.partition)
+        if leads:
+            self.elect(change.partition)
 
     def elect(self, index: int) -> None:
         """This node leads the partition now: start to replay it. What failed before is tried again."""

@@ -67,7 +67,7 @@ from ottla.storage.clock import Clock
 logger = logging.getLogger(__name__)
 
 DELETED_AT_ONCE: Final = 64
-"""How many offsets of a group that is deleted go at a time. To plan, append and replay these takes less than 0.5 ms."""
+"""How many offsets of a group go at a time. To plan, append and replay these takes less than 0.5 ms."""
 
 
 def _no_persister() -> Persister:
@@ -189,10 +189,7 @@ class GroupCoordinator:
             if change.topic.name != OFFSETS_TOPIC:
                 continue
             self._partition_count = self._partition_count or len(change.topic.partitions)
-            if change.after.leader == self._node_id:
-                self._runtime.elect(change.partition)
-            else:
-                self._runtime.resign(change.partition)
+            self._runtime.follow(change, self._node_id)
         if delta.deleted_topics:
             for shard in self._runtime.loaded_shards():
                 self._nursery.start_soon(self._forget_shares, shard.partition)
@@ -509,12 +506,14 @@ class GroupCoordinator:
         asked = list(partitions)
         refused: commits.Refusals = {}
 
-        def plan() -> Sequence[CoordinatorRecord]:
-            nonlocal refused
-            written, refused = commits.delete_records(shard, group_id, asked)
+        def plan(some: Sequence[TopicPartition]) -> Sequence[CoordinatorRecord]:
+            written, refusals = commits.delete_records(shard, group_id, some)
+            refused.update(refusals)
             return written
 
-        await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
+        for start in range(0, len(asked) or 1, DELETED_AT_ONCE):
+            some = partial(plan, asked[start : start + DELETED_AT_ONCE])
+            await self._runtime.begin_planned_write(shard.partition, some, shard=shard).wait()
         return refused
 
     # Administration

@@ -113,10 +113,7 @@ class ShareCoordinator:
             if change.topic.name != records.SHARE_GROUP_STATE:
                 continue
             self._partition_count = self._partition_count or len(change.topic.partitions)
-            if change.after.leader == self._node_id:
-                self._runtime.elect(change.partition)
-            else:
-                self._runtime.resign(change.partition)
+            self._runtime.follow(change, self._node_id)
         if delta.deleted_topics:
             for shard in self._runtime.loaded_shards():
                 self._nursery.start_soon(self._forget_deleted, shard)

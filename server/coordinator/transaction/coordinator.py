@@ -126,9 +126,7 @@ class TransactionCoordinator:
             self._partition_count = self._partition_count or len(change.topic.partitions)
             if change.after.leader == self._node_id:
                 self._epochs[change.partition] = change.after.leader_epoch
-                self._runtime.elect(change.partition)
-            else:
-                self._runtime.resign(change.partition)
+            self._runtime.follow(change, self._node_id)
 
     def _shard(self, transactional_id: str) -> TransactionShard:
         if not transactional_id:

@@ -391,19 +391,21 @@ class TestAdministration:
         assert coordinator.list_groups() == []
         assert max(len(batch) for batches in log.batches.values() for batch in batches) < INTERNAL_MAX_MESSAGE_BYTES
 
-    @pytest.mark.parametrize("of_topic", [False, True])
+    @pytest.mark.parametrize("by", ["group", "topic", "offset"])
     async def test_many_offsets_are_removed_a_few_at_a_time(
-        self, coordinator: GroupCoordinator, log: Any, *, of_topic: bool
+        self, coordinator: GroupCoordinator, log: Any, by: str
     ) -> None:
         """What a step plans, appends and replays holds up everybody else."""
         partitions = [TopicPartition("t", index) for index in range(200)]
         await coordinator.commit_offsets("g", dict.fromkeys(partitions, offset(1)))
         before = sum(map(len, log.batches.values()))
-        if of_topic:
+        if by == "group":
+            await coordinator.delete_group("g")
+        elif by == "offset":
+            assert await coordinator.delete_offsets("g", partitions) == {}
+        else:
             coordinator.apply(MetadataDelta(MetadataImage(), MetadataImage(), deleted_topics=[topic("t", 2)]))
             await trio.testing.wait_all_tasks_blocked()
-        else:
-            await coordinator.delete_group("g")
         assert all(committed(coordinator, each) is None for each in partitions)
         appended = [batch for batches in log.batches.values() for batch in batches][before:]
         counts = [parse_batch_header(memoryview(batch), 0).record_count for batch in appended]

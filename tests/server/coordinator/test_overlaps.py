@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from ottla.kproto.internal_records.streams_group import Subtopology
-from ottla.kproto.records import EndTxnMarker
+from ottla.kproto.records import BatchBuilder, EndTxnMarker
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
@@ -19,7 +19,7 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group.classic import JoinRequest
 from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
-from ottla.server.coordinator.group.commits import Commit, OffsetToCommit
+from ottla.server.coordinator.group.commits import Commit, OffsetToCommit, commit_records
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer import Heartbeat, HeartbeatResult
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
@@ -517,3 +517,37 @@ async def test_a_topic_of_offsets_that_was_deleted_and_made_again_is_coordinated
         )
         await trio.testing.wait_all_tasks_blocked()
         assert (world.committed(), world.groups()) == (None, [])
+
+
+async def test_what_another_node_wrote_is_replayed_though_its_time_was_never_seen(world: World) -> None:
+    """This node was cut off from the metadata store: it led before, it leads again, and hears of both at once."""
+    async with world.broker() as coordinator:
+        await world.commit(7)
+        partition = coordinator.partition_for(FIRST)
+        topic_id = world.image.topics["t"].topic_id
+        (record,), _ = commit_records(
+            FIRST,
+            {T0: OffsetToCommit(9, -1, "", topic_id=topic_id)},
+            metadata_max_size=0,
+            now_ms=0,
+            is_living=lambda topic_id: True,
+        )
+        batch = BatchBuilder()
+        batch.append(key=record.key, value=record.value, timestamp_ms=0)
+        world.log.store(partition, batch.build())
+        topic = TopicImage(OFFSETS_TOPIC, UUID(int=1), (STATE,) * 2)
+        again = STATE._replace(leader_epoch=STATE.leader_epoch + 2)
+        change = PartitionChange(topic, partition, STATE, again)
+        coordinator.apply(MetadataDelta(world.image, world.image, changed_partitions=[change]))
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.committed() == 9
+
+
+async def test_a_later_leader_epoch_alone_costs_a_coordinator_nothing(world: World) -> None:
+    async with world.broker() as coordinator:
+        shards = coordinator.runtime.shards()
+        topic = TopicImage(OFFSETS_TOPIC, UUID(int=1), (STATE,) * 2)
+        again = STATE._replace(leader_epoch=STATE.leader_epoch + 1)
+        changes = [PartitionChange(topic, index, STATE, again) for index in range(2)]
+        coordinator.apply(MetadataDelta(world.image, world.image, changed_partitions=changes))
+        assert coordinator.runtime.shards() == shards
