@@ -11,13 +11,13 @@ from uuid import UUID
 import trio
 
 from ottla.storage.config import INT64_MAX, LogConfig
-from ottla.storage.errors import LogClosedError, OffsetOutOfRangeError, StorageError
+from ottla.storage.errors import LogClosedError, OffsetOutOfRangeError, StorageError, StoreOfflineError
 from ottla.storage.format.block import RunKind
 from ottla.storage.log.append_types import AppendInfo, AppendOrigin
 from ottla.storage.log.appendable import AppendableLog
 from ottla.storage.log.producer_rebuild import read_producers
 from ottla.storage.memory.iobuf import IOBuf
-from ottla.storage.reading.locate import ensure_spans
+from ottla.storage.reading.locate import wait_for_spans
 from ottla.storage.reading.parts import size_of
 from ottla.storage.reading.places import Places
 from ottla.storage.reading.plan import ReadPlan
@@ -219,10 +219,16 @@ class PartitionLog(AppendableLog):
         await self.store.writer.flush(sync=False)
 
     async def advance_log_start_offset(self, offset: int) -> None:
-        """Make everything below offset unreadable (DeleteRecords, retention); returns when that is written."""
+        """Make everything below offset unreadable (DeleteRecords, retention); returns when that is written.
+
+        Raises StorageError; the log is as it was if its files cannot be looked at.
+        """
         if not self.log_start_offset <= offset <= self.high_watermark:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.high_watermark)
-        await ensure_spans([self])
+        try:
+            await wait_for_spans(self)
+        except OSError as error:
+            raise StoreOfflineError(f"{self}: its files cannot be looked at: {error}") from error
         if offset > self.log_start_offset:
             self.move_log_start(offset)
             await self.store.writer.flush(sync=False)
@@ -242,14 +248,14 @@ class PartitionLog(AppendableLog):
 
     async def count_size(self) -> None:
         """Count again what the log takes in the files, after a part was taken away."""
-        await ensure_spans([self])
+        await wait_for_spans(self)
         self.resized(size_of(self))
 
     async def find_end(self) -> None:
         """Find the end in the runs that are there, after a checkpoint turned out to know more than the files."""
         self.log_end_offset = INT64_MAX
         self.places.unknown()
-        await ensure_spans([self])
+        await wait_for_spans(self)
         last_offset = self.log_start_offset - 1
         if self.places.spans:
             last_offset = max(last_offset, self.places.spans[-1].last_offset)

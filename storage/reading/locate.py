@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Final
+
+import trio
 
 from ottla.storage.disk.disk import Disk
+from ottla.storage.disk.passing import RETRY_SECONDS, is_out_of_descriptors
 from ottla.storage.reading.places import Span, clip_spans
 from ottla.storage.reading.plan import ReadableLog
 from ottla.storage.store.index_files import load_index
 from ottla.storage.store.segment import Segment, pinned
 
-__all__ = ["ensure_spans"]
+__all__ = ["ensure_spans", "wait_for_spans"]
+
+_MAX_WAITS: Final = 100
 
 
 async def ensure_spans(logs: Sequence[ReadableLog]) -> None:
@@ -37,6 +43,20 @@ async def ensure_spans(logs: Sequence[ReadableLog]) -> None:
             # A truncation meanwhile has lowered the limit; another layout means to do it again.
             now = _limit(log)
             log.places.found(clip_spans(reversed(spans), now) if now < limit else spans, versions[log.store])
+
+
+async def wait_for_spans(log: ReadableLog) -> None:
+    """As `ensure_spans` for one log, where nothing can be done without them: a lack of descriptors is waited out."""
+    waits = _MAX_WAITS
+    while True:
+        try:
+            return await ensure_spans([log])
+        except OSError as error:
+            if not is_out_of_descriptors(error) or not waits:
+                raise
+        waits -= 1
+        log.store.context.shed_descriptors()
+        await trio.sleep(RETRY_SECONDS)
 
 
 def _limit(log: ReadableLog) -> int:

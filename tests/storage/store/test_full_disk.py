@@ -16,7 +16,7 @@ from ottla.storage.clock import ManualClock
 from ottla.storage.disk import RealDisk
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
-from ottla.storage.errors import DiskFullError
+from ottla.storage.errors import DiskFullError, StoreOfflineError
 from ottla.storage.inspect.fsck import check_node
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.node_dir import NodeDir
@@ -247,6 +247,47 @@ async def test_no_descriptors_are_waited_out(harness: Any, operation: str, autoj
     async with harness.manager(disk) as manager:
         log = await harness.open(manager)
         assert [offset for offset, _ in await harness.read_all(log)] == list(range(30))
+
+
+@pytest.mark.parametrize("change", ["truncation", "log start"])
+async def test_a_log_that_is_cut_waits_for_descriptors(harness: Any, change: str, autojump_clock: Any) -> None:
+    """Also where the index of a segment that was just sealed has to be opened for it."""
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk, segment_bytes=1000) as manager:
+        log = await harness.open(manager)
+        for _ in range(20):
+            harness.append(log, VALUE)
+            await log.flush()
+            await harness.settle()
+        log.set_high_watermark(20)
+        lacking = Fault(FaultKind.ERROR, frozenset({"open_read"}), ".index", errno=errno.EMFILE, count=3)
+        fault = disk.faults.add(lacking)
+        if change == "truncation":
+            await log.truncate_to(15)
+            expected = range(15)
+        else:
+            await log.advance_log_start_offset(7)
+            expected = range(7, 20)
+        assert fault.struck == 3
+        assert log.store.is_usable
+        assert [offset for offset, _ in await harness.read_all(log)] == list(expected)
+
+
+async def test_the_log_start_stays_where_an_index_cannot_be_read(harness: Any) -> None:
+    """A follower and a mirror let the partition rest then."""
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk, segment_bytes=1000) as manager:
+        log = await harness.open(manager)
+        for _ in range(20):
+            harness.append(log, VALUE)
+            await log.flush()
+            await harness.settle()
+        log.set_high_watermark(20)
+        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"open_read"}), ".index", errno=errno.EIO))
+        with pytest.raises(StoreOfflineError):
+            await log.advance_log_start_offset(7)
+        await log.advance_log_start_offset(7)
+        assert log.log_start_offset == 7
 
 
 async def test_nothing_is_acknowledged_without_a_descriptor(harness: Any, autojump_clock: Any) -> None:
