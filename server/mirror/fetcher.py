@@ -144,8 +144,7 @@ class SourceFetcher:
         if self._copied.all_rest:
             await self._copied.wait(rest_ends)
             return
-        for copied in list(self._starting.values()):
-            await self._follow_start(copied)
+        await self._follow_starts()
         request = self._request(session, max(0.0, rest_ends - trio.current_time()))
         timeout_seconds = self._config.replica_socket_timeout_ms / 1000
         response: FetchResponse = await connection.call(request, timeout_seconds=timeout_seconds)
@@ -237,6 +236,15 @@ class SourceFetcher:
         copied.source_start = data.log_start_offset
         held.leave_to_wait()
         await self._follow_start(copied)
+
+    async def _follow_starts(self) -> None:
+        """As `_follow_start`, of all for which that had to wait."""
+        for copied in list(self._starting.values()):
+            try:
+                await self._follow_start(copied)
+            except StorageError as error:
+                self._tell(copied, -1, f"cannot begin where the source does: {error}")
+                self._let_rest(copied)  # it is asked for again, and the answer says where it begins
 
     async def _follow_start(self, copied: CopiedPartition) -> None:
         """What the source has deleted is deleted here, as soon as what comes after it is written."""
