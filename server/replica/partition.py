@@ -506,9 +506,17 @@ class Partition:
         return max(0, self._leader_high_watermark - self.log.log_end_offset)
 
     async def truncate_as_follower(self, offset: int, leader_epoch: int) -> None:
-        """Drop everything at and beyond an offset. Raises NotLeaderError or StorageError."""
+        """Drop everything at and beyond an offset. Raises NotLeaderError or StorageError.
+
+        An empty log forgets in which epoch its last record was. Where its leader does not know that epoch, nothing else
+        could be cut, and the two would never agree.
+        """
+        log = self.log
         with self._truncating(leader_epoch):
-            await self.log.truncate_to(offset)
+            if log.log_start_offset == log.log_end_offset == offset:
+                await log.truncate_fully_and_start_at(offset)
+            else:
+                await log.truncate_to(offset)
 
     async def start_anew_at(self, offset: int, leader_epoch: int) -> None:
         """Drop everything and begin at an offset, the leader's first. Raises NotLeaderError or StorageError."""

@@ -12,13 +12,20 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.kproto.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from ottla.kproto.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.kproto.records import Record, build_batch, patch_base_offset_and_epoch
 from ottla.server.metadata.image import PartitionState
 from ottla.server.replica.partition import Partition
 from ottla.server.replica.replica_fetcher import ReplicaFetcher
@@ -26,8 +33,10 @@ from ottla.server.replica.throttles import ReplicaQuota, Unthrottled
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig
+from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import LogClosedError
 from tests.server.replica.conftest import FakeLog
+from tests.server.replica.test_real_logs import start
 
 LEADER, OWN = 1, 2
 
@@ -162,6 +171,44 @@ async def test_one_whose_store_has_stopped_is_asked_for_less_and_less(autojump_c
         nursery.cancel_scope.cancel()
     assert [bool(fetch.topics) for fetch in leader.fetches[:3]] == [True, False, False]
     assert len(leader.fetches) <= 30
+
+
+class PartedLeader(Leader):
+    """Was elected although it had not followed in the last epoch of the follower's log; holds who agrees with it."""
+
+    async def call(self, request: Any, *, timeout_seconds: float | None = None) -> Any:
+        response = await super().call(request)
+        (topic,) = request.topics
+        if topic.partitions[0].last_fetched_epoch < 2:
+            await trio.sleep_forever()
+        response.responses[0].partitions[0].diverging_epoch = EpochEndOffset(epoch=1, end_offset=15)
+        return response
+
+
+async def test_an_empty_log_whose_last_epoch_its_leader_does_not_know_agrees_with_it() -> None:
+    """Nothing can be cut of it, but what it says of itself has to change, or it would be told the same without end."""
+    leader, topic_id = PartedLeader(), uuid4()
+    leader.answer.set()
+    async with start(SimulatedDisk(1)) as node:
+        log = await node.log_manager.open_log(topic_id, "t", 0, LogConfig())
+        records = memoryview(bytearray(build_batch([Record(value=b"x")] * 12)))
+        patch_base_offset_and_epoch(records, 0, 0, 2)
+        log.append_as_follower(records, None, now_ms=0)
+        await log.flush()
+        log.set_high_watermark(12)
+        await log.advance_log_start_offset(12)
+        partition = Partition("t", topic_id, 0, log, node_id=OWN)
+        partition.apply(in_epoch(3))
+        fetcher = fetcher_of(leader)
+        fetcher.follow(partition)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetcher.run)
+            with trio.fail_after(5):
+                await leader.until_fetched(2)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert len(leader.fetches) == 2
+        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (12, 12, -1)
 
 
 class ClosingLog(FakeLog):
