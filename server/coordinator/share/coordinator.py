@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
+
+_REMOVED_AT_ONCE: Final = 64
+"""How many share partitions one write removes: less than 0.5 ms."""
 
 NOTHING_KNOWN = ShareState(0, 0, UNINITIALIZED_START_OFFSET, UNINITIALIZED_COUNT)
 """The answer about a share partition that was never initialized."""
@@ -266,15 +269,23 @@ class ShareCoordinator:
             entry.is_snapshotting = False
 
     async def _forget_deleted(self, shard: ShareShard) -> None:
-        """Remove the share partitions of topics that are gone."""
+        """Remove the share partitions of topics that are gone. What is refused is tried again with the next pruning."""
 
-        def plan() -> Sequence[CoordinatorRecord]:
-            return [records.tombstone(key) for key in shard.entries if not self._topics.is_living(key.topic_id)]
+        def tombstones(some: Sequence[SharePartitionKey]) -> Sequence[CoordinatorRecord]:
+            return [records.tombstone(key) for key in some if key in shard.entries]
 
-        if all(self._topics.is_living(key.topic_id) for key in shard.entries):
-            return
         try:
-            await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
+            # When this empty write has had its turn, all that was let in before the deletion is here.
+            await self._runtime.begin_planned_write(shard.partition, tuple, shard=shard).wait()
+            gone = []
+            pace = Pace()
+            for key in list(shard.entries):
+                if not self._topics.is_living(key.topic_id):
+                    gone.append(key)
+                await pace.rest()
+            for start in range(0, len(gone), _REMOVED_AT_ONCE):
+                plan = partial(tombstones, gone[start : start + _REMOVED_AT_ONCE])
+                await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
         except CoordinatorError as error:
             keys = {"topic": records.SHARE_GROUP_STATE, "partition": shard.partition, "error": str(error)}
             logger.warning("share state of deleted topics stays in %d for now: %s", shard.partition, error, extra=keys)
@@ -289,6 +300,7 @@ class ShareCoordinator:
         while True:
             await trio.sleep(self._config.prune_interval_ms / 1000)
             for shard in self._runtime.loaded_shards():
+                await self._forget_deleted(shard)
                 end = shard.redundant_end()
                 if end > pruned.get(shard.partition, 0) and await self._prune(shard.partition, end):
                     pruned[shard.partition] = end

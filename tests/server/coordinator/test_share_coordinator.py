@@ -168,6 +168,30 @@ async def test_a_partition_that_moves_away_while_another_is_pruned_is_left_alone
         nursery.cancel_scope.cancel()
 
 
+async def test_the_state_of_a_deleted_topic_that_could_not_be_removed_is_removed_later(
+    log: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def delete_below(partition: int, offset: int) -> None:
+        pass
+
+    log.delete_below = delete_below
+    async with trio.open_nursery() as nursery:
+        world = World(log, nursery, 500)
+        await world.load()
+        await world.begin()
+        world.topics.is_living = lambda topic_id: False
+        log.error = CoordinatorNotAvailableError("the disk is full")
+        deleted = TopicImage(name="t", topic_id=TOPIC, partitions=(STATE,))
+        world.coordinator.apply(MetadataDelta(MetadataImage(), MetadataImage(), deleted_topics=[deleted]))
+        await trio.testing.wait_all_tasks_blocked()
+        log.error = None
+        assert [set(shard.entries) for shard in world.coordinator.runtime.shards()] == [{KEY}]
+        await trio.sleep(1_000)
+        assert [set(shard.entries) for shard in world.coordinator.runtime.shards()] == [set()]
+        world.coordinator.runtime.close()
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_later_leader_shuts_out_the_earlier_one(world: World) -> None:
     await world.begin()
     await world.coordinator.read(KEY, 3)
