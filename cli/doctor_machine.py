@@ -18,7 +18,7 @@ from ottla.cli.doctor_finding import Finding, fail, ok, warn
 from ottla.cli.memory import available_memory
 from ottla.cli.options import human_size
 from ottla.storage.disk import RealDisk
-from ottla.storage.inspect.fsck import store_directories
+from ottla.storage.node_dir import store_directories
 from ottla.storage.store.segment_files import Loss, list_segments, mark_losses, set_aside
 from ottla.storage.upkeep.scrub_state import read_scrub_state
 

@@ -22,7 +22,7 @@ from ottla.storage.disk.passing import RETRY_SECONDS, is_full, is_out_of_descrip
 from ottla.storage.errors import DiskFullError, LogClosedError, StorageError
 from ottla.storage.format.block import RunKind, log_key
 from ottla.storage.log.partition_log import PartitionLog
-from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir, remove_folder
+from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir, remove_folder, store_directories
 from ottla.storage.reading.reader import Reader
 from ottla.storage.start.recovered_logs import NewLog
 from ottla.storage.start.recovery import Recovery
@@ -85,6 +85,8 @@ class LogManager:
         self.maintenance = Maintenance(self.context)
         self._stores: dict[str, MessageStore] = {}
         self._logs: dict[bytes, PartitionLog] = {}
+        # All that were opened since the start, by their folders.
+        self._opened: set[str] = set()
         self._opening = trio.Lock()
         # By topic's folder: one store of it is opened or deleted at a time, as the last one takes the folder with it.
         self._deleting: dict[str, trio.Event] = {}
@@ -137,7 +139,17 @@ class LogManager:
         await self.maintenance.wait_idle()
         for store in stores:
             await self._close(store)
-        return all(store.error is None and not store.writer.is_stalled for store in stores)
+        are_whole = all(store.error is None and not store.writer.is_stalled for store in stores)
+        if are_whole and not self.node_dir.was_clean:
+            are_whole = await self.context.offload(self._has_opened_all)
+        return are_whole
+
+    def _has_opened_all(self) -> bool:
+        """Whether no store is as the last process has left it, which may not have synced what it wrote. Blocks."""
+        try:
+            return self._opened.issuperset(store_directories(self.context.disk, self.node_dir.path))
+        except OSError:
+            return False
 
     async def _bring_to_disk(self, store: MessageStore) -> None:
         """Seal, checkpoint and sync. What finds no room is dropped: it was not acknowledged."""
@@ -315,6 +327,7 @@ class LogManager:
                         store = MessageStore(self.context, directory, self.maintenance.request)
                         await self._recover(store)
                         self._stores[directory] = store
+                        self._opened.add(directory)
                     finally:
                         self._opening_in = ""
                 return store

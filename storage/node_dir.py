@@ -16,6 +16,7 @@ from ottla.storage.errors import DataDirUnusableError, UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ottla.storage.disk import Disk, Handle
@@ -29,6 +30,7 @@ __all__ = [
     "make_folder",
     "node_ids_in",
     "remove_folder",
+    "store_directories",
 ]
 
 logger = logging.getLogger(__name__)
@@ -206,6 +208,16 @@ def node_ids_in(data_dir: Path) -> list[int]:
         return []
     found = (_NODE_DIR.fullmatch(name) for name in names if (data_dir / name).is_dir())
     return sorted(int(matched[1]) for matched in found if matched is not None)
+
+
+def store_directories(disk: Disk, node_path: str) -> Iterator[str]:
+    """The folders of a node's stores. Blocks."""
+    for name in disk.listdir(node_path):
+        topic = os.path.join(node_path, name)
+        if disk.is_directory(topic) and not name.endswith(DELETED_SUFFIX):
+            for store in disk.listdir(topic):
+                if disk.is_directory(os.path.join(topic, store)):
+                    yield os.path.join(topic, store)
 
 
 def remove_folder(disk: Disk, directory: str, doomed: str, *, with_parent: bool = True) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -25,7 +25,7 @@ from ottla.storage.format.sealed_index import SealedIndex
 from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, parse_segment_header
 from ottla.storage.format.segment_list import SEGMENT_LIST_NAME, parse_segment_list
 from ottla.storage.format.topic_file import TOPIC_FILE
-from ottla.storage.node_dir import DELETED_SUFFIX, NODE_FILE
+from ottla.storage.node_dir import NODE_FILE, store_directories
 from ottla.storage.store.segment import Segment
 from ottla.storage.store.segment_files import ASIDE_MARK, LOSS_FILE, list_segments, mark_losses
 
@@ -80,16 +80,6 @@ class Report:
     def is_damaged(self) -> bool:
         """True if there is an error among the findings."""
         return any(finding.severity == "error" for finding in self.findings)
-
-
-def store_directories(disk: Disk, node_path: str) -> Iterator[str]:
-    """The folders of a node's stores."""
-    for name in disk.listdir(node_path):
-        topic = os.path.join(node_path, name)
-        if disk.is_directory(topic) and not name.endswith(DELETED_SUFFIX):
-            for store in disk.listdir(topic):
-                if disk.is_directory(os.path.join(topic, store)):
-                    yield os.path.join(topic, store)
 
 
 def check_node(disk: Disk, node_path: str) -> Report:

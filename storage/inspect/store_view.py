@@ -24,8 +24,8 @@ from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, Partiti
 from ottla.storage.format.run_table import RunTable, enter_run
 from ottla.storage.format.sealed_index import CorruptIndexError, SealedIndex
 from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES
-from ottla.storage.inspect.fsck import store_directories
 from ottla.storage.inspect.segment_reader import Piece, read_piece
+from ottla.storage.node_dir import store_directories
 from ottla.storage.state.aborted_transactions import AbortedTransactions
 from ottla.storage.state.producer_snapshot import read_snapshot
 from ottla.storage.store.segment import Segment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Any
 
 import pytest
 
@@ -68,3 +69,24 @@ def test_a_machine_that_was_restarted_after_an_orderly_end_has_lost_nothing() ->
     disk = SimulatedDisk(1)
     opened(disk).close(clean=True)
     assert not opened(disk.power_loss()).lost_power
+
+
+@pytest.mark.parametrize("opens", [False, True])
+async def test_a_start_that_opens_nothing_does_not_call_whole_what_a_kill_has_left(
+    harness: Any, *, opens: bool
+) -> None:
+    """What was acknowledged is not synced yet: the machine may still lose it, and the next start must know."""
+    disk = SimulatedDisk(2)
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        for number in range(20):
+            harness.append(log, b"%d" % number)
+        await log.store.writer.flush(sync=False)
+        disk = disk.crash()
+    async with harness.manager(disk) as manager:
+        if opens:
+            await harness.open(manager)
+    async with harness.manager(disk.power_loss()) as manager:
+        log = await harness.open(manager)
+        assert manager.node_dir.lost_power is not opens
+        assert (log.log_end_offset == 20) is opens
