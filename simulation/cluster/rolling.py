@@ -8,45 +8,34 @@ import trio
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.features import STREAMS_VERSION
+from ottla.server.metadata.loader import MAX_PAUSE_SECONDS
 from ottla.simulation.cluster.client import Client
 from ottla.simulation.cluster.ending import until_in_sync
 from ottla.simulation.cluster.in_sync import view
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.machine import Machine
     from ottla.simulation.cluster.world import World
 
 __all__ = ["upgrade"]
 
 _KNOWN_S: Final = 5.0
-_FOLLOWED_S: Final = 10.0
 _DOWN, _UP = 2, 1
 """Types of an update: a safe downgrade, and an upgrade."""
 
 
 async def upgrade(world: World) -> None:
     """Stop and start one node after the other while clients go on, each only when all are in sync again."""
+    # After a fault nodes wait so long, at most, before they ask the metadata store again; until then they hand nothing
+    # over.
+    await trio.sleep(MAX_PAUSE_SECONDS)
     await until_in_sync(world)
     for machine in list(world.machines.values()):
-        await _until_followed(machine)
         await machine.stop()
         await _check_handed_over(world, machine.node_id)
         machine.start()
         await until_in_sync(world)
     await _Upgrader(world).run()
-
-
-async def _until_followed(machine: Machine) -> None:
-    """Wait until a node follows the metadata store: before, after a fault, it hands nothing over."""
-    with trio.move_on_after(_FOLLOWED_S):
-        while True:
-            try:
-                assert machine.broker is not None
-                return await machine.broker.controller.catch_up()
-            except StoreUnavailableError:
-                await trio.sleep(0.1)
 
 
 async def _check_handed_over(world: World, node_id: int) -> None:
