@@ -9,9 +9,11 @@ from typing import Final
 
 from ottla.kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.server.apis.context import RequestContext
+from ottla.server.apis.errors import error_code
 from ottla.server.apis.transaction_errors import fenced_before
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
+from ottla.server.metadata.errors import MetadataError
 
 _FIRST_FENCED: Final = 2
 _FIRST_OF_V2: Final = 5
@@ -28,6 +30,9 @@ async def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnRespo
         )
     except CoordinatorError as error:
         return EndTxnResponse(error_code=fenced_before(error, version, _FIRST_FENCED))
+    except MetadataError as error:
+        # The producer has used up its epochs, and a new id cannot be had now.
+        return EndTxnResponse(error_code=error_code(error))
     if version < _FIRST_OF_V2:
         return EndTxnResponse()
     return EndTxnResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
