@@ -247,6 +247,8 @@ class InFlight:
         It is taken back if the steps are closed before their end.
         """
         renewed = self._new_lock(member_id)
+        # As if it held one more: it is not given up, and so ends, though what was put under it is over before the rest.
+        renewed.held += 1
         is_whole = False
         pieces = 0
         try:
@@ -270,6 +272,7 @@ class InFlight:
         finally:
             if not is_whole:
                 self.complete(transition, stored=False)
+            renewed.held -= 1
             if not renewed.held:
                 self._free_lock(renewed)
 

@@ -8,8 +8,8 @@ import pytest
 
 from ottla.server.replica.append import TopicIdPartition
 from ottla.server.share.errors import InvalidRecordStateError, ShareSessionLimitReachedError
-from ottla.server.share.in_flight import ACCEPT, RELEASE, InFlight
-from ottla.server.share.records import Acknowledgement, Span
+from ottla.server.share.in_flight import ACCEPT, RELEASE, RENEW, InFlight
+from ottla.server.share.records import Acknowledgement, Lock, Span, Transition
 from ottla.server.share.sessions import SessionKey, ShareSessions
 
 TOPIC = UUID(int=7)
@@ -83,3 +83,24 @@ def test_what_is_said_of_records_before_the_start_is_passed_over() -> None:
     with pytest.raises(InvalidRecordStateError):
         in_flight.acknowledge("n", [Acknowledgement(0, 59, types)])
     assert in_flight.count == 10
+
+
+def test_a_lock_goes_on_while_more_is_put_under_it() -> None:
+    """A member renews its hold on many records, and says meanwhile, by another request, that the first are done."""
+    freed: list[Lock] = []
+    in_flight = InFlight(0, max_records=100, max_delivery_count=5, free_lock=freed.append)
+    in_flight.acquire("m", 0, [Span(0, 99)], max_records=100, batch_size=100)
+    former = {run.lock for run in in_flight.runs()}
+    transition = Transition()
+    steps = in_flight.acknowledging(transition, "m", [Acknowledgement(0, 99, [RENEW, ACCEPT] * 50)])
+    next(steps)
+    renewed = [run.first for run in in_flight.runs() if run.lock not in former]
+    assert renewed
+    done = in_flight.acknowledge("m", [Acknowledgement(offset, offset, [ACCEPT]) for offset in renewed])
+    in_flight.complete(done, stored=True)
+    for _ in steps:
+        pass
+    in_flight.complete(transition, stored=True)
+    held = {run.lock for run in in_flight.runs() if run.lock is not None}
+    assert len(held) == 1
+    assert held.isdisjoint(freed)  # who is freed never ends
