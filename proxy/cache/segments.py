@@ -116,9 +116,13 @@ class Segments:
         return self._disk.preadv(place.segment.handle, [room], place.position, nowait=nowait)
 
     def sweep(self) -> None:
-        """Close files that nobody uses any more, which frees their space on disk; from a worker thread."""
-        while self._unused:
-            self._disk.close(self._unused.pop().handle)
+        """Close files that nobody uses any more, which frees their space on disk; from a worker thread, or several."""
+        while True:
+            try:
+                segment = self._unused.pop()
+            except IndexError:
+                return
+            self._disk.close(segment.handle)
 
     def _let_go(self, segment: Segment) -> None:
         if segment.is_dropped and not segment.users:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from uuid import uuid4
 
@@ -99,6 +101,27 @@ async def test_what_is_read_stays_open_until_it_is_read() -> None:
     assert segments.read(place, memoryview(room), nowait=False) == 1000
     assert room == b"x" * 1000
     segments.leave(place.segment)
+    segments.sweep()
+    assert disk.used_bytes == 0
+
+
+def test_two_writers_close_what_nobody_uses_at_the_same_time() -> None:
+    """A thread may lose its turn between any two steps."""
+    disk = MemoryDisk()
+    disk.mkdir("/cache")
+    segments = Segments(disk, "/cache", 16)
+    interval_seconds = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            for _ in range(50):
+                for _ in range(100):
+                    segments.leave(segments.reserve(1).segment)
+                for done in [threads.submit(segments.sweep) for _ in range(2)]:
+                    done.result()
+    finally:
+        sys.setswitchinterval(interval_seconds)
+    segments.drop_all()
     segments.sweep()
     assert disk.used_bytes == 0
 
