@@ -7,17 +7,18 @@ metadata store is being asked are asked for together the next time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.errors import ConflictError, StoreUnavailableError
-from ottla.server.metadata.partition_changes import leave
+from ottla.server.metadata.partition_changes import hand_over, leave
 
 if TYPE_CHECKING:
+    from ottla.server.metadata.image import PartitionState
     from ottla.server.metadata.partition_changes import PartitionUpdate
     from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
     from ottla.server.replica.isr_change import IsrChange
@@ -33,6 +34,10 @@ _NAMED: Final = 5
 ChangePartitions = Callable[
     ["Mapping[PartitionKey, PartitionUpdate]"], Awaitable["Mapping[PartitionKey, PartitionOutcome]"]
 ]
+
+
+class _WayOut(Protocol):
+    def __call__(self, state: PartitionState, broker: int, live: Container[int]) -> PartitionState: ...
 
 
 class InSyncSets:
@@ -61,13 +66,18 @@ class InSyncSets:
         self._wanted = trio.Event()
         #: Changes of which it is not known whether they were made: they are asked for until that is known.
         self._unanswered: dict[Partition, IsrChange] = {}
-        #: Those whose sets this node is to leave.
-        self._leaving: dict[Partition, None] = {}
+        #: Those whose sets this node is to leave, and in which way.
+        self._leaving: dict[Partition, _WayOut] = {}
         self._is_cut_off = False
 
     def leave(self, partition: Partition) -> None:
         """Let this node leave a set: what it has of the partition may not be all."""
-        self._leaving[partition] = None
+        self._leaving[partition] = leave
+        self._wanted.set()
+
+    def hand_over(self, partition: Partition) -> None:
+        """Let others go on without this node, as far as others are in sync: it cannot serve the partition any more."""
+        self._leaving.setdefault(partition, hand_over)
         self._wanted.set()
 
     def review(self, partition: Partition) -> None:
@@ -113,12 +123,10 @@ class InSyncSets:
 
     async def _leave(self, change_partitions: ChangePartitions) -> None:
         leaving, self._leaving = self._leaving, {}
-        named = ", ".join(f"{it.topic}-{it.index}" for it in list(leaving)[:_NAMED])
-        others = f" and {len(leaving) - _NAMED} others" if len(leaving) > _NAMED else ""
-        text = "%s%s may lack records here, because files are damaged: they leave the in-sync sets and are filled again"
-        logger.error(text, named, others, extra={"partitions": len(leaving)})
+        _tell_doubtful([it for it, update in leaving.items() if update is leave])
         asked: dict[PartitionKey, PartitionUpdate] = {
-            (it.topic_id, it.index): partial(leave, broker=self._node_id, live=it.live_brokers) for it in leaving
+            (it.topic_id, it.index): partial(update, broker=self._node_id, live=it.live_brokers)
+            for it, update in leaving.items()
         }
         try:
             await change_partitions(asked)
@@ -157,6 +165,15 @@ class InSyncSets:
         self.shrinks += len(shrunk)
         _tell("more", grown)
         _tell("fewer", shrunk)
+
+
+def _tell_doubtful(partitions: Sequence[Partition]) -> None:
+    if not partitions:
+        return
+    named = ", ".join(f"{it.topic}-{it.index}" for it in partitions[:_NAMED])
+    others = f" and {len(partitions) - _NAMED} others" if len(partitions) > _NAMED else ""
+    text = "%s%s may lack records here, because files are damaged: they leave the in-sync sets and are filled again"
+    logger.error(text, named, others, extra={"partitions": len(partitions)})
 
 
 def _tell(how: str, partitions: Sequence[Partition]) -> None:

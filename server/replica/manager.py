@@ -513,6 +513,8 @@ class ReplicaManager:
             if partition is not None:
                 count += 1
                 partition.go_offline()
+                if len(partition.replicas) > 1:
+                    self.in_sync_sets.hand_over(partition)
                 self._signal(partition)
         keys = {"partitions": count, "error": str(error)}
         logger.critical("%d partitions are offline until the broker is restarted: %s", count, error, extra=keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from ottla.server.replica.partition import Partition, Role
 from ottla.storage.clock import SystemClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk
+from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
+from ottla.storage.errors import StoreOfflineError
 from ottla.storage.log_manager import LogManager
 from ottla.storage.node_dir import NodeDir
 from ottla.storage.store.segment_files import LOSS_FILE
@@ -256,6 +259,20 @@ async def test_a_disk_that_was_emptied_is_filled_again_before_it_counts(run_clus
         leader = cluster[2].image.topics["t"].partitions[0].leader
         await cluster.until(leader_is(leader, (1, 2, 3)))
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"%d" % number for number in range(5)]
+
+
+async def test_others_go_on_where_a_leaders_disk_fails(run_cluster: RunCluster) -> None:
+    disk = SimulatedDisk(1)
+    async with run_cluster(2, LAG) as cluster:
+        await cluster.start(3, disk=disk)
+        await cluster.until(lambda image: sum(1 for _ in image.live_brokers()) == 3)
+        await create(cluster, (3, 1, 2), min_insync_replicas="2")
+        await acknowledged(cluster[3], b"a")
+        disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.EIO))
+        assert isinstance((await append(cluster[3], b"lost")).error, StoreOfflineError)
+        await cluster.until(leader_is(1, (1, 2)))
+        await acknowledged(cluster[1], b"b")
+        assert values_of(await until_equal(cluster, 1, 2)) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("starts_early", [False, True])
