@@ -18,7 +18,7 @@ from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTop
 from ottla.server.share.errors import ShareError
 from ottla.server.share.fetch import ShareFetchOperation, ShareFetchResult
 from ottla.server.share.partition import SharePartition
-from ottla.server.share.sessions import SessionKey, ShareSessions
+from ottla.server.share.sessions import SessionKey, ShareSession, ShareSessions
 from ottla.server.waiting.deadlines import Deadlines
 from ottla.storage.errors import StorageError
 
@@ -196,14 +196,16 @@ class SharePartitionManager:
     async def release(self, key: SessionKey) -> dict[TopicIdPartition, Exception | None]:
         """End a member's session, and take back what it holds; says for each partition why that was refused."""
         session = self.sessions.remove(key)
-        if session is None:
-            return {}
+        return {} if session is None else await self._take_back(session)
+
+    async def _take_back(self, ended: ShareSession) -> dict[TopicIdPartition, Exception | None]:
+        group_id, member_id = ended.key
 
         async def release(asked: TopicIdPartition) -> None:
-            await self._find(SharePartitionKey(key.group_id, *asked)).release(key.member_id)
+            await self._find(SharePartitionKey(group_id, *asked)).release(member_id)
 
-        outcomes = await _each(session.partitions, release)
-        self._end_unused(key.group_id)
+        outcomes = await _each(ended.partitions, release)
+        self._end_unused(group_id)
         return outcomes
 
     def _end_unused(self, group_id: str) -> None:
@@ -215,14 +217,16 @@ class SharePartitionManager:
     def connection_closed(self, connection: object) -> None:
         """A connection has ended: so do the sessions of its members, except those who have begun another elsewhere."""
         if not self._is_closed:
-            for key in self.sessions.owned_by(connection):
+            for session in self.sessions.owned_by(connection):
                 self.sessions.evictions += 1
-                self._nursery.start_soon(self._release_lost, key)
+                # At once: by the next turn of the event loop the member may have begun another one.
+                self.sessions.remove(session.key)
+                self._nursery.start_soon(self._release_lost, session)
 
-    async def _release_lost(self, key: SessionKey) -> None:
-        for asked, error in (await self.release(key)).items():
+    async def _release_lost(self, ended: ShareSession) -> None:
+        for asked, error in (await self._take_back(ended)).items():
             if error is not None:
-                logger.debug("%s holds on to records of %s until its locks expire: %s", key.member_id, asked, error)
+                logger.debug("%s holds on to records of %s until its locks expire: %s", ended.key, asked, error)
 
 
 async def _each(

@@ -83,9 +83,9 @@ class ShareSessions:
         """How many partitions all sessions name together."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
-    def owned_by(self, connection: object) -> list[SessionKey]:
-        """Whose sessions go over a connection."""
-        return [key for key, session in self._sessions.items() if session.owner is connection]
+    def owned_by(self, connection: object) -> list[ShareSession]:
+        """The sessions that go over a connection."""
+        return [session for session in self._sessions.values() if session.owner is connection]
 
     def has_members(self, group_id: str) -> bool:
         """Whether some member of a group has a session here."""

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 import trio
+import trio.testing
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_share_group_offsets import (
@@ -40,6 +41,7 @@ from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.network.connection import Connection
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.share.in_flight import ACCEPT, REJECT, RELEASE
+from ottla.server.share.sessions import SessionKey
 from tests.servers import Client, RunningNode
 
 from .conftest import ShareClient, acquired_of
@@ -195,6 +197,26 @@ async def test_a_lost_connection_gives_back_what_the_member_held(serve_node: Ser
         await trio.aclose_forcefully(lost.client.stream)
         # It counts as delivered: nobody can tell.
         assert await stays.acquire() == [(0, 0, 2)]
+
+
+async def test_a_lost_connection_does_not_end_the_session_that_the_member_has_begun_since(serve_node: Serve) -> None:
+    async with serve_node(PATIENT) as node:
+        topic_id = await node.create_topic(TOPIC)
+        await produce(node, topic_id, b"a")
+        await begin_early(node, "g")
+        member = await ShareClient.join(node, "g", "m", TOPIC)
+        assert await member.acquire() == [(0, 0, 1)]
+        sessions = node.broker.share.manager.sessions
+        key = SessionKey("g", "m")
+        former = sessions.remove(key)
+        assert former is not None
+        asked = list(former.partitions)
+        sessions.fetch(key, 0, asked, has_acknowledgements=False, owner=former.owner)
+        # The connection ends, and before anything else runs the member is there again.
+        node.broker.share.manager.connection_closed(former.owner)
+        again = sessions.fetch(key, 0, asked, has_acknowledgements=False, owner="another connection")
+        await trio.testing.wait_all_tasks_blocked()
+        assert sessions.fetch(key, 1, (), has_acknowledgements=False, owner=None) is again
 
 
 async def test_a_connection_of_many_sessions_remembers_none_of_them(
