@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import MetadataDelta, PartitionState, TopicImage
+    from ottla.server.metadata.partition_transactions import PartitionKey
     from ottla.server.replica.throttles import Throttled
     from ottla.storage.config import LogConfig
     from ottla.storage.log.partition_log import PartitionLog
@@ -43,7 +44,7 @@ class HostedPartitions:
     """Opens, configures and gives up partitions. Every change of one is told to `changed` once it is whole.
 
     One whose files were damaged does not lead while others in sync have what it may lack: `doubted` is told about it,
-    and has it leave the in-sync set.
+    and has it leave the in-sync set. So does `unopened`, which is also told who is alive, where a log cannot be opened.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class HostedPartitions:
         last_high_watermark: Callable[[UUID, int], int],
         changed: Callable[[Partition], None],
         doubted: Callable[[Partition], None],
+        unopened: Callable[[PartitionKey, Container[int]], None],
         now_ms: Callable[[], int],
         max_lag_ms: int,
     ) -> None:
@@ -68,6 +70,7 @@ class HostedPartitions:
         self._last_high_watermark = last_high_watermark
         self._changed = changed
         self._doubted = doubted
+        self._tell_unopened = unopened
         self._doubtful: set[Partition] = set()
         # Their folders say that they may lack records, for a start that comes before the cluster knows.
         self._unsettled: set[MessageStore] = set()
@@ -170,6 +173,8 @@ class HostedPartitions:
             logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
             self._unopened[topic.topic_id, index] = passes(error) or isinstance(error, DiskFullError)
             self._postponed.set()
+            if len(state.replicas) > 1:
+                self._tell_unopened((topic.topic_id, index), self._brokers.keys())
             return
         await partition.settled()
         partition.apply(self._as_far_as_sure(partition, state), self._now_ms())

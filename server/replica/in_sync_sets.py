@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -18,7 +18,6 @@ from ottla.server.metadata.errors import ConflictError, StoreUnavailableError
 from ottla.server.metadata.partition_changes import hand_over, leave
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.image import PartitionState
     from ottla.server.metadata.partition_changes import PartitionUpdate
     from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
     from ottla.server.replica.isr_change import IsrChange
@@ -34,10 +33,6 @@ _NAMED: Final = 5
 ChangePartitions = Callable[
     ["Mapping[PartitionKey, PartitionUpdate]"], Awaitable["Mapping[PartitionKey, PartitionOutcome]"]
 ]
-
-
-class _WayOut(Protocol):
-    def __call__(self, state: PartitionState, broker: int, live: Container[int]) -> PartitionState: ...
 
 
 class InSyncSets:
@@ -66,18 +61,24 @@ class InSyncSets:
         self._wanted = trio.Event()
         #: Changes of which it is not known whether they were made: they are asked for until that is known.
         self._unanswered: dict[Partition, IsrChange] = {}
-        #: Those whose sets this node is to leave, and in which way.
-        self._leaving: dict[Partition, _WayOut] = {}
+        #: How this node leaves sets; and those of which it may lack records, to be told.
+        self._leaving: dict[PartitionKey, PartitionUpdate] = {}
+        self._doubtful: dict[Partition, None] = {}
         self._is_cut_off = False
 
     def leave(self, partition: Partition) -> None:
         """Let this node leave a set: what it has of the partition may not be all."""
-        self._leaving[partition] = leave
+        update = partial(leave, broker=self._node_id, live=partition.live_brokers)
+        self._leaving[partition.topic_id, partition.index] = update
+        self._doubtful[partition] = None
         self._wanted.set()
 
-    def hand_over(self, partition: Partition) -> None:
-        """Let others go on without this node, as far as others are in sync: it cannot serve the partition any more."""
-        self._leaving.setdefault(partition, hand_over)
+    def hand_over(self, key: PartitionKey, live: Container[int]) -> None:
+        """Let others go on without this node, as far as others are in sync: it cannot serve the partition.
+
+        `live` are the brokers that are alive, kept up to date by their owner.
+        """
+        self._leaving.setdefault(key, partial(hand_over, broker=self._node_id, live=live))
         self._wanted.set()
 
     def review(self, partition: Partition) -> None:
@@ -123,13 +124,10 @@ class InSyncSets:
 
     async def _leave(self, change_partitions: ChangePartitions) -> None:
         leaving, self._leaving = self._leaving, {}
-        _tell_doubtful([it for it, update in leaving.items() if update is leave])
-        asked: dict[PartitionKey, PartitionUpdate] = {
-            (it.topic_id, it.index): partial(update, broker=self._node_id, live=it.live_brokers)
-            for it, update in leaving.items()
-        }
+        doubtful, self._doubtful = self._doubtful, {}
+        _tell_doubtful(list(doubtful))
         try:
-            await change_partitions(asked)
+            await change_partitions(leaving)
         except (StoreUnavailableError, ConflictError):
             self._leaving = leaving | self._leaving
             await trio.sleep(RETRY_SECONDS)

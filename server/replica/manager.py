@@ -142,6 +142,7 @@ class ReplicaManager:
             last_high_watermark=last_high_watermark,
             changed=self._signal,
             doubted=lambda partition: self.in_sync_sets.leave(partition),
+            unopened=lambda key, live: self.in_sync_sets.hand_over(key, live),
             now_ms=clock.time_ms,
             max_lag_ms=max_lag_ms,
         )
@@ -514,7 +515,7 @@ class ReplicaManager:
                 count += 1
                 partition.go_offline()
                 if len(partition.replicas) > 1:
-                    self.in_sync_sets.hand_over(partition)
+                    self.in_sync_sets.hand_over((partition.topic_id, partition.index), partition.live_brokers)
                 self._signal(partition)
         keys = {"partitions": count, "error": str(error)}
         logger.critical("%d partitions are offline until the broker is restarted: %s", count, error, extra=keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocke
 
 from ottla.kproto.records import Record, build_batch, iter_batches
 from ottla.server.event_loop.stages import begin, finish
-from ottla.server.metadata.image import INTERNAL_TOPICS, TopicImage
+from ottla.server.metadata.image import INTERNAL_TOPICS, PartitionState, TopicImage
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import (
     DeletionNotAllowedError,
@@ -467,6 +467,26 @@ async def test_a_log_that_cannot_be_opened_is_offline(node: Node) -> None:
     await node.delete_topic(topic)
     with pytest.raises(UnknownTopicIdError):
         node.partition(topic)
+
+
+async def test_others_go_on_where_a_leader_cannot_open_its_log(node: Node) -> None:
+    asked: list[PartitionState] = []
+    done = trio.Event()
+
+    async def change_partitions(updates: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        asked.extend(update(created.partitions[0]) for update in updates.values())
+        done.set()
+        return {}
+
+    await node.live(0, 1, 2)
+    node.log_manager.fail_to_open = True
+    created = await node.create_topic(replicas=(0, 1, 2))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.manager.in_sync_sets.run, change_partitions)
+        with trio.fail_after(5):
+            await done.wait()
+        nursery.cancel_scope.cancel()
+    assert [(state.leader, state.isr) for state in asked] == [(1, (1, 2))]
 
 
 async def test_a_log_that_cannot_be_deleted_is_gone_all_the_same(node: Node, topic: TopicImage) -> None:
