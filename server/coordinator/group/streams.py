@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.streams_topology import InternalTopic, Topology
 
 logger = logging.getLogger(__name__)
+
+_ENDPOINT_EPOCHS: Final = 0x3FFF_FFFF
+"""Where a group that was loaded may begin to count: each millisecond of twelve days somewhere else."""
 
 
 class StreamsHeartbeat(NamedTuple):
@@ -270,6 +273,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
 
     def resume(self, group: StreamsGroup) -> None:
         super().resume(group)
+        group.count_endpoints_from(self._clock.time_ms() & _ENDPOINT_EPOCHS)
         for member in group.members.values():
             self._expect(member)
 

@@ -310,6 +310,10 @@ class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurren
         """What members are told about each other's endpoints has changed."""
         self.endpoint_epoch += 1
 
+    def count_endpoints_from(self, epoch: int) -> None:
+        """Members know the epochs of another coordinator, and are to take none of this one's for one of these."""
+        self.endpoint_epoch = epoch
+
 
 def each_task(tasks: Tasks) -> Iterator[Task]:
     """The tasks of one role, one by one."""

@@ -27,6 +27,7 @@ from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.streams import StreamsGroupConfig, StreamsHeartbeat
 from ottla.server.coordinator.group.streams_assignor import TaskSet
+from ottla.server.coordinator.group.streams_group import Endpoint
 from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import Producer
@@ -498,6 +499,39 @@ async def test_who_does_not_revoke_is_removed_though_it_could_not_be_at_once(wor
 
         with trio.fail_after(100), pytest.raises(UnknownMemberIdError):
             await live_on()
+
+
+async def test_members_are_told_of_endpoints_though_two_coordinators_counted_alike(world: World) -> None:
+    world.options = {
+        "streams_config": lambda group_id: StreamsGroupConfig(assignment_interval_ms=0, initial_rebalance_delay_ms=0)
+    }
+    said = StreamsHeartbeat(
+        "a",
+        0,
+        0,
+        None,
+        "c",
+        "/h",
+        5_000,
+        Topology(1, [Subtopology(subtopology_id="0", source_topics=["t"])]),
+        TaskSet(),
+        "a",
+        Endpoint("h", 1),
+        None,
+    )
+    async with world.broker() as coordinator:
+        told = await coordinator.streams_groups.heartbeat(FIRST, said)
+        said = said._replace(topology=None, owned=None)
+        for _ in range(2):
+            said = said._replace(member_epoch=told.member_epoch, endpoint_epoch=told.endpoint_epoch)
+            told = await coordinator.streams_groups.heartbeat(FIRST, said)
+        assert told.endpoints is None
+    async with world.broker() as coordinator:
+        # Others have moved as often as before, and this member has not.
+        for _ in range(told.endpoint_epoch):
+            coordinator.streams_groups.describe(FIRST).endpoints_changed()
+        said = said._replace(endpoint_epoch=told.endpoint_epoch)
+        assert (await coordinator.streams_groups.heartbeat(FIRST, said)).endpoints is not None
 
 
 # The offsets' topic
