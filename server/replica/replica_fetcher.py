@@ -332,7 +332,7 @@ class ReplicaFetcher:
     async def _find_start(self, connection: LeaderConnection, followed: _Followed) -> bool:
         """The leader has nothing at the log's end: cut what it has not, or begin where it begins.
 
-        False if the leader does not say where its log begins and ends.
+        False if nothing comes of it: the leader does not say where its log begins and ends, or it lies between by now.
         """
         partition = followed.partition
         log = partition.log
@@ -345,12 +345,13 @@ class ReplicaFetcher:
         leader_start = await self._offset(connection, followed, OffsetSpec.EARLIEST)
         if leader_start is None:
             return False
-        if leader_start > log.log_end_offset:
-            name = f"{partition.topic}-{partition.index}"
-            keys = {"topic": partition.topic, "partition": partition.index, "offset": leader_start}
-            logger.info("%s starts again at offset %d, where its leader's log starts", name, leader_start, extra=keys)
-            await partition.start_anew_at(leader_start, followed.leader_epoch)
-            self._manager.follower_moved(partition)
+        if leader_start <= log.log_end_offset:
+            return False
+        name = f"{partition.topic}-{partition.index}"
+        keys = {"topic": partition.topic, "partition": partition.index, "offset": leader_start}
+        logger.info("%s starts again at offset %d, where its leader's log starts", name, leader_start, extra=keys)
+        await partition.start_anew_at(leader_start, followed.leader_epoch)
+        self._manager.follower_moved(partition)
         return True
 
     async def _offset(self, connection: LeaderConnection, followed: _Followed, spec: OffsetSpec) -> int | None:
@@ -363,7 +364,9 @@ class ReplicaFetcher:
         )
         response = await connection.call(request)
         answer = response.topics[0].partitions[0]
-        return None if answer.error_code else int(answer.offset)
+        # Another fetcher may have gone on with it meanwhile, in the same epoch.
+        is_void = answer.error_code or not self._followed.holds(followed)
+        return None if is_void else int(answer.offset)
 
     # What is told: a line when an outage begins, and one when it ends. ----------------------------------------------
 

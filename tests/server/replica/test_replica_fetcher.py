@@ -50,6 +50,7 @@ class Leader:
         self.lookups = 0
         self.answer = trio.Event()
         self.error_code = ErrorCode.NONE
+        self.lookup_error = ErrorCode.OFFSET_NOT_AVAILABLE
         self.log_start_offset = 0
         self._fetched = trio.Condition()
 
@@ -68,8 +69,8 @@ class Leader:
     async def call(self, request: Any, *, timeout_seconds: float | None = None) -> Any:
         if isinstance(request, ListOffsetsRequest):
             self.lookups += 1
-            refused = ListOffsetsPartitionResponse(error_code=ErrorCode.OFFSET_NOT_AVAILABLE)
-            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[refused])])
+            found = ListOffsetsPartitionResponse(error_code=self.lookup_error, offset=0)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[found])])
         self.fetches.append(request)
         assert len(self.fetches) < 100
         async with self._fetched:
@@ -145,16 +146,21 @@ async def test_a_change_of_the_in_sync_set_alone_interrupts_no_fetch() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_leader_that_does_not_say_where_its_log_ends_is_asked_less_and_less(autojump_clock: object) -> None:
+@pytest.mark.parametrize("lookup_error", [ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.NONE])
+async def test_a_leader_that_does_not_say_what_is_wrong_is_asked_less_and_less(
+    autojump_clock: object, lookup_error: ErrorCode
+) -> None:
+    """It refuses the offset, and does not say where its log ends, or says that it begins and ends there."""
     leader, partition = Leader(), follower()
     leader.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+    leader.lookup_error = lookup_error
     leader.answer.set()
     fetcher = fetcher_of(leader)
     fetcher.follow(partition)
     with trio.move_on_after(20):
         await fetcher.run()
     # After pauses that double from 10 ms on, and then of a second each.
-    assert 20 <= leader.lookups <= 30
+    assert 20 <= leader.lookups / (1 if lookup_error else 2) <= 30
 
 
 async def test_one_whose_store_has_stopped_is_asked_for_less_and_less(autojump_clock: object) -> None:
@@ -209,6 +215,60 @@ async def test_an_empty_log_whose_last_epoch_its_leader_does_not_know_agrees_wit
             nursery.cancel_scope.cancel()
         assert len(leader.fetches) == 2
         assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (12, 12, -1)
+
+
+class ForgetfulLeader(Leader):
+    """Says that its log ends at 0, after a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        self.lookup_error = ErrorCode.NONE
+        self.answer.set()
+        self.says = trio.Event()
+
+    async def call(self, request: Any, *, timeout_seconds: float | None = None) -> Any:
+        response = await super().call(request)
+        if isinstance(request, ListOffsetsRequest):
+            await self.says.wait()
+        return response
+
+
+class CutLog(FakeLog):
+    """Has five records, and notes to where it is cut."""
+
+    log_end_offset = 5
+    cut_to = -1
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.flushed_end_offset = 5
+
+    async def truncate_to(self, offset: int) -> None:
+        self.cut_to = offset
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("goes_to_another_fetcher", [True, False])
+async def test_what_a_leader_has_said_late_is_void_for_who_is_followed_elsewhere(
+    goes_to_another_fetcher: bool,
+) -> None:
+    """As when `num.replica.fetchers` changes: in the same epoch another fetcher has gone on with it."""
+    leader, topic_id = ForgetfulLeader(), uuid4()
+    log: Any = CutLog(topic_id, "t", 0, LogConfig())
+    partition = Partition("t", topic_id, 0, log, node_id=OWN)
+    partition.apply(in_epoch(3))
+    fetcher = fetcher_of(leader)
+    fetcher.follow(partition)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fetcher.run)
+        await wait_all_tasks_blocked()
+        if goes_to_another_fetcher:
+            fetcher.unfollow((topic_id, 0))
+        leader.says.set()
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert log.cut_to == (-1 if goes_to_another_fetcher else 0)
 
 
 class ClosingLog(FakeLog):
