@@ -119,13 +119,19 @@ class Membership:
                     await self._register_anew(broker)
                 else:
                     await self._store.keep_alive(self._lease)
-            except (LeaseExpiredError, ConflictError):
+            except LeaseExpiredError:
                 self._fenced.set()
+            except ConflictError:
+                # What ended the session has not been heard of here yet, perhaps.
+                await self._pause()
             except StoreUnavailableError as error:
                 self._tell_cut_off(error)
-                await trio.sleep(min(self._heartbeat_interval_ms / 1000, 1))
+                await self._pause()
             else:
                 self._tell_back()
+
+    async def _pause(self) -> None:
+        await trio.sleep(min(self._heartbeat_interval_ms / 1000, 1))
 
     async def leave(self) -> None:
         """Give up the session: this node stops, and the others need not wait for the session to end.

@@ -22,6 +22,7 @@ class Office:
     """A node without its broker: member, perhaps controller, with a duty that says when it runs."""
 
     def __init__(self, store: MemoryMetadataStore, node_id: int) -> None:
+        self.store = store
         self.controller = Controller(store, BrokerConfig(), node_id=node_id)
         self.membership = Membership(
             store,
@@ -111,3 +112,28 @@ async def test_who_lost_the_office_and_its_session_serves_again(
         image = office.controller.image
         assert offices[image.controller_id - 1].is_ruling
         assert [broker.fenced for broker in image.brokers.values()] == [False, False]
+
+
+async def test_a_session_that_cannot_begin_yet_is_asked_for_in_turn_with_others(
+    offices: list[Office], mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while this node has not heard yet how the former one has ended."""
+    asked = 0
+
+    async def refuse(*_: object, **__: object) -> None:
+        nonlocal asked
+        asked += 1
+        assert asked < 100
+        raise ConflictError("The metadata keeps being changed elsewhere.")
+
+    office = offices[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(office.controller, "register_broker", refuse)
+        await office.store.revoke_lease(office.membership.lease)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert asked == 2
+    mock_clock.jump(1)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not office.controller.image.brokers[1].fenced
