@@ -159,7 +159,7 @@ class HostedPartitions:
 
     async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
         held = self._topics.get(topic.topic_id, {}).get(index)
-        self._unopened.pop((topic.topic_id, index), None)
+        is_known = self._unopened.pop((topic.topic_id, index), None) is not None
         if self._node_id not in state.replicas:
             if held is not None:
                 await held.settled()
@@ -169,8 +169,9 @@ class HostedPartitions:
         try:
             partition = held or await self._open(topic, index, state)
         except (StorageError, OSError) as error:
-            keys = {"topic": topic.name, "partition": index}
-            logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
+            if not is_known:
+                keys = {"topic": topic.name, "partition": index}
+                logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
             self._unopened[topic.topic_id, index] = passes(error) or isinstance(error, DiskFullError)
             self._postponed.set()
             if len(state.replicas) > 1:

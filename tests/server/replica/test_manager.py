@@ -469,6 +469,18 @@ async def test_a_log_that_cannot_be_opened_is_offline(node: Node) -> None:
         node.partition(topic)
 
 
+async def test_a_log_that_cannot_be_opened_is_told_of_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    """It may be tried each second, until there is room or there are descriptors."""
+    node.log_manager.fail_to_open = True
+    topic = await node.create_topic()
+    for leader_epoch in (1, 2):
+        await node.change(topic, leader_epoch=leader_epoch)
+    assert caplog.text.count("could not be opened") == 1
+    node.log_manager.fail_to_open = False
+    await node.change(topic, leader_epoch=3)
+    assert node.partition(topic).is_leader
+
+
 async def test_others_go_on_where_a_leader_cannot_open_its_log(node: Node) -> None:
     asked: list[PartitionState] = []
     done = trio.Event()
