@@ -90,7 +90,8 @@ def _sort_out(
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
             key = TopicPartition(topic.name, index)
-            answers[key] = answer
+            # What is named twice is committed once, as it was named last, and has one answer, which is told twice.
+            answered.partitions[-1] = answers.setdefault(key, answer)
             offsets[key] = OffsetToCommit(
                 partition.committed_offset,
                 partition.committed_leader_epoch,

@@ -67,3 +67,18 @@ async def test_a_lone_commit_is_stored_at_once_and_one_with_more_after_it_gather
             response: Any = answer.response()
             assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
         assert not begun(9, has_more=False).is_ready  # those before it came together
+
+
+async def test_a_partition_that_is_named_twice_is_told_twice_that_it_failed(serve_node: Callable[..., Any]) -> None:
+    async with serve_node(SETTINGS) as node:
+        assert await committed(node, commit_of(4)) == ErrorCode.NONE
+        client = await node.connect()
+        twice = commit_of(5)
+        twice.topics += commit_of(6).topics
+        twice.topics[1].partitions += commit_of(7).topics[0].partitions
+        answer = await client.call(twice, 8)
+        assert [[it.error_code for it in topic.partitions] for topic in answer.topics] == [[0], [0, 0]]
+        twice.generation_id_or_member_epoch, twice.member_id = 3, "nobody"
+        answer = await client.call(twice, 8)
+        code = ErrorCode.UNKNOWN_MEMBER_ID
+        assert [[it.error_code for it in topic.partitions] for topic in answer.topics] == [[code], [code, code]]
