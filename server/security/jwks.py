@@ -12,6 +12,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener, url2pathname
@@ -30,6 +31,8 @@ _MAX_BYTES: Final = 1_048_576
 _TIMEOUT_SECONDS: Final = 5.0
 #: How often, at most, a token with an unknown key has the keys fetched again.
 _UNKNOWN_KEY_SECONDS: Final = 60.0
+#: What a file or an issuer may be wrong with: it cannot be reached, speaks no HTTP, or sends no keys.
+_WRONG: Final = (OSError, HTTPException, ValueError, RecursionError)
 
 
 class KeySource(Protocol):
@@ -49,13 +52,13 @@ class FileKeys:
         self._keys: list[PublicKey] = []
         try:
             self._read()
-        except (OSError, ValueError) as error:
+        except _WRONG as error:
             raise ConfigError(f"sasl.oauthbearer.jwks.endpoint.url: {path} cannot be used: {error}.") from None
 
     def current(self, *, unknown: bool = False) -> list[PublicKey]:
         try:
             self._read()
-        except (OSError, ValueError) as error:
+        except _WRONG as error:
             logger.warning("the keys in %s stay as they were: %s", self._path, error, extra={"path": self._path})
         return self._keys
 
@@ -109,7 +112,7 @@ class UrlKeys:
             request = Request(self._url, headers={"accept": "application/json"})
             with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
                 self._keys = parse_keys(answer.read(_MAX_BYTES + 1))
-        except (OSError, ValueError) as error:
+        except _WRONG as error:
             pause = min(self._backoff_seconds * 2 ** min(self._failures, 20), self._backoff_max_seconds)
             self._failures += 1
             self._due = self._clock() + pause

@@ -227,11 +227,16 @@ class Issuer:
         self.body = key_set(EC)
         self.status = 200
         self.asked = 0
+        #: Sent in place of an HTTP answer.
+        self.nonsense = b""
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.asked += 1
+                if issuer.nonsense:
+                    self.wfile.write(issuer.nonsense)
+                    return
                 self.send_response(issuer.status)
                 if issuer.status == 302:
                     self.send_header("location", "file:///etc/passwd")
@@ -301,6 +306,24 @@ class TestUrl:
         now[0] += 1
         source.current()
         assert source._failures == 0
+
+    @pytest.mark.parametrize(
+        "nonsense",
+        [
+            b"nonsense\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{",
+            b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000,
+        ],
+        ids=["not HTTP", "cut off", "nested too deep"],
+    )
+    def test_an_issuer_that_answers_nonsense_is_asked_after_a_pause(self, issuer: Issuer, nonsense: bytes) -> None:
+        source, now = self.source(issuer)
+        source.current()
+        issuer.nonsense = nonsense
+        now[0] += 3601
+        for _ in range(3):
+            assert [key.kid for key in source.current()] == ["ec"]
+        assert issuer.asked == 2
 
     def test_it_follows_no_way_out(self, issuer: Issuer) -> None:
         source, _ = self.source(issuer)
