@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
 
@@ -35,6 +36,7 @@ from ottla.server.client_metrics.errors import (
     UnsupportedTelemetryCompressionError,
 )
 from ottla.server.client_metrics.series import Pushed
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.image import ResourceType
 from ottla.server.settings.client_match import Pattern, matches, parse_match
 from ottla.server.settings.config import CLIENT_METRICS_SETTINGS
@@ -52,6 +54,8 @@ LONGEST_INTERVAL_MS: Final = 300_000
 LEAST_EXPIRY_MS: Final = 60_000
 COMPRESSIONS: Final = (4, 3, 1, 2)
 """The codecs that a client may use, the best first: zstd, lz4, gzip, snappy. 0 (none) is accepted too."""
+#: Data points that are entered between two looks at the clock: each takes up to 10 µs.
+_ENTERED_AT_ONCE: Final = 8
 
 #: Ids that nobody may have: Uuid.RESERVED of Kafka.
 _RESERVED: Final = frozenset({UUID(int=0), UUID(int=1)})
@@ -182,8 +186,7 @@ class ClientMetrics:
             client.has_ended = is_last
         client.last_error = None
         self.pushes += 1
-        if self._clients.get(client_id) is client:  # it may have gone while its metrics were read
-            self.dropped_series += client.pushed.take(points, self._take_room)
+        await self._enter(client_id, client, points)
         return client
 
     def forget(self, client_id: UUID, client: Client) -> None:
@@ -253,6 +256,15 @@ class ClientMetrics:
             return await trio.to_thread.run_sync(read)
         except (DecodeError, RecordError) as error:
             raise UnreadableTelemetryError(str(error)) from error
+
+    async def _enter(self, client_id: UUID, client: Client, points: Iterable[DataPoint]) -> None:
+        """Keep what was pushed, as long as the client is there: it may go while its metrics are read or entered."""
+        pace, rest = Pace(), iter(points)
+        while some := list(islice(rest, _ENTERED_AT_ONCE)):
+            await pace.rest()
+            if self._clients.get(client_id) is not client:
+                return
+            self.dropped_series += client.pushed.take(some, self._take_room)
 
     def _take_room(self) -> bool:
         if self._series >= self._config.ottla_metrics_max_client_series:

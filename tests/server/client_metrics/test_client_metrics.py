@@ -145,6 +145,41 @@ async def test_the_number_of_series_is_bounded(serve_node: Serve) -> None:
         assert "ottla_client_metrics_dropped_series_total 2\n" in page
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_many_series_are_entered_in_steps(serve_node: Serve, *, leaves: bool) -> None:
+    count = 3000
+    body = pushed(*(gauge(f"a.{number}", 1.0) for number in range(count)))
+    async with (
+        serve_node({"ottla.metadata.store": "memory", "ottla.metrics.max.client.series": str(count)}) as node,
+        trio.open_nursery() as nursery,
+    ):
+        manager = node.broker.client_metrics
+        seen = set()
+
+        async def push_all(client_id: UUID) -> Any:
+            told = manager.ask(client_id, {})[1].subscription_id
+            options = {"subscription_id": told, "is_last": False, "compression": 0, "metrics": body}
+            return await manager.push(client_id, {}, **options)
+
+        async def watch(client_id: UUID, client: Any) -> None:
+            while True:
+                await trio.lowlevel.checkpoint()
+                seen.add(len(client.pushed))
+                if leaves and len(client.pushed):
+                    manager.forget(client_id, client)
+
+        first = uuid4()
+        _, client = manager.ask(first, {})
+        client.asked_at_ms = float("-inf")
+        nursery.start_soon(watch, first, client)
+        await push_all(first)
+        assert seen.difference({0, count}), "nobody else had a turn"
+        if leaves:  # what it had taken room for is free again
+            assert len((await push_all(uuid4())).pushed) == count
+            assert manager.dropped_series == 0
+        nursery.cancel_scope.cancel()
+
+
 async def test_silent_clients_are_forgotten(serve_node: Serve, autojump_clock: trio.testing.MockClock) -> None:
     async with serve_node({"ottla.metadata.store": "memory"}) as node:
         manager = node.broker.client_metrics
