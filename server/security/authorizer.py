@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.acls import (
     WILDCARD,
     Acl,
@@ -83,15 +84,25 @@ class Authorizer:
         self._kept: dict[tuple[str, str, int, str], bool] = {}
 
     async def apply(self, delta: MetadataDelta) -> None:
-        """Follow the metadata."""
-        if delta.after.acls is not delta.before.acls:
-            self.replace(delta.after.acls)
+        """Follow the metadata: in steps, for there may be tens of thousands of entries, which are all read again."""
+        if delta.after.acls is delta.before.acls:
+            return
+        entries: dict[AclResource, _Entries] = {}
+        pace = Pace()
+        for acl in delta.after.acls:
+            await pace.rest()
+            _enter(acl, entries)
+        self._entries = entries
+        outdated, self._kept = self._kept, {}
+        while outdated:
+            outdated.popitem()
+            await pace.rest()
 
     def replace(self, acls: Iterable[Acl]) -> None:
         """Decide by these entries from now on."""
         entries: dict[AclResource, _Entries] = {}
         for acl in acls:
-            entries.setdefault(acl.resource, _Entries()).add(acl._replace(host=_same_for_all(acl.host)))
+            _enter(acl, entries)
         self._entries = entries
         self._kept.clear()
 
@@ -157,6 +168,10 @@ class Authorizer:
             return True
         some = (literal - denied) | names[AclPermission.ALLOW, AclPattern.PREFIXED]
         return any(not name.startswith(denied_prefixes) for name in some)
+
+
+def _enter(acl: Acl, entries: dict[AclResource, _Entries]) -> None:
+    entries.setdefault(acl.resource, _Entries()).add(acl._replace(host=_same_for_all(acl.host)))
 
 
 def _same_for_all(host: str) -> str:

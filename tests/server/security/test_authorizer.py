@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -244,3 +248,26 @@ def test_an_address_is_the_same_however_it_is_written(written: str, host: str) -
     assert may(made, "t", host="2001:db8::8")
     assert not may(made, "t", host=host)
     assert not made.allows_any("User:bob", host, READ, TOPIC)
+
+
+async def test_many_entries_are_followed_in_steps_and_count_all_at_once() -> None:
+    made = authorizer(acl("first"))
+    assert may(made, "first")
+    assert not may(made, "last")
+    many = [*(acl(f"t{number}") for number in range(3000)), acl("last")]
+    delta: Any = SimpleNamespace(before=SimpleNamespace(acls=()), after=SimpleNamespace(acls=many))
+    seen = []
+
+    async def look() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            seen.append((may(made, "first"), may(made, "last"), may(made, "t0")))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await made.apply(delta)
+        nursery.cancel_scope.cancel()
+    assert len(seen) > 3, "nobody else had a turn"
+    assert set(seen) <= {(True, False, False), (False, True, True)}
+    assert not may(made, "first")
+    assert may(made, "last")
