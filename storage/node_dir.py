@@ -228,6 +228,9 @@ def remove_folder(disk: Disk, directory: str, doomed: str, *, with_parent: bool 
     if not disk.exists(directory):
         return
     parent = os.path.dirname(directory)
+    if disk.exists(doomed):
+        # An earlier call could not remove it.
+        disk.rmtree(doomed)
     disk.rename(directory, doomed)
     disk.fsync_directory(parent)
     if with_parent and not disk.listdir(parent):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from ottla.storage.inspect.fsck import check_node
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.iobuf import Fragment
+from ottla.storage.node_dir import DELETED_SUFFIX
 from ottla.storage.reading.plan import read
 from ottla.storage.store.gate import Gate, Life
 from ottla.storage.store.message_store import MessageStore
@@ -348,6 +350,33 @@ async def test_a_deleted_store_is_forgotten_by_everyone(harness: Any) -> None:
         assert alive() == before
         assert (manager.context.tail.size_bytes, len(manager.context.tail), len(manager.context.fd_cache)) == (0, 0, 0)
         assert (len(manager.context.writers), len(manager.reader.read_ahead), len(manager.reader.prefetch)) == (0, 0, 0)
+
+
+async def test_a_store_whose_files_could_not_be_removed_can_be_deleted_again(harness: Any, monkeypatch: Any) -> None:
+    """A partition that was moved away comes back, and is moved away again; what is left of it goes with the next."""
+    refused = 0
+    async with harness.manager() as manager:
+        disk = manager.context.disk
+        rmtree = disk.rmtree
+
+        def rmtree_without_descriptors(path: str) -> None:
+            nonlocal refused
+            if exists(path) and not refused:
+                refused += 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            rmtree(path)
+
+        monkeypatch.setattr(disk, "rmtree", rmtree_without_descriptors)
+        for _ in range(2):
+            log = await harness.open(manager)
+            assert log.log_end_offset == 0
+            harness.append(log, b"a")
+            await log.flush()
+            with suppress(OSError):
+                await manager.delete_logs(harness.topic_id, [0])
+        assert refused == 1
+        assert not [name for name in os.listdir(manager.node_dir.path) if name.endswith(DELETED_SUFFIX)]
+        assert (await harness.open(manager)).log_end_offset == 0
 
 
 async def test_a_topic_that_is_made_again_while_it_is_deleted_is_a_new_one(harness: Any) -> None:
