@@ -80,11 +80,6 @@ class All(NamedTuple):
     resource: AclResource
     field: str
 
-    def refusal(self, request: Any, _version: int, access: Access) -> ErrorCode:
-        if all(access.allows(self.operation, self.resource, name) for name in getattr(request, self.field) or ()):
-            return ErrorCode.NONE
-        return _DENIED[self.resource]
-
 
 class Coordinated(NamedTuple):
     """FindCoordinator: what a key means depends on its type, and before version 4 there is one."""
@@ -302,10 +297,13 @@ def _handle(context: RequestContext, access: Access) -> Stages[Answer]:
     request: Any = context.request
     rule = RULES[context.api.key]
     for whole in rule.whole:
-        code = whole.refusal(request, context.header.api_version, access)
+        if isinstance(whole, All):
+            code = yield from _refusal_of_all(whole, context, access)
+        else:
+            code = whole.refusal(request, context.header.api_version, access)
         if code:
             response = yield from _failed(context, code)
-            _tell(response, {} if rule.each is None else rule.each.told)
+            yield from _tell(response, {} if rule.each is None else rule.each.told, context)
             return response
     refused = None
     if rule.each is not None:
@@ -318,6 +316,16 @@ def _handle(context: RequestContext, access: Access) -> Stages[Answer]:
     if refused is None:
         return answer
     return _Merged(answer, refused) if isinstance(answer, Deferred) else _merge(answer, refused)
+
+
+def _refusal_of_all(rule: All, context: RequestContext, access: Access) -> Stages[ErrorCode]:
+    work = context.counted
+    for name in getattr(context.request, rule.field) or ():
+        if work is not None:
+            yield partial(work.rest, 0)
+        if not access.allows(rule.operation, rule.resource, name):
+            return _DENIED[rule.resource]
+    return ErrorCode.NONE
 
 
 def _failed(
@@ -354,16 +362,17 @@ def _take_out(rule: Each, context: RequestContext, access: Access) -> Stages[Res
     for code, some in denied.items():
         setattr(request, rule.field, some)
         failed = yield from _failed(context, code, item_errors_in_steps)
-        _tell(failed, rule.told)
+        yield from _tell(failed, rule.told, context)
         whole = failed if whole is None else _merge(whole, failed)
     setattr(request, rule.field, allowed)
     return whole
 
 
-def _tell(answer: Struct, told: Mapping[str, Any]) -> None:
+def _tell(answer: Struct, told: Mapping[str, Any], context: RequestContext) -> Stages[None]:
     """Set the fields of the answers that say why."""
     if not told:
         return
+    yield partial(context.work.rest, 0)
     for field in answer.FIELDS:
         value = getattr(answer, field.name)
         if field.name in told:
@@ -371,7 +380,7 @@ def _tell(answer: Struct, told: Mapping[str, Any]) -> None:
         elif isinstance(value, list):
             for item in value:
                 if isinstance(item, Struct):
-                    _tell(item, told)
+                    yield from _tell(item, told, context)
 
 
 async def _leave(rule: Left, response: Any, context: RequestContext, access: Access) -> None:

@@ -27,7 +27,7 @@ async def _describe(transactional_id: str, context: RequestContext) -> Transacti
     await context.work.rest(len(transaction.partitions))
     topics: dict[str, list[int]] = {}
     access = context.access
-    for partition in sorted(transaction.partitions):
+    async for partition in context.work.over(await context.work.sorted(transaction.partitions), counts=False):
         if access is not None and not access.allows(
             AclOperation.DESCRIBE, AclResource.TOPIC, partition.topic, is_asked=False
         ):

@@ -76,7 +76,7 @@ async def _fetch(
         if not access.allows(AclOperation.DESCRIBE, AclResource.GROUP, group_id):
             raise GroupNotAuthorizedError
         if partitions is not None:
-            partitions = _take_out(partitions, answers, access)
+            partitions = await _take_out(partitions, answers, access, context)
     groups = context.broker.group_coordinator
     wanted = await _all(group_id, context) if partitions is None else partitions
     for some in _slices(wanted):
@@ -102,10 +102,12 @@ async def _all(group_id: str, context: RequestContext) -> list[TopicPartition]:
     return [partition async for partition in context.work.over(await context.work.sorted(found), counts=False)]
 
 
-def _take_out(partitions: Sequence[TopicPartition], answers: _Found, access: Access) -> list[TopicPartition]:
+async def _take_out(
+    partitions: Sequence[TopicPartition], answers: _Found, access: Access, context: RequestContext
+) -> list[TopicPartition]:
     """The partitions whose topics may be described; the others are answered."""
     left = []
-    for partition in partitions:
+    async for partition in context.work.over(partitions, counts=False):
         if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, partition.topic):
             left.append(partition)
         else:

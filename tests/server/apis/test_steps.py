@@ -1,0 +1,129 @@
+"""What is asked of the authorizer, or sorted, for a request that names thousands of things is done in steps."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from ottla.kproto.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.kproto.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from ottla.kproto.schema import Request
+from ottla.server.apis import authorization, describe_transactions, offset_fetch
+from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
+from ottla.server.event_loop.work import Work
+from ottla.server.metadata.acls import AclResource
+
+COUNT = 1000
+
+
+class CountedWork(Work):
+    """Counts the pauses that others might be let in."""
+
+    __slots__ = ("rests",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rests = 0
+
+    async def rest(self, elements: int = 1) -> None:
+        self.rests += 1
+        await super().rest(elements)
+
+
+class NoTopics:
+    """Denies all topics and lets everything else through, and notes how many times it was asked in one step."""
+
+    def __init__(self, work: CountedWork) -> None:
+        self._work = work
+        self._asked_at = -1
+        self._asked = 0
+        self.most_asked = 0
+
+    def allows(self, _operation: Any, resource: AclResource, name: str, *, is_asked: bool = True) -> bool:
+        self._asked = self._asked + 1 if self._asked_at == self._work.rests else 1
+        self._asked_at = self._work.rests
+        self.most_asked = max(self.most_asked, self._asked)
+        return resource is not AclResource.TOPIC or name.startswith("open")
+
+    def allows_on_cluster(self, _operation: Any, *, is_asked: bool = True) -> bool:
+        return False
+
+
+class Asked:
+    """The context of one request, as far as it matters here."""
+
+    def __init__(self, request: Request, key: ApiKey, version: int, **broker: Any) -> None:
+        self.request = request
+        self.work = self.counted = CountedWork()
+        self.access = NoTopics(self.work)
+        self.header = SimpleNamespace(api_version=version)
+        self.api = SimpleNamespace(key=key, handler=lambda *_: ConsumerGroupHeartbeatResponse())
+        self.broker = SimpleNamespace(**{"metadata": None, **broker})
+
+    async def authorized(self) -> Any:
+        context: Any = self
+        answer: Any = authorization.handle(context, context.access)
+        return await answer if hasattr(answer, "send") else answer
+
+
+async def test_a_heartbeat_that_subscribes_to_many_topics() -> None:
+    names = [f"open-{number}" for number in range(COUNT)]
+    request = ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=names)
+    asked = Asked(request, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
+    assert (await asked.authorized()).error_code == ErrorCode.NONE
+    assert asked.access.most_asked <= 2
+    names.append("closed")
+    assert (await asked.authorized()).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_many_partitions_of_a_topic_that_is_closed() -> None:
+    partitions = [DeleteRecordsPartition(partition_index=number) for number in range(COUNT)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="closed", partitions=partitions)])
+    asked = Asked(request, ApiKey.DELETE_RECORDS, 2)
+    asked.api.handler = lambda *_: DeleteRecordsResponse()
+    (topic,) = (await asked.authorized()).topics
+    assert all(it.low_watermark == -1 and it.error_code for it in topic.partitions)
+    assert asked.work.rests > COUNT
+
+
+async def test_offsets_of_many_partitions() -> None:
+    topics = [OffsetFetchRequestTopics(name="closed", partition_indexes=list(range(COUNT)))]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    group_coordinator = SimpleNamespace(fetch_offsets=lambda *_, **__: {})
+    asked: Any = Asked(request, ApiKey.OFFSET_FETCH, 8, group_coordinator=group_coordinator)
+    (group,) = (await offset_fetch.handle(request, asked)).groups
+    assert {it.error_code for it in group.topics[0].partitions} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert asked.access.most_asked <= 2
+
+
+@pytest.mark.parametrize("count", [0, COUNT])
+async def test_a_transaction_of_many_partitions(count: int) -> None:
+    transaction = SimpleNamespace(
+        partitions=frozenset(Partition("open", number) for number in range(count)),
+        status=TransactionStatus.ONGOING,
+        timeout_ms=1,
+        start_ms=2,
+        producer_id=3,
+        producer_epoch=4,
+    )
+    request = DescribeTransactionsRequest(transactional_ids=["x"])
+    coordinator = SimpleNamespace(describe=lambda _: transaction)
+    asked: Any = Asked(request, ApiKey.DESCRIBE_TRANSACTIONS, 0, transaction_coordinator=coordinator)
+    (state,) = (await describe_transactions.handle(request, asked)).transaction_states
+    assert [list(topic.partitions) for topic in state.topics] == ([list(range(count))] if count else [])
+    assert asked.access.most_asked <= 2
