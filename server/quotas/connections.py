@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.image import IP
 from ottla.server.quotas.rates import Rate
 from ottla.server.settings.types import INT32_MAX
@@ -73,15 +74,17 @@ class ConnectionRates:
     async def apply(self, delta: MetadataDelta) -> None:
         """Follow the quotas of the cluster's metadata."""
         if delta.quotas_changed:
-            self.set_quotas(delta.after.quotas)
+            await self.set_quotas(delta.after.quotas)
 
-    def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Replace the quotas of all addresses."""
-        self._quotas = {
-            None if name is None else str(ip_address(name)): values[CONNECTION_CREATION_RATE]
-            for ((type_, name), *_), values in quotas.items()
-            if type_ == IP and CONNECTION_CREATION_RATE in values
-        }
+    async def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Replace the quotas of all addresses: read in steps, and then all at once."""
+        found: dict[str | None, float] = {}
+        pace = Pace()
+        for ((type_, name), *_), values in quotas.items():
+            await pace.rest()
+            if type_ == IP and CONNECTION_CREATION_RATE in values:
+                found[None if name is None else str(ip_address(name))] = values[CONNECTION_CREATION_RATE]
+        self._quotas = found
         if not self._quotas:
             self._by_address.clear()
 

@@ -94,7 +94,7 @@ async def test_a_connection_that_came_too_often_is_not_kept_beyond_the_stop(
 ) -> None:
     """It is kept for the rest of its time without an answer, which never comes: no time passes here."""
     async with serve_handlers({ApiKey.METADATA: metadata}) as server:
-        server.listeners._rates.set_quotas({(("ip", "127.0.0.1"),): {CONNECTION_CREATION_RATE: 1.0}})
+        await server.listeners._rates.set_quotas({(("ip", "127.0.0.1"),): {CONNECTION_CREATION_RATE: 1.0}})
         while not server.listeners.refused["connection_creation_rate"]:
             refused = await server.connect()
             await trio.testing.wait_all_tasks_blocked()

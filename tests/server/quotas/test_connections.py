@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ async def test_another_listener_has_a_rate_of_its_own(autojump_clock: MockClock)
 
 async def test_an_address_beyond_its_quota_is_kept_waiting_and_does_not_count(autojump_clock: MockClock) -> None:
     rates = ConnectionRates()
-    rates.set_quotas({(("ip", "10.0.0.1"),): {CONNECTION_CREATION_RATE: 1.0}})
+    await rates.set_quotas({(("ip", "10.0.0.1"),): {CONNECTION_CREATION_RATE: 1.0}})
     assert [rates.throttle_seconds("10.0.0.1") for _ in range(10)] == [0.0] * 10
     for _ in range(100):
         assert 0.0 < rates.throttle_seconds("10.0.0.1") <= 1.0
@@ -71,7 +72,7 @@ async def test_an_address_beyond_its_quota_is_kept_waiting_and_does_not_count(au
 
 async def test_the_default_quota_holds_for_each_other_address_by_itself(autojump_clock: MockClock) -> None:
     rates = ConnectionRates()
-    rates.set_quotas(
+    await rates.set_quotas(
         {(("ip", None),): {CONNECTION_CREATION_RATE: 1.0}, (("ip", "::1"),): {CONNECTION_CREATION_RATE: 100.0}}
     )
     assert sum(rates.throttle_seconds("10.0.0.1") > 0 for _ in range(20)) == 10
@@ -81,8 +82,34 @@ async def test_the_default_quota_holds_for_each_other_address_by_itself(autojump
 
 async def test_addresses_are_compared_as_addresses(autojump_clock: MockClock) -> None:
     rates = ConnectionRates()
-    rates.set_quotas({(("ip", "0:0:0:0:0:0:0:1"),): {CONNECTION_CREATION_RATE: 1.0}})
+    await rates.set_quotas({(("ip", "0:0:0:0:0:0:0:1"),): {CONNECTION_CREATION_RATE: 1.0}})
     assert sum(rates.throttle_seconds("::1") > 0 for _ in range(11)) == 1
+
+
+def changed_to(quotas: Any) -> Any:
+    return SimpleNamespace(quotas_changed=True, after=SimpleNamespace(quotas=quotas))
+
+
+async def test_many_quotas_are_read_in_steps_and_hold_all_at_once() -> None:
+    rates = ConnectionRates()
+    few: Any = {(("ip", "10.0.0.1"),): {CONNECTION_CREATION_RATE: 0.0}}
+    await rates.apply(changed_to(few))
+    seen = []
+
+    async def look() -> None:
+        while True:
+            seen.append((rates.throttle_seconds("10.0.0.1") > 0, rates.throttle_seconds("10.1.3.231") > 0))
+            await trio.lowlevel.checkpoint()
+
+    many: Any = {(("ip", f"10.1.{n >> 8}.{n & 255}"),): {CONNECTION_CREATION_RATE: 0.0} for n in range(1000)}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await trio.lowlevel.checkpoint()
+        await rates.apply(changed_to(many))
+        nursery.cancel_scope.cancel()
+    assert len(seen) > 3, "nobody else had a turn"
+    assert set(seen) <= {(True, False), (False, True)}
+    assert rates.throttle_seconds("10.1.3.231") > 0
 
 
 def test_limits_come_from_the_configuration() -> None:
