@@ -49,7 +49,14 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> De
         await context.work.rest()
         result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
         try:
-            result.configs = [_answer(it, request) for it in _describe(asked, context.broker) if _is_asked(it, asked)]
+            described = _describe(asked, context.broker)
+            keys = {key: None async for key in context.work.over(asked.configuration_keys or (), counts=False)}
+            context.work.leave(keys)
+            result.configs = [
+                _answer(it, request)
+                async for it in context.work.over(described, counts=False)
+                if not keys or it.name in keys
+            ]
         except MetadataError as error:
             code, message = outcome(error)
             result.error_code, result.error_message = code, message or ""
@@ -115,10 +122,6 @@ def _loggers() -> Iterator[ConfigDescription]:
     source = ConfigSource.DYNAMIC_BROKER_LOGGER
     for name, level in logger_levels().items():
         yield ConfigDescription(name, level, source, SettingType.STRING, False, False, (), "")
-
-
-def _is_asked(description: ConfigDescription, asked: DescribeConfigsResource) -> bool:
-    return not asked.configuration_keys or description.name in asked.configuration_keys
 
 
 def _answer(description: ConfigDescription, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -19,6 +19,7 @@ from ottla.kproto.schema import Response
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_response_in_steps
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS
+from ottla.server.event_loop.work import Work
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.eligible_leaders import is_enabled, shown
 from ottla.server.metadata.errors import InvalidTopicError
@@ -59,7 +60,7 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
             next_cursor = Cursor(topic_name=name, partition_index=first)
             break
         page = topic.partitions[first : first + room]
-        answers.append(_topic(topic, first, page, live, has_eligible=is_enabled(image)))
+        answers.append(await _topic(topic, first, page, live, context.work, has_eligible=is_enabled(image)))
         room -= len(page)
         if first + len(page) < len(topic.partitions):
             next_cursor = Cursor(topic_name=name, partition_index=first + len(page))
@@ -89,27 +90,33 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _topic(
-    topic: TopicImage, first: int, page: tuple[PartitionState, ...], live: set[int], *, has_eligible: bool
+async def _topic(
+    topic: TopicImage, first: int, page: tuple[PartitionState, ...], live: set[int], work: Work, *, has_eligible: bool
 ) -> DescribeTopicPartitionsResponseTopic:
-    sets = [shown(state, enabled=has_eligible) for state in page]
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=number,
-                leader_id=state.leader if state.leader in live else -1,
-                leader_epoch=state.leader_epoch,
-                replica_nodes=list(state.replicas),
-                isr_nodes=list(isr),
-                eligible_leader_replicas=list(elr),
-                last_known_elr=list(state.last_known_elr),
-                offline_replicas=[replica for replica in state.replicas if replica not in live],
-            )
-            for number, (state, (isr, elr)) in enumerate(zip(page, sets, strict=True), start=first)
+            _partition(number, state, live, has_eligible=has_eligible)
+            async for number, state in work.over(enumerate(page, start=first))
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(
+    number: int, state: PartitionState, live: set[int], *, has_eligible: bool
+) -> DescribeTopicPartitionsResponsePartition:
+    isr, elr = shown(state, enabled=has_eligible)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=state.leader if state.leader in live else -1,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(isr),
+        eligible_leader_replicas=list(elr),
+        last_known_elr=list(state.last_known_elr),
+        offline_replicas=[replica for replica in state.replicas if replica not in live],
     )

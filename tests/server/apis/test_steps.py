@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -16,6 +17,8 @@ from ottla.kproto.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.kproto.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -23,10 +26,17 @@ from ottla.kproto.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from ottla.kproto.schema import Request
-from ottla.server.apis import authorization, describe_transactions, offset_fetch
+from ottla.server.apis import (
+    authorization,
+    describe_configs,
+    describe_topic_partitions,
+    describe_transactions,
+    offset_fetch,
+)
 from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.server.event_loop.work import Work
 from ottla.server.metadata.acls import AclResource
+from ottla.server.settings.config import BrokerConfig
 
 COUNT = 1000
 
@@ -127,3 +137,40 @@ async def test_a_transaction_of_many_partitions(count: int) -> None:
     (state,) = (await describe_transactions.handle(request, asked)).transaction_states
     assert [list(topic.partitions) for topic in state.topics] == ([list(range(count))] if count else [])
     assert asked.access.most_asked <= 2
+
+
+async def test_a_page_of_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = (SimpleNamespace(leader=1, leader_epoch=2, replicas=(1,), last_known_elr=()),) * COUNT
+    topic = SimpleNamespace(name="t", topic_id=UUID(int=7), is_internal=False, partitions=states)
+    image = SimpleNamespace(live_brokers=lambda: [SimpleNamespace(node_id=1)], topic=lambda _: topic)
+    monkeypatch.setattr(describe_topic_partitions, "is_enabled", lambda _: True)
+    monkeypatch.setattr(describe_topic_partitions, "shown", lambda *_, **__: ((1,), ()))
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")], response_partition_limit=COUNT)
+    asked: Any = Asked(request, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, metadata=image, config=BrokerConfig())
+    asked.access = None
+    answer: Any = await describe_topic_partitions.handle(request, asked)
+    assert [it.partition_index for it in answer.topics[0].partitions] == list(range(COUNT))
+    assert asked.work.rests > COUNT
+
+
+async def test_configs_by_many_keys() -> None:
+    class Key(str):
+        """Counts how many others it is compared with."""
+
+        __slots__ = ()
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Key.compared += 1
+            return super().__eq__(other)
+
+        __hash__ = str.__hash__
+
+    keys = [Key(f"key-{number}") for number in range(COUNT)] + ["retention.ms"]
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=keys)
+    image = SimpleNamespace(resource_configs=lambda _: {}, topics={"t"})
+    request = DescribeConfigsRequest(resources=[resource])
+    asked: Any = Asked(request, ApiKey.DESCRIBE_CONFIGS, 4, metadata=image, config=BrokerConfig())
+    (result,) = (await describe_configs.handle(request, asked)).results
+    assert [it.name for it in result.configs] == ["retention.ms"]
+    assert Key.compared < COUNT
