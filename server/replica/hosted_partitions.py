@@ -73,7 +73,7 @@ class HostedPartitions:
         self._tell_unopened = unopened
         self._doubtful: set[Partition] = set()
         # Their folders say that they may lack records, for a start that comes before the cluster knows.
-        self._unsettled: set[MessageStore] = set()
+        self._unsettled: dict[MessageStore, None] = {}
         self._now_ms = now_ms
         self._max_lag_ms = max_lag_ms
         #: The epochs of the brokers that are alive, for all partitions.
@@ -216,16 +216,16 @@ class HostedPartitions:
         self._by_log[log] = partition
         if log.may_lack_records:
             self._doubtful.add(partition)
-            self._unsettled.add(log.store)
+            self._unsettled[log.store] = None
         return partition
 
     async def _settle_losses(self) -> None:
         """Let go of what was noted of lost records, where the cluster counts on none of them any more."""
         if self._unopened or not self._unsettled:
             return
-        settled = self._unsettled - {partition.log.store for partition in self._doubtful}
-        self._unsettled -= settled
-        for store in settled:
+        doubtful = {partition.log.store for partition in self._doubtful}
+        for store in [each for each in self._unsettled if each not in doubtful]:
+            del self._unsettled[store]
             try:
                 await store.settle_loss()
             except (StorageError, OSError) as error:

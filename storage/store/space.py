@@ -64,7 +64,8 @@ class Space:
         self._path = reserve_path
         self._reserve_bytes = reserve_bytes
         self._offload = offload
-        self._users: set[SpaceUser] = set()
+        # In their order, so that a simulation tells them in the same order each time.
+        self._users: dict[SpaceUser, None] = {}
         self._first: list[Callable[[], None]] = []
         self._filled = trio.Event()
         self._room = trio.Event()
@@ -78,13 +79,13 @@ class Space:
 
     def add(self, user: SpaceUser) -> None:
         """Tell this one from now on."""
-        self._users.add(user)
+        self._users[user] = None
         if self.is_full:
             user.stall()
 
     def remove(self, user: SpaceUser) -> None:
         """It writes no more."""
-        self._users.discard(user)
+        self._users.pop(user, None)
 
     def require(self, reason: object, write: Callable[[], None]) -> None:
         """There is no room for a write that has to come before all others: accept nothing until it is done.
