@@ -172,8 +172,9 @@ class ConfluentConsumer:
             }
         )
         with broker_errors():
-            self._consumer.assign([self._position(TopicPartition(topic, partition), start)])
-            if start.kind == "end":
+            position = self._position(TopicPartition(topic, partition), start)
+            self._consumer.assign([position])
+            if position.offset == OFFSET_END:
                 self._await_end()
 
     def _position(self, partition: TopicPartition, start: Start) -> TopicPartition:

@@ -93,10 +93,14 @@ class KcatConsumer:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process.stdout, selectors.EVENT_READ, self._output)
         self._selector.register(self._process.stderr, selectors.EVENT_READ, self._messages)
-        if start.kind == "end":
+        if start.kind in ("end", "timestamp"):
             self._await_end()
 
     def _await_end(self) -> None:
+        """Until kcat stands at the end: it asks where that is a moment after it has started.
+
+        A time after the last record means the end to it, and it asks for that in a second request.
+        """
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while b"Reached end of topic" not in self._messages:
             self._read_until(deadline)
