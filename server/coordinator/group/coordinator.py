@@ -316,14 +316,15 @@ class GroupCoordinator:
     async def _upgrade(self, group: ClassicGroup, beat: Heartbeat) -> HeartbeatResult:
         """Turn a classic group with members into one of the consumer protocol, for the member that joins.
 
-        If the member is refused, the group is turned back: nobody in it would speak the consumer protocol.
+        If the member is refused, or its client goes away first, the group is turned back: nobody in it would speak the
+        consumer protocol.
         """
         upgraded = await self._migration.upgrade(group)
         try:
             return await self._consumer.heartbeat(upgraded, beat)
-        except CoordinatorError:
+        except BaseException:
             if not upgraded.removed:
-                await self._migration.downgrade(upgraded)
+                await self._migration.turn_back(upgraded)
             raise
 
     # The classic protocol, for members of classic groups and of consumer groups

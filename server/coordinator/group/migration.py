@@ -12,6 +12,7 @@ being stored the classic group is dead: its members find the coordinator again a
 Kafka's counterpart is GroupMetadataManager, convertToConsumerGroup and convertToClassicGroup.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
@@ -43,6 +44,8 @@ from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
 
 
 class MigrationPolicy(Enum):
@@ -173,6 +176,25 @@ class Migration:
             return False
         if not self._policy.allows_downgrade or len(remaining) > self._classic_max_size:
             return False
+        classic = await self._convert(group, remaining)
+        if leaving is not None:
+            self._classic.rebalance(classic)
+        return True
+
+    async def turn_back(self, group: ConsumerGroup) -> None:
+        """Undo an upgrade for a member that did not join: whatever the policy, nobody speaks the consumer protocol.
+
+        If that is refused, the group stays as it is: its classic members are served in it. The caller holds the group's
+        lock.
+        """
+        try:
+            await self._convert(group, list(group.members.values()))
+        except CoordinatorError as error:
+            keys = {"group": group.group_id, "error": str(error)}
+            logger.warning("group %s is not turned back into a classic one: %s", group.group_id, error, extra=keys)
+
+    async def _convert(self, group: ConsumerGroup, remaining: list[ConsumerMember]) -> ClassicGroup:
+        """Turn the group into a classic one with these members, which all speak the classic protocol."""
         former = list(group.members.values())
         classic = self._classic_group(group, remaining)
         assignments = {each.member_id: each.assignment for each in classic.members.values()}
@@ -183,9 +205,7 @@ class Migration:
         if self._find_shard(group.group_id).groups.get(group.group_id) is not classic:
             raise NotCoordinatorError(f"group {group.group_id} moved away")
         self._classic.resume(classic)
-        if leaving is not None:
-            self._classic.rebalance(classic)
-        return True
+        return classic
 
     def _classic_group(self, group: ConsumerGroup, members: list[ConsumerMember]) -> ClassicGroup:
         """The group with these members as a stable classic one: the target is its assignment."""

@@ -424,6 +424,41 @@ async def test_a_member_that_is_refused_leaves_a_classic_group_behind(log: Any) 
         await classic.commit()
 
 
+async def test_a_refused_member_leaves_a_classic_group_whatever_the_policy(log: Any) -> None:
+    async with running(log, consumer_max_size=1, consumer_migration_policy=MigrationPolicy.UPGRADE) as world:
+        classic = Classic(world)
+        await classic.start()
+        with pytest.raises(GroupMaxSizeReachedError):
+            await Native(world).join()
+        assert world.kind() == "classic"
+        classic.beat()
+
+
+async def test_a_member_that_goes_while_the_group_is_upgraded_leaves_a_classic_group(world: World) -> None:
+    classic = Classic(world)
+    await classic.start()
+    world.log.gate = trio.Event()
+    scope = trio.CancelScope()
+
+    async def join() -> None:
+        with scope:
+            await Native(world).beat(topic_regex="t.*", rebalance_timeout_ms=60_000, owned={})
+        assert scope.cancelled_caught
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(join)
+        await trio.testing.wait_all_tasks_blocked()
+        scope.cancel()
+        world.log.gate.set()
+    assert world.kind() == "classic"
+    classic.beat()
+    await classic.commit()
+    # The next one upgrades it after all.
+    native = Native(world)
+    await native.join()
+    await settle(world, classic, native)
+
+
 async def test_a_group_too_large_for_the_other_protocol_stays_as_it_is(log: Any) -> None:
     async with running(log, max_size=1, consumer_max_size=3) as world:
         classic, native = await upgraded(world)
