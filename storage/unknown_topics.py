@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from base64 import urlsafe_b64decode
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.storage.disk import Disk
     from ottla.storage.log_manager import LogManager
 
-__all__ = ["UnknownTopic", "delete_unknown", "find_unknown", "unknown_folders"]
+__all__ = ["UnknownTopic", "delete_unknown", "find_unknown", "topic_folders", "unknown_folders"]
 
 
 class UnknownTopic(NamedTuple):
@@ -31,14 +31,18 @@ class UnknownTopic(NamedTuple):
     partitions: tuple[int, ...] | None
 
 
-def unknown_folders(disk: Disk, node_path: str, topic_ids: Container[UUID]) -> list[UnknownTopic]:
-    """The topics with a folder of their own which are not among these. Blocks for a listing."""
-    found = []
+def topic_folders(disk: Disk, node_path: str) -> Iterator[tuple[UUID, str]]:
+    """The topics with a folder of their own, and where it is. Blocks for a listing."""
     for name in disk.listdir(node_path):
         topic_id = _topic_id_of(name)
-        if topic_id is not None and topic_id not in topic_ids:
-            found.append(UnknownTopic(topic_id, os.path.join(node_path, name), None))
-    return found
+        if topic_id is not None:
+            yield topic_id, os.path.join(node_path, name)
+
+
+def unknown_folders(disk: Disk, node_path: str, topic_ids: Container[UUID]) -> list[UnknownTopic]:
+    """The topics with a folder of their own which are not among these. Blocks for a listing."""
+    folders = topic_folders(disk, node_path)
+    return [UnknownTopic(topic_id, path, None) for topic_id, path in folders if topic_id not in topic_ids]
 
 
 async def find_unknown(manager: LogManager, topic_ids: Container[UUID]) -> list[UnknownTopic]:

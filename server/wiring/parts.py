@@ -30,6 +30,7 @@ from ottla.server.quotas.replication import ReplicationQuota
 from ottla.server.replica.high_watermarks import HighWatermarks
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.replica_fetchers import ReplicaFetchers
+from ottla.server.replica.stray_logs import StrayLogs
 from ottla.server.replica.throttles import Throttled, throttled_partitions
 from ottla.server.security.authorizer import authorizer_of
 from ottla.server.served.api import ApiTable
@@ -210,6 +211,7 @@ class Parts:
         if broker.authorizer is not None:
             subscribe(broker.authorizer.apply)
         subscribe(self.replica_manager.apply)
+        subscribe(StrayLogs(self.log_manager, self._config.node_id).apply)
         subscribe(self.fetchers.apply)
         subscribe(broker.coordinators.follow)
         subscribe(broker.share.follow)
