@@ -264,9 +264,15 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         epoch = group.group_epoch
         keys = share_keys(group.group_id, attempt.wanted)
         asked = [Initialization(key, epoch, UNINITIALIZED_START_OFFSET) for key in keys]
+
+        def is_wanted(key: SharePartitionKey) -> bool:
+            # Once the group is deleted, perhaps by a later coordinator, nothing may be set up for it: a group that is
+            # made again under its id begins with lower epochs, and its leaders could not write.
+            return not group.removed and key.topic_id in attempt.wanted
+
         try:
-            outcomes = await self._persister().initialize(asked)
-            failed = next((error for error in outcomes.values() if error is not None), None)
+            outcomes = await self._persister().initialize(asked, is_wanted)
+            failed = next((error for key, error in outcomes.items() if error is not None and is_wanted(key)), None)
             async with self._locks.exclusively(group.group_id):
                 # If the group has moved, this raises: it begins again there.
                 now = self._find(group.group_id)

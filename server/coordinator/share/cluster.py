@@ -10,6 +10,7 @@ from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    FencedStateEpochError,
     NotCoordinatorError,
 )
 from ottla.server.coordinator.share.records import SHARE_GROUP_STATE
@@ -85,7 +86,9 @@ class ClusterPersister:
             raise CoordinatorNotAvailableError(f"no broker keeps the state of {key.coordinator_key} now")
         return node_id, self._others
 
-    async def initialize(self, wanted: Sequence[Initialization]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+    async def initialize(
+        self, wanted: Sequence[Initialization], is_wanted: Callable[[SharePartitionKey], bool] = lambda key: True
+    ) -> Mapping[SharePartitionKey, CoordinatorError | None]:
         try:
             await self._ensure_topic(SHARE_GROUP_STATE)
         except Exception as error:  # noqa: BLE001 - whatever the metadata store says, nothing is kept yet
@@ -98,7 +101,7 @@ class ClusterPersister:
                 return await self._coordinator.initialize(some)
             return await self._others.initialize(node_id, some)
 
-        return await self._ask_all(wanted, lambda each: each.key, ask)
+        return await self._ask_all(wanted, lambda each: each.key, ask, is_wanted)
 
     async def delete(self, keys: Sequence[SharePartitionKey]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
         async def ask(
@@ -172,13 +175,14 @@ class ClusterPersister:
         wanted: Sequence[T],
         key_of: Callable[[T], SharePartitionKey],
         ask: Callable[[int, Sequence[T]], Awaitable[Mapping[SharePartitionKey, CoordinatorError | None]]],
+        is_wanted: Callable[[SharePartitionKey], bool] = lambda key: True,
     ) -> Mapping[SharePartitionKey, CoordinatorError | None]:
         """Ask the coordinators of all of them, and ask again about those that were refused for the moment."""
         outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}
         left: Sequence[T] = wanted
         pace = Pace()
         for pause in (*RETRY_SECONDS, None):
-            for node_id, some in (await self._by_node(left, key_of, outcomes)).items():
+            for node_id, some in (await self._by_node(left, key_of, is_wanted, outcomes)).items():
                 outcomes.update(await ask(node_id, some))
             passing = []
             for each in left:
@@ -199,15 +203,19 @@ class ClusterPersister:
         self,
         wanted: Iterable[T],
         key_of: Callable[[T], SharePartitionKey],
+        is_wanted: Callable[[SharePartitionKey], bool],
         outcomes: dict[SharePartitionKey, CoordinatorError | None],
     ) -> dict[int, list[T]]:
         by_node: dict[int, list[T]] = {}
         pace = Pace()
         for each in wanted:
             await pace.rest()
+            key = key_of(each)
             try:
-                node_id, _ = self._find(key_of(each))
+                if not is_wanted(key):
+                    raise FencedStateEpochError(f"{key.coordinator_key} is not to begin any more")
+                node_id, _ = self._find(key)
                 by_node.setdefault(node_id, []).append(each)
             except CoordinatorError as error:
-                outcomes[key_of(each)] = kept(error)
+                outcomes[key] = kept(error)
         return by_node

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.server.coordinator.errors import CoordinatorError
     from ottla.server.coordinator.share.state import SharePartitionKey, ShareState, StateChange
@@ -26,8 +26,13 @@ class Initialization(NamedTuple):
 class Persister(Protocol):
     """Each call ends in bounded time, with its answer or with a CoordinatorError. So a caller may be shielded."""
 
-    async def initialize(self, wanted: Sequence[Initialization]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
-        """Begin each share partition again, and forget what was known about it. Returns for each why it was refused."""
+    async def initialize(
+        self, wanted: Sequence[Initialization], is_wanted: Callable[[SharePartitionKey], bool] = ...
+    ) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+        """Begin each share partition again, and forget what was known about it. Returns for each why it was refused.
+
+        One that is no longer wanted, as `is_wanted` says, is not asked for again.
+        """
         ...
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:

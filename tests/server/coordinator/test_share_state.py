@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError
 from ottla.server.coordinator.group.share import ShareGroupConfig, ShareHeartbeat, ShareHeartbeatResult
 from ottla.server.coordinator.group.topics import GroupTopics
+from ottla.server.coordinator.share.cluster import RETRY_SECONDS, ClusterPersister
 from ottla.server.coordinator.share.persister import Initialization
 from ottla.server.coordinator.share.state import SharePartitionKey
 
@@ -25,25 +27,30 @@ class Keeper:
     """Implements what groups need of a Persister, in memory. `told` holds back what a beginning is answered with."""
 
     def __init__(self) -> None:
-        #: Where each share partition begins.
+        #: Where each share partition begins, and the state epoch that it was begun in.
         self.starts: dict[SharePartitionKey, int] = {}
+        self.epochs: dict[SharePartitionKey, int] = {}
         self.refused: set[int] = set()
         self.told = trio.Event()
         self.told.set()
 
-    async def initialize(self, wanted: Sequence[Initialization]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+    async def initialize(
+        self, wanted: Sequence[Initialization], is_wanted: Any = None
+    ) -> Mapping[SharePartitionKey, CoordinatorError | None]:
         outcomes: Outcomes = {}
-        for key, _, start_offset in wanted:
+        for key, state_epoch, start_offset in wanted:
             is_refused = key.partition in self.refused
             outcomes[key] = CoordinatorNotAvailableError("not now") if is_refused else None
             if not is_refused:
                 self.starts[key] = start_offset
+                self.epochs[key] = state_epoch
         await self.told.wait()
         return outcomes
 
     async def delete(self, keys: Sequence[SharePartitionKey]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
         for key in keys:
             self.starts.pop(key, None)
+            self.epochs.pop(key, None)
         return dict.fromkeys(keys)
 
 
@@ -136,6 +143,64 @@ async def test_state_that_is_set_up_behind_its_deletion_goes(shares: Shares) -> 
         shares.keeper.told.set()
         await wait_all_tasks_blocked()
         assert not shares.keeper.starts
+
+
+def ask_again(shares: Shares) -> None:
+    """The keeper is asked as others are: what it refuses for the moment is asked again."""
+    keeper = shares.keeper
+
+    async def exists(topic: str) -> None:
+        await trio.lowlevel.checkpoint()
+
+    coordinator = SimpleNamespace(partition_for=lambda key: 0, initialize=keeper.initialize, delete=keeper.delete)
+    persister = ClusterPersister(
+        1,
+        coordinator,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        leader_of=lambda partition: 1,
+        ensure_topic=exists,
+    )
+    shares.world.options["persister"] = lambda: persister
+
+
+async def test_a_group_that_is_made_again_is_not_begun_again_for_the_former_one(
+    shares: Shares, autojump_clock: MockClock
+) -> None:
+    """Its state epoch would be one that the new group reaches much later: its leaders may not write meanwhile."""
+    ask_again(shares)
+    keeper = shares.keeper
+    async with shares.world.broker():
+        shares.world.delete_topic(TOPIC)
+        for _ in range(3):
+            await shares.beat(0)
+            await shares.beat(-1)
+        await shares.beat(0)
+        topic_id = shares.world.create_topic(TOPIC)
+        keeper.refused = {0, 1}
+        await shares.beat()
+        assert shares.group.group_epoch > 3
+        await shares.beat(-1)
+        await shares.world.coordinator.delete_group(FIRST)
+        keeper.refused = set()
+        for _ in range(3):
+            await shares.beat()
+        assert shares.assigned == {0, 1}
+        await trio.sleep(sum(RETRY_SECONDS) + 1)
+        assert keeper.epochs == {SharePartitionKey(FIRST, topic_id, index): 1 for index in (0, 1)}
+
+
+async def test_a_coordinator_that_has_resigned_begins_nothing_any_more(
+    shares: Shares, autojump_clock: MockClock
+) -> None:
+    """The next one may have deleted the group by now, and made it again."""
+    ask_again(shares)
+    async with shares.world.broker() as coordinator:
+        shares.keeper.refused = {0, 1}
+        await shares.beat()
+        coordinator.runtime.resign(coordinator.partition_for(FIRST))
+        shares.keeper.refused = set()
+        await trio.sleep(sum(RETRY_SECONDS) + 1)
+        assert not shares.keeper.epochs
 
 
 async def test_what_is_set_up_for_a_topic_that_is_deleted_meanwhile_is_not_entered(shares: Shares) -> None:

@@ -48,7 +48,9 @@ class SlowPersister:
         if self.refusal is not None:
             raise self.refusal
 
-    async def initialize(self, wanted: Sequence[Any]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
+    async def initialize(
+        self, wanted: Sequence[Any], is_wanted: Any = None
+    ) -> Mapping[SharePartitionKey, CoordinatorError | None]:
         raise NotImplementedError
 
     async def delete(self, keys: Sequence[Any]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
