@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SoundBatch", "salvage"]
 
-_CUT_AT = re.compile(r"\.cut-(\d+)$")
+_CUT_AT = re.compile(r"\.cut-(\d+)(\.\d+)?$")
 
 
 class SoundBatch(NamedTuple):

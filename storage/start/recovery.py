@@ -38,11 +38,21 @@ from ottla.storage.store.file_store import sync_file
 from ottla.storage.store.index_files import write_sealed_index
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
-from ottla.storage.store.segment_files import ASIDE_MARK, LOSS_FILE, Loss, list_segments, mark_losses, set_aside
+from ottla.storage.store.segment_files import (
+    ASIDE_MARK,
+    LOSS_FILE,
+    Loss,
+    free_path,
+    list_segments,
+    mark_losses,
+    set_aside,
+)
 
 __all__ = ["Recovery"]
 
 logger = logging.getLogger(__name__)
+
+_COPIED_AT_ONCE = 1_048_576
 
 
 class Recovery:
@@ -61,15 +71,16 @@ class Recovery:
         self._list_content = b""
         self.logs = RecoveredLogs(new_log, {})
         self.replayed_bytes = 0
-        # What is missing or damaged, to be said and remembered.
+        # What is missing or damaged, to be said and remembered; also what an earlier start has set aside for that.
         self.losses: list[Loss] = []
+        self._has_found_losses = False
         # Whether the folder says that records may be missing, for the starts to come.
         self.is_marked = False
 
     @property
     def has_lost(self) -> bool:
         """Whether the store may lack records, or an earlier start has found that and the cluster may not know it."""
-        return bool(self.losses or self.logs.lost or self.is_marked)
+        return self._has_found_losses or bool(self.logs.lost) or self.is_marked
 
     def mark(self) -> None:
         """Note in the store's folder, for good, that records may be missing: the next checkpoint makes it forgotten."""
@@ -98,6 +109,7 @@ class Recovery:
                 break
         self.losses += mark_losses(self._disk, self._segments)
         index_lost_segments(self._disk, self._segments, self.logs.bounds())
+        self._has_found_losses = bool(self.losses)
         self.losses += set_aside(self._directory, self._disk.listdir(self._directory))
         self._next_sequence = self.logs.distrust_states_from(self._next_sequence)
         # A store that lost blocks goes on in a new segment, whose sequences are beyond all that were ever used.
@@ -180,9 +192,8 @@ class Recovery:
 
     def _keep_evidence(self, segment: Segment) -> None:
         """The index of the runs that are lost stays beside, for who looks for what they were."""
-        aside = segment.index_path + ASIDE_MARK
-        if self._disk.exists(segment.index_path) and not self._disk.exists(aside):
-            self._disk.rename(segment.index_path, aside)
+        if self._disk.exists(segment.index_path):
+            self._disk.rename(segment.index_path, free_path(self._disk, segment.index_path + ASIDE_MARK))
 
     def _is_lost(self, segment: Segment) -> bool:
         """Take in a segment of which the data file is gone; false for others."""
@@ -382,7 +393,9 @@ class Recovery:
         end = segment.size_bytes
         beyond = find_block(self._disk, handle, position + 1, end)
         if beyond is not None:
-            aside = f"{segment.data_path}.cut-{position}"
+            # Before the file is cut, as nothing in it says afterwards that it was.
+            self.mark()
+            aside = _copy_tail(self._disk, handle, position, end, f"{segment.data_path}{ASIDE_MARK}-{position}")
             logger.error(
                 "%s: damaged at byte %d with blocks beyond: %d bytes are set aside in %s, see `ottla salvage`",
                 segment.data_path,
@@ -391,7 +404,6 @@ class Recovery:
                 aside,
                 extra={"path": segment.data_path},
             )
-            _copy_tail(self._disk, handle, position, end, aside)
         else:
             keys = {"path": segment.data_path}
             logger.warning(
@@ -403,6 +415,8 @@ class Recovery:
 
     def _set_aside(self, segments: list[Segment]) -> None:
         """What follows a cut segment cannot count: a log keeps a prefix."""
+        if segments:
+            self.mark()
         for segment in segments:
             if segment.is_lost:
                 # Perhaps an earlier start has set it aside, and was killed before the list was replaced.
@@ -412,7 +426,7 @@ class Recovery:
                 continue
             keys = {"path": segment.data_path}
             logger.error("%s: set aside, the segment before it ends early", segment.data_path, extra=keys)
-            self._disk.rename(segment.data_path, segment.data_path + ASIDE_MARK)
+            self._disk.rename(segment.data_path, free_path(self._disk, segment.data_path + ASIDE_MARK))
 
     def _list_segments(self, names: list[str]) -> list[Segment]:
         """The segments by position. What an interrupted rewrite left is removed: its halves, or what it replaced."""
@@ -424,12 +438,17 @@ class Recovery:
         return segments
 
 
-def _copy_tail(disk: Disk, handle: Handle, position: int, end: int, path: str) -> None:
-    if disk.exists(path):
-        disk.unlink(path)
-    copy = disk.create(path)
+def _copy_tail(disk: Disk, handle: Handle, position: int, end: int, path: str) -> str:
+    """Copy what is about to be cut, durably; returns the name of the copy, which has it as soon as it is whole."""
+    unfinished = f"{path}.tmp"
+    copy = disk.create(unfinished)
     try:
-        for at in range(position, end, 1_048_576):
-            disk.pwritev(copy, [read_exactly(disk, handle, at, min(1_048_576, end - at))], at - position)
+        for at in range(position, end, _COPIED_AT_ONCE):
+            disk.pwritev(copy, [read_exactly(disk, handle, at, min(_COPIED_AT_ONCE, end - at))], at - position)
+        disk.fdatasync(copy)
     finally:
         disk.close(copy)
+    aside = free_path(disk, path)
+    disk.rename(unfinished, aside)
+    disk.fsync_directory(os.path.dirname(path))
+    return aside

@@ -28,7 +28,17 @@ from ottla.storage.store.segment import Segment
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk
 
-__all__ = ["ASIDE_MARK", "LOSS_FILE", "Loss", "indexed_bytes", "list_of", "list_segments", "mark_losses", "set_aside"]
+__all__ = [
+    "ASIDE_MARK",
+    "LOSS_FILE",
+    "Loss",
+    "free_path",
+    "indexed_bytes",
+    "list_of",
+    "list_segments",
+    "mark_losses",
+    "set_aside",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +172,15 @@ def mark_losses(disk: Disk, segments: Sequence[Segment]) -> list[Loss]:
             found.append(Loss(segment.data_path, segment.size_bytes, message))
             segment.lost(known_bytes, segment.end_position)
     return found
+
+
+def free_path(disk: Disk, path: str) -> str:
+    """Where to set something aside: this name, or the next one that nothing has yet. Blocks."""
+    free, number = path, 1
+    while disk.exists(free):
+        number += 1
+        free = f"{path}.{number}"
+    return free
 
 
 def set_aside(directory: str, names: Sequence[str]) -> list[Loss]:
