@@ -43,6 +43,9 @@ _IMPLIED: Final = {
 }
 
 
+_Answers = dict[tuple[str, str, int, str | None], bool]
+
+
 class Decision(NamedTuple):
     """Whether something is allowed, and by which rule."""
 
@@ -51,14 +54,16 @@ class Decision(NamedTuple):
 
 
 class _Entries:
-    """The entries for one type of resource, by how they name it."""
+    """The entries for one type of resource, by how they name it, and by whom they are about."""
 
     def __init__(self) -> None:
         self.literal: dict[str, list[Acl]] = {}
         self.prefixed: dict[str, list[Acl]] = {}
         self.lengths: list[int] = []
+        self._about: dict[str, list[Acl]] = {}
 
     def add(self, acl: Acl) -> None:
+        self._about.setdefault(acl.principal, []).append(acl)
         named = self.literal if acl.pattern is AclPattern.LITERAL else self.prefixed
         named.setdefault(acl.name, []).append(acl)
         if named is self.prefixed and len(acl.name) not in self.lengths:
@@ -73,6 +78,12 @@ class _Entries:
             if length <= len(name):
                 yield from self.prefixed.get(name[:length], ())
 
+    def about(self, principal: str) -> Iterator[Acl]:
+        """All entries that are about somebody, by name or because they are about everybody."""
+        yield from self._about.get(principal, ())
+        if principal != _ANYBODY:
+            yield from self._about.get(_ANYBODY, ())
+
 
 class Authorizer:
     """Decides by the entries in the metadata, which `apply` follows."""
@@ -81,7 +92,9 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allows_without_acl = allows_without_acl
         self._entries: dict[AclResource, _Entries] = {}
-        self._kept: dict[tuple[str, str, int, str], bool] = {}
+        self._kept: _Answers = {}
+        # Freeing so many answers at once takes milliseconds: each new one frees an old one.
+        self._outdated: _Answers = {}
 
     async def apply(self, delta: MetadataDelta) -> None:
         """Follow the metadata: in steps, for there may be tens of thousands of entries, which are all read again."""
@@ -114,10 +127,15 @@ class Authorizer:
         if known is None:
             known = self.decide(principal, host, operation, resource, name).is_allowed
             if len(name) <= _MAX_KEPT_NAME_LENGTH:
-                if len(self._kept) >= _MAX_KEPT:
-                    self._kept.clear()
-                self._kept[key] = known
+                self._keep(key, is_allowed=known)
         return known
+
+    def _keep(self, key: tuple[str, str, int, str | None], *, is_allowed: bool) -> None:
+        if len(self._kept) >= _MAX_KEPT:
+            self._outdated, self._kept = self._kept, {}
+        if self._outdated:
+            self._outdated.popitem()
+        self._kept[key] = is_allowed
 
     def decide(self, principal: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> Decision:
         """As `allows`, with the reason, and not cached."""
@@ -144,6 +162,14 @@ class Authorizer:
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource: AclResource) -> bool:
         """Whether there is some resource of the type, or may be one, to which somebody may do something (KIP-679)."""
+        key = (principal, host, operation * 16 + resource, None)
+        known = self._kept.get(key)
+        if known is None:
+            known = self._decide_any(principal, host, operation, resource)
+            self._keep(key, is_allowed=known)
+        return known
+
+    def _decide_any(self, principal: str, host: str, operation: AclOperation, resource: AclResource) -> bool:
         # Kafka asks for this name, too, so that super users, and everybody if no entries are needed, are let in.
         if self.allows(principal, host, operation, resource, "hardcode"):
             return True
@@ -154,11 +180,9 @@ class Authorizer:
         names: dict[tuple[AclPermission, AclPattern], set[str]] = {
             (permission, pattern): set() for permission in AclPermission for pattern in AclPattern
         }
-        for named in (entries.literal, entries.prefixed):
-            for acl in (acl for acls in named.values() for acl in acls):
-                exactly = acl.operation in (operation, AclOperation.ALL)
-                if exactly and acl.principal in (principal, _ANYBODY) and acl.host in (host, WILDCARD):
-                    names[acl.permission, acl.pattern].add(acl.name)
+        for acl in entries.about(principal):
+            if acl.operation in (operation, AclOperation.ALL) and acl.host in (host, WILDCARD):
+                names[acl.permission, acl.pattern].add(acl.name)
         denied = names[AclPermission.DENY, AclPattern.LITERAL]
         denied_prefixes = tuple(names[AclPermission.DENY, AclPattern.PREFIXED])
         if WILDCARD in denied:

@@ -191,6 +191,34 @@ def test_what_clients_make_up_does_not_fill_the_memory() -> None:
     assert 0 < len(made._kept) <= 50_000
 
 
+def test_answers_that_no_longer_fit_are_not_freed_all_at_once() -> None:
+    """50,000 at once hold all others up for some ms."""
+    made = authorizer(acl("t"))
+    kept = 0
+    for number in range(100_001):
+        assert not may(made, f"{number}")
+        before, kept = kept, len(made._kept) + len(made._outdated)
+        assert before <= kept <= 50_000
+
+
+def test_who_may_write_to_some_topic_is_not_looked_up_among_the_entries_of_others() -> None:
+    compared = []
+
+    class Other(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return str.__eq__(self, other)
+
+    made = authorizer(*(acl(f"t{number}", principal=Other(f"User:{number}")) for number in range(100)), acl("u"))
+    compared.clear()
+    assert made.allows_any("User:bob", HOST, READ, TOPIC)
+    assert not made.allows_any("User:eve", HOST, READ, TOPIC)
+    assert not compared
+
+
 class TestFilters:
     @pytest.mark.parametrize(
         ("asked", "expected"),
