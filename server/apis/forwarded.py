@@ -3,14 +3,22 @@
 Here every node answers them, but as the controller would: on everything that was committed before the request came.
 Without this, a topic that was created at one node could be unknown at another for a moment, or, at a node that does not
 reach the metadata store, for as long as that lasts.
+
+As in Kafka, those of `TIMED` are answered by the end of their `timeout_ms`. REQUEST_TIMED_OUT means that it is not
+known what was changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
+from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.error_responses import error_response_in_steps
+from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.errors import error_code
 from ottla.server.metadata.errors import StoreUnavailableError
 
@@ -18,17 +26,33 @@ if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
     from ottla.server.served.api import Handler
 
+TIMED: Final = frozenset(
+    {
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.ELECT_LEADERS,
+    }
+)
+"""Whose `timeout_ms` counts: `ControllerApis` gives the controller a deadline for these. Zero is over at once."""
+
 
 def answered_up_to_date(handler: Handler) -> Handler:
-    """The handler, called once this node knows what is committed; REQUEST_TIMED_OUT if it cannot find out."""
+    """The handler, called once this node knows what is committed; REQUEST_TIMED_OUT if it cannot find out, or if the
+    time of the request is over.
+    """
 
     async def handle(request: Any, context: RequestContext) -> Any:
-        try:
-            await context.broker.controller.catch_up()
-        except StoreUnavailableError as error:
-            steps = error_response_in_steps(request, context.header.api_version, error_code(error))
-            return await context.work.run(steps)
-        answer = handler(request, context)
-        return await answer if isinstance(answer, Coroutine) else answer
+        code = ErrorCode.REQUEST_TIMED_OUT
+        with trio.move_on_after(max(request.timeout_ms, 0) / 1000 if request.API_KEY in TIMED else inf):
+            try:
+                await context.broker.controller.catch_up()
+            except StoreUnavailableError as error:
+                code = error_code(error)
+            else:
+                answer = handler(request, context)
+                return await answer if isinstance(answer, Coroutine) else answer
+        return await context.work.run(error_response_in_steps(request, context.header.api_version, code))
 
     return handle

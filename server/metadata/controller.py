@@ -6,7 +6,9 @@ What a change consists of is decided in other modules, each loaded when the firs
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID, uuid4
 
@@ -72,6 +74,9 @@ TakeQuota = Callable[[str, int], None]
 #: Partitions that one request may create (org.apache.kafka.controller.ReplicationControlManager).
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
+#: How long changes may take that are under way when the node stops.
+SHUTDOWN_SECONDS: Final = 1.0
+
 _MAX_ATTEMPTS: Final = 20
 _PRODUCER_ID_BLOCK: Final = 1000
 #: Clusters count producer ids from zero. One that mirrors others begins at a random multiple of this.
@@ -120,6 +125,8 @@ class Controller:
         self._collisions = CollisionIndex()
         self._loader = MetadataLoader(store)
         self._loader.subscribe(self._observe)
+        self._under_way: set[trio.CancelScope] = set()
+        self._shuts_down_at = inf
 
     @property
     def image(self) -> MetadataImage:
@@ -150,7 +157,17 @@ class Controller:
 
     async def catch_up(self) -> None:
         """Return once the image shows everything that was committed before this call; raises StoreUnavailableError."""
-        await self._loader.wait_for((await self._store.list(keys.CLUSTER)).committed)
+        with self._until_shutdown():
+            await self._loader.wait_for((await self._store.list(keys.CLUSTER)).committed)
+
+    def begin_shutdown(self) -> None:
+        """Let nothing wait for the store any longer than `SHUTDOWN_SECONDS`, however often a change was overtaken.
+
+        What has not ended by then raises StoreUnavailableError: it may have been committed.
+        """
+        self._shuts_down_at = trio.current_time() + SHUTDOWN_SECONDS
+        for scope in self._under_way:
+            scope.deadline = self._shuts_down_at
 
     async def register_broker(self, broker: BrokerImage, lease: int = NO_LEASE, *, is_new: bool = True) -> None:
         """Register a broker, alive while the lease lasts; it becomes the controller if there is none.
@@ -580,14 +597,14 @@ class Controller:
 
     async def allocate_producer_ids(self, count: int = _PRODUCER_ID_BLOCK) -> range:
         """Producer ids that are given to nobody else, ever."""
-
-        for _ in range(_MAX_ATTEMPTS):
-            entry = await self._store.get(keys.PRODUCER_IDS)
-            first = 0 if entry is None else int(keys.decode(entry.value))
-            compare = Compare(keys.PRODUCER_IDS, 0 if entry is None else entry.mod_revision)
-            put = Put(keys.PRODUCER_IDS, keys.encode(first + count))
-            if await self._store.commit([compare], [put]) is not None:
-                return range(first, first + count)
+        with self._until_shutdown():
+            for _ in range(_MAX_ATTEMPTS):
+                entry = await self._store.get(keys.PRODUCER_IDS)
+                first = 0 if entry is None else int(keys.decode(entry.value))
+                compare = Compare(keys.PRODUCER_IDS, 0 if entry is None else entry.mod_revision)
+                put = Put(keys.PRODUCER_IDS, keys.encode(first + count))
+                if await self._store.commit([compare], [put]) is not None:
+                    return range(first, first + count)
         raise ConflictError("Producer ids are being allocated elsewhere all the time.")
 
     async def set_producer_ids_apart(self) -> None:
@@ -610,16 +627,30 @@ class Controller:
         A plan of many things lets others run in between: an image never changes, and the comparison of keys finds what
         was committed meanwhile.
         """
-        for _ in range(_MAX_ATTEMPTS):
-            compares, operations, result = await plan(self.image)
-            if not operations:
-                return result
-            revision = await self._store.commit(compares, operations)
-            if revision is not None:
-                await self._loader.wait_for(revision)
-                return result
-            await self.catch_up()
+        with self._until_shutdown():
+            for _ in range(_MAX_ATTEMPTS):
+                compares, operations, result = await plan(self.image)
+                if not operations:
+                    return result
+                revision = await self._store.commit(compares, operations)
+                if revision is not None:
+                    await self._loader.wait_for(revision)
+                    return result
+                await self.catch_up()
         raise ConflictError("The metadata keeps being changed elsewhere.")
+
+    @contextmanager
+    def _until_shutdown(self) -> Iterator[None]:
+        """What is in it waits for the store, and ends when the node stops, as `begin_shutdown` says."""
+        with trio.CancelScope(deadline=self._shuts_down_at) as scope:
+            self._under_way.add(scope)
+            try:
+                yield
+            finally:
+                self._under_way.discard(scope)
+        if scope.cancelled_caught:
+            # As Kafka's controller says it, which answers REQUEST_TIMED_OUT as well.
+            raise StoreUnavailableError("The controller is shutting down.")
 
     async def _found_cluster(self) -> None:
         """Write what a new cluster begins with, unless there is a cluster."""

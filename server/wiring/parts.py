@@ -252,10 +252,11 @@ class Parts:
         return -1 if registered is None else registered.epoch
 
     def end_waits(self) -> None:
-        """Nobody waits any longer for what other clients may do; whoever waits for a flush under way goes on
-        waiting.
+        """Nobody waits any longer for what other clients, brokers and the metadata store may do; whoever waits for a
+        flush under way goes on waiting.
         """
         broker = self.broker
+        self.controller.begin_shutdown()
         broker.replica_manager.fetch_purgatory.close()
         broker.replica_manager.share_fetch_purgatory.close()
         broker.replica_manager.lose_followers()

@@ -85,7 +85,8 @@ def partitions(target: Target) -> None:
             topic = CreatableTopic(name="t", num_partitions=count, replication_factor=1)
             send_alone(target, framed(CreateTopicsRequest(topics=[topic], validate_only=validate_only), 7))
             more = CreatePartitionsTopic(name=TOPIC, count=count, assignments=None)
-            send_alone(target, framed(CreatePartitionsRequest(topics=[more], validate_only=validate_only), 3))
+            asked = CreatePartitionsRequest(topics=[more], validate_only=validate_only, timeout_ms=60_000)
+            send_alone(target, framed(asked, 3))
     many = [CreatableTopic(name=f"t{n}", num_partitions=-5, replication_factor=1) for n in range(50_000)]
     send_alone(target, framed(CreateTopicsRequest(topics=many), 7))
 

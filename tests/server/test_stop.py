@@ -6,7 +6,7 @@ So nothing here waits for a grace period, a session or a backoff; what a stop ma
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,10 @@ from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.server.main import STOP_GRACE_SECONDS, Node
+from ottla.server.metadata.controller import SHUTDOWN_SECONDS
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla.server.metadata.memory import MemoryMetadataStore
+from ottla.server.metadata.store import Compare, Operation
 from ottla.server.settings.config import BrokerConfig
 from tests.servers import Client, RunningNode
 from tests.storage.held_disk import HeldDisk, is_being_rewritten
@@ -435,6 +438,35 @@ async def test_a_stop_waits_for_the_disk_and_for_nothing_else(serve_node: Serve)
         await answer(remover, ApiKey.DELETE_TOPICS, 6)
     async with serve_node(SETTINGS) as node:
         assert node.broker.log_manager.node_dir.was_clean
+
+
+async def test_the_metadata_store_is_waited_for_a_second(tmp_path: Path, mock_clock: MockClock) -> None:
+    class Silent(MemoryMetadataStore):
+        asked: trio.Event | None = None
+
+        async def commit(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> int | None:
+            if self.asked is not None:
+                self.asked.set()
+                await trio.sleep_forever()
+            return await super().commit(compares, operations)
+
+    store = Silent()
+    static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+    async with trio.open_nursery() as nursery:
+        serving = Node(BrokerConfig(static), metadata_store=store)
+        node = RunningNode(serving, await nursery.start(serving.serve))
+        client = await node.connect()
+        store.asked = trio.Event()
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        await client.send(CreateTopicsRequest(topics=[topic], timeout_ms=LONG_MS), 7)
+        await store.asked.wait()
+        serving.stop()
+        await until(lambda: not node.broker.is_serving)
+        mock_clock.jump(SHUTDOWN_SECONDS)
+        response = await answer(client, ApiKey.CREATE_TOPICS, 7)
+        assert ErrorCode(response.topics[0].error_code) is ErrorCode.REQUEST_TIMED_OUT
+        assert await client.is_closed()
+        await trio.aclose_forcefully(client.stream)
 
 
 async def test_a_node_stops_while_its_coordinators_load(serve_node: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import EncodeError
 from ottla.kproto.messages import request_class
 from ottla.kproto.schema import Field, Primitive, Request, StructType, TaggedField
+from ottla.server.apis.forwarded import TIMED
 
 TOPIC = "known"
 LONGEST = "x" * 32_767
@@ -25,6 +26,8 @@ def requests(key: ApiKey, version: int, topic_id: UUID) -> Iterator[Request]:
     bare = cls()
     seen = set()
     for request in (bare, *_with_one_odd_field(cls, version, topic_id)):
+        if key in TIMED and request.timeout_ms == 0:
+            request.timeout_ms = 60_000  # without any time it is not looked at
         try:
             body = codec.build_request(request, version)
         except EncodeError:

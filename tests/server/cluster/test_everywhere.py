@@ -82,7 +82,9 @@ async def test_topics_are_changed_at_any_node_and_known_at_all(run_cluster: RunC
         created = await router.call(1, create("t"), 7)
         assert created.topics[0].error_code == ErrorCode.NONE
         assert sorted(await leaders(router, 1, "t")) == [1, 2, 3]
-        more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=6, assignments=None)])
+        more = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name="t", count=6, assignments=None)], timeout_ms=10_000
+        )
         assert (await router.call(2, more, 3)).results[0].error_code == ErrorCode.NONE
         grown = await leaders(router, 2, "t")
         assert Counter(grown) == {1: 2, 2: 2, 3: 2}
@@ -91,7 +93,7 @@ async def test_topics_are_changed_at_any_node_and_known_at_all(run_cluster: RunC
         for partition, leader in enumerate(grown):
             response = await router.call(leader, produce(created.topics[0].topic_id, partition), 13)
             assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-        doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=10_000)
         assert (await router.call(3, doomed, 6)).responses[0].error_code == ErrorCode.NONE
         await cluster.until(lambda image: image.topic("t") is None)
 
@@ -99,7 +101,7 @@ async def test_topics_are_changed_at_any_node_and_known_at_all(run_cluster: RunC
 async def test_what_one_node_has_done_another_knows_when_it_is_asked_for_changes(run_cluster: RunCluster) -> None:
     async with run_cluster() as cluster:
         router = Router(cluster)
-        doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=10_000)
         for node_id in NODES * 3:
             assert (await router.call(1, create("t"), 7)).topics[0].error_code == ErrorCode.NONE
             assert (await router.call(node_id, doomed, 6)).responses[0].error_code == ErrorCode.NONE
@@ -111,7 +113,7 @@ async def test_a_node_that_does_not_reach_the_metadata_refuses_nothing_by_what_i
         router = Router(cluster)
         cluster[3].store.is_cut_off = True
         assert (await router.call(1, create("t"), 7)).topics[0].error_code == ErrorCode.NONE
-        doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        doomed = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=10_000)
         assert (await router.call(3, doomed, 6)).responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
         cluster[3].store.is_cut_off = False
         code = ErrorCode.REQUEST_TIMED_OUT

@@ -12,7 +12,7 @@ import trio.testing
 
 from ottla.server.metadata import keys
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.controller import MAX_PARTITIONS_PER_REQUEST, Controller
+from ottla.server.metadata.controller import MAX_PARTITIONS_PER_REQUEST, SHUTDOWN_SECONDS, Controller
 from ottla.server.metadata.errors import (
     BrokerIdNotRegisteredError,
     ElectionNotNeededError,
@@ -459,6 +459,51 @@ class TestStarts:
         with pytest.raises(StoreUnavailableError):
             await controller.run()
         assert controller.image.revision == 0
+
+
+class TestShutdown:
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda controller: controller.create_topic(NewTopic("t", 1, 1)),
+            lambda controller: controller.allocate_producer_ids(),
+            lambda controller: controller.catch_up(),
+        ],
+    )
+    @pytest.mark.parametrize("begins_before", [True, False])
+    async def test_who_is_overtaken_again_and_again_gives_up_soon(
+        self,
+        store: MemoryMetadataStore,
+        controller: Controller,
+        monkeypatch: pytest.MonkeyPatch,
+        autojump_clock: trio.testing.MockClock,
+        change: Any,
+        *,
+        begins_before: bool,
+    ) -> None:
+        async def lost(*arguments: Any) -> None:
+            await trio.sleep(4)
+
+        for method in ("commit", "get", "list"):
+            monkeypatch.setattr(store, method, lost)
+        asked_at = trio.current_time() + (2 if begins_before else 0)
+
+        async def shut_down() -> None:
+            await trio.sleep_until(asked_at)
+            controller.begin_shutdown()
+
+        async with trio.open_nursery() as nursery:
+            if begins_before:
+                nursery.start_soon(shut_down)
+            else:
+                await shut_down()
+            with pytest.raises(StoreUnavailableError, match="shutting down"):
+                await change(controller)
+        assert trio.current_time() == asked_at + SHUTDOWN_SECONDS
+
+    async def test_what_it_answers_is_carried_out(self, controller: Controller, autojump_clock: object) -> None:
+        controller.begin_shutdown()
+        assert (await controller.create_topic(NewTopic("t", 1, 1))).name == "t"
 
 
 class TestCluster:
