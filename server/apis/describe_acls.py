@@ -41,7 +41,9 @@ async def handle(request: DescribeAclsRequest, context: RequestContext) -> Descr
     except InvalidRequestError as error:
         code, message = outcome(error)
         return DescribeAclsResponse(error_code=code, error_message=message)
-    found = sorted([acl async for acl in context.work.over(context.broker.metadata.acls) if asked.accepts(acl)])
+    found = [acl async for acl in context.work.over(context.broker.metadata.acls) if asked.accepts(acl)]
+    in_order = await context.work.sorted(found)
+    context.work.leave(found)
     return DescribeAclsResponse(
         resources=[
             DescribeAclsResource(
@@ -58,6 +60,6 @@ async def handle(request: DescribeAclsRequest, context: RequestContext) -> Descr
                     async for acl in context.work.over(acls)
                 ],
             )
-            for (resource, name, pattern), acls in groupby(found, key=lambda acl: acl[:3])
+            for (resource, name, pattern), acls in groupby(in_order, key=lambda acl: acl[:3])
         ]
     )

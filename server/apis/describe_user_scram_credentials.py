@@ -19,15 +19,17 @@ from ottla.server.metadata.errors import DuplicateResourceError, MetadataError, 
 async def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    infos: dict[str, list[CredentialInfo]] = {}
-    for (user, mechanism), credential in sorted(context.broker.metadata.scram_credentials.items()):
-        infos.setdefault(user, []).append(CredentialInfo(mechanism=mechanism, iterations=credential.iterations))
     work = context.work
+    credentials = context.broker.metadata.scram_credentials
+    infos: dict[str, list[CredentialInfo]] = {}
+    async for user, mechanism in work.over(await work.sorted(credentials), counts=False):
+        iterations = credentials[user, mechanism].iterations
+        infos.setdefault(user, []).append(CredentialInfo(mechanism=mechanism, iterations=iterations))
     #: Whether each of the names is there twice.
     asked: dict[str, bool] = {}
     async for each in work.over(request.users or (), counts=False):
         asked[each.name] = each.name in asked
-    work.leave(asked)
+    work.leave(asked, infos)
     results = []
     async for user in work.over(asked or infos):
         code, message = outcome(_refusal(user, infos, is_repeated=asked.get(user, False)))

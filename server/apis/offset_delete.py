@@ -16,20 +16,24 @@ from ottla.server.coordinator.group.offsets import TopicPartition
 async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    image = context.broker.metadata
-    wanted = [
-        TopicPartition(topic.name, partition.partition_index)
-        for topic in request.topics
-        async for partition in context.work.over(topic.partitions)
-    ]
-    known = [partition async for partition in context.work.over(wanted) if image.partition(*partition) is not None]
+    image, work = context.broker.metadata, context.work
+    codes: dict[TopicPartition, ErrorCode] = {}
+    known: list[TopicPartition] = []
+    for topic in request.topics:
+        async for asked in work.over(topic.partitions):
+            partition = TopicPartition(topic.name, asked.partition_index)
+            exists = image.partition(*partition) is not None
+            if exists and partition not in codes:
+                known.append(partition)
+            codes[partition] = ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    work.leave(codes, known)
     try:
         refused = await context.broker.group_coordinator.delete_offsets(request.group_id, known)
     except CoordinatorError as error:
         return OffsetDeleteResponse(error_code=error_code(error))
-    codes = dict.fromkeys(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    codes |= dict.fromkeys(known, ErrorCode.NONE)
-    codes |= {partition: error_code(reason) for partition, reason in refused.items()}
+    async for partition, reason in work.over(refused.items(), counts=False):
+        codes[partition] = error_code(reason)
+    work.leave(refused)
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
@@ -39,9 +43,9 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
                         partition_index=partition.partition_index,
                         error_code=codes[TopicPartition(topic.name, partition.partition_index)],
                     )
-                    async for partition in context.work.over(topic.partitions)
+                    async for partition in work.over(topic.partitions)
                 ],
             )
-            async for topic in context.work.over(request.topics)
+            async for topic in work.over(request.topics)
         ]
     )

@@ -23,7 +23,7 @@ from ottla.server.coordinator.errors import (
     StaleMemberEpochError,
     TransactionAbortableError,
 )
-from ottla.server.coordinator.group.commits import OffsetToCommit
+from ottla.server.coordinator.group.commits import OffsetToCommit, Refusals
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.replay import Producer
@@ -50,16 +50,23 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
                     metadata=partition.committed_metadata or "",
                     topic_id=known.topic_id,
                 )
+    context.work.leave(offsets, codes)
     if offsets:
-        codes |= await _commit(request, context, offsets)
+        code, refused = await _commit(request, context, offsets)
+        if code is not ErrorCode.NONE:
+            async for key in context.work.over(offsets, counts=False):
+                codes[key] = code
+        async for key, reason in context.work.over(refused.items(), counts=False):
+            codes[key] = error_code(reason)
     return await _response(request, codes, context)
 
 
 async def _commit(
     request: TxnOffsetCommitRequest, context: RequestContext, offsets: dict[TopicPartition, OffsetToCommit]
-) -> dict[TopicPartition, ErrorCode]:
+) -> tuple[ErrorCode, Refusals]:
+    """The code of the commit as a whole, and the partitions that were refused alone."""
     if not request.group_id:
-        return dict.fromkeys(offsets, ErrorCode.INVALID_GROUP_ID)
+        return ErrorCode.INVALID_GROUP_ID, {}
     groups = context.broker.group_coordinator
     try:
         with groups.watch_transaction(request.group_id, request.producer_id) as guard:
@@ -74,8 +81,8 @@ async def _commit(
                 producer=Producer(request.producer_id, request.producer_epoch),
             )
     except CoordinatorError as error:
-        return dict.fromkeys(offsets, _code(error, context.header.api_version))
-    return {partition: error_code(reason) for partition, reason in refused.items()}
+        return _code(error, context.header.api_version), {}
+    return ErrorCode.NONE, refused
 
 
 async def _take_part(request: TxnOffsetCommitRequest, context: RequestContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -17,25 +18,47 @@ from ottla.kproto.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from ottla.kproto.messages.describe_acls import DescribeAclsRequest
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ottla.kproto.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from ottla.kproto.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from ottla.kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from ottla.kproto.schema import Request
 from ottla.server.apis import (
     authorization,
+    describe_acls,
     describe_configs,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
+    offset_delete,
     offset_fetch,
+    txn_offset_commit,
 )
+from ottla.server.coordinator.errors import (
+    GroupSubscribedToTopicError,
+    OffsetMetadataTooLargeError,
+    UnknownMemberIdError,
+)
+from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
-from ottla.server.event_loop.work import Work
-from ottla.server.metadata.acls import AclResource
+from ottla.server.event_loop.work import LIGHT_ELEMENTS, Work
+from ottla.server.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from ottla.server.settings.config import BrokerConfig
 
 COUNT = 1000
@@ -174,3 +197,139 @@ async def test_configs_by_many_keys() -> None:
     (result,) = (await describe_configs.handle(request, asked)).results
     assert [it.name for it in result.configs] == ["retention.ms"]
     assert Key.compared < COUNT
+
+
+class Name(str):
+    """Notes how often names were compared or hashed in one step."""
+
+    __slots__ = ()
+    work = CountedWork()
+    noted_at = -1
+    noted = 0
+    most = 0
+
+    @classmethod
+    def watch(cls, work: CountedWork) -> None:
+        cls.work, cls.noted_at, cls.most = work, -1, 0
+
+    @classmethod
+    def note(cls) -> None:
+        cls.noted = cls.noted + 1 if cls.noted_at == cls.work.rests else 1
+        cls.noted_at = cls.work.rests
+        cls.most = max(cls.most, cls.noted)
+
+    def __eq__(self, other: object) -> bool:
+        Name.note()
+        return super().__eq__(other)
+
+    def __lt__(self, other: str) -> bool:
+        Name.note()
+        return super().__lt__(other)
+
+    def __hash__(self) -> int:
+        Name.note()
+        return super().__hash__()
+
+
+SORTED_AT_ONCE = 10 * LIGHT_ELEMENTS
+"""So often names are compared while a short run of them is sorted."""
+
+
+async def test_many_acls() -> None:
+    acls = [
+        Acl(
+            AclResource.TOPIC,
+            Name(f"t{number}"),
+            AclPattern.LITERAL,
+            "User:u",
+            "*",
+            AclOperation.READ,
+            AclPermission.ALLOW,
+        )
+        for number in range(5 * COUNT)
+    ]
+    request = DescribeAclsRequest(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    asked: Any = Asked(request, ApiKey.DESCRIBE_ACLS, 3, metadata=SimpleNamespace(acls=acls))
+    Name.watch(asked.work)
+    answer = await describe_acls.handle(request, asked)
+    assert [it.resource_name for it in answer.resources] == sorted(f"t{number}" for number in range(5 * COUNT))
+    assert Name.most < SORTED_AT_ONCE
+
+
+async def test_the_credentials_of_many_users() -> None:
+    credential = SimpleNamespace(iterations=4096)
+    credentials = {(Name(f"u{number}"), 1): credential for number in range(5 * COUNT)}
+    request = DescribeUserScramCredentialsRequest(users=None)
+    image = SimpleNamespace(scram_credentials=credentials)
+    asked: Any = Asked(request, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, metadata=image)
+    Name.watch(asked.work)
+    answer = await describe_user_scram_credentials.handle(request, asked)
+    assert [it.user for it in answer.results] == sorted(f"u{number}" for number in range(5 * COUNT))
+    assert Name.most < SORTED_AT_ONCE
+
+
+async def test_offsets_of_many_partitions_that_are_deleted() -> None:
+    name = Name("t")
+
+    async def delete_offsets(_group_id: str, partitions: list[TopicPartition]) -> Any:
+        return {partition: GroupSubscribedToTopicError("read") for partition in partitions}
+
+    partitions = [OffsetDeleteRequestPartition(partition_index=number) for number in range(COUNT)]
+    request = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name=name, partitions=partitions)])
+    image = SimpleNamespace(partition=lambda _, index: index % 2 or None)
+    groups = SimpleNamespace(delete_offsets=delete_offsets)
+    asked: Any = Asked(request, ApiKey.OFFSET_DELETE, 0, metadata=image, group_coordinator=groups)
+    Name.watch(asked.work)
+    answer = await offset_delete.handle(request, asked)
+    codes = [it.error_code for it in answer.topics[0].partitions]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * (COUNT // 2)
+    assert Name.most < COUNT
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_offsets_of_many_partitions_in_a_transaction(is_refused: bool) -> None:
+    async def commit_offsets(_group_id: str, offsets: dict[TopicPartition, Any], **_: Any) -> Any:
+        if is_refused:
+            raise UnknownMemberIdError("gone")
+        return dict.fromkeys(list(offsets)[:1], OffsetMetadataTooLargeError("long"))
+
+    async def require(*_: Any, **__: Any) -> Any:
+        return {}
+
+    partitions = [
+        TxnOffsetCommitRequestPartition(partition_index=number, committed_offset=1) for number in range(COUNT)
+    ]
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=1,
+        producer_epoch=0,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=partitions)],
+    )
+    topic = SimpleNamespace(topic_id=UUID(int=7))
+    groups = SimpleNamespace(
+        commit_offsets=commit_offsets,
+        partition_for=lambda _: 0,
+        watch_transaction=lambda *_: nullcontext(SimpleNamespace(check=lambda: None)),
+    )
+    asked: Any = Asked(
+        request,
+        ApiKey.TXN_OFFSET_COMMIT,
+        5,
+        metadata=SimpleNamespace(topic=lambda _: topic, partition=lambda *_: topic),
+        group_coordinator=groups,
+        participation=SimpleNamespace(require=require),
+    )
+    answer = await txn_offset_commit.handle(request, asked)
+    codes = [it.error_code for it in answer.topics[0].partitions]
+    others = ErrorCode.UNKNOWN_MEMBER_ID if is_refused else ErrorCode.NONE
+    assert codes == [others if is_refused else ErrorCode.OFFSET_METADATA_TOO_LARGE, *[others] * (COUNT - 1)]
+    assert not is_refused or asked.work.rests >= 3 * COUNT
