@@ -132,12 +132,12 @@ async def describe(broker: Broker, group_id: str) -> GroupView:
         return await _describe_there(broker, node_id, group_id)
     coordinator = broker.group_coordinator
     with suppress(GroupIdNotFoundError):
-        return _consumer_view(broker, coordinator.describe_consumer_group(group_id))
+        return _consumer_view(broker, coordinator.consumer_groups.describe(group_id))
     with suppress(GroupIdNotFoundError):
         return _share_view(broker, coordinator.share_groups.describe(group_id))
     with suppress(GroupIdNotFoundError):
         return _streams_view(coordinator.streams_groups.describe(group_id))
-    return _classic_view(coordinator.describe_group(group_id))
+    return _classic_view(coordinator.classic_groups.describe(group_id))
 
 
 async def _describe_there(broker: Broker, node_id: int, group_id: str) -> GroupView:

@@ -194,7 +194,7 @@ async def _commit(console: Console, group_id: str, moves: list[Move]) -> None:
         where = TopicPartition(move.topic, move.partition)
         offsets[where] = OffsetToCommit(move.then, -1, "", topic_id=topic.topic_id)
     try:
-        refused = await console.broker.group_coordinator.commit_offsets(group_id, offsets)
+        refused = await console.broker.group_coordinator.offsets.commit(group_id, offsets)
     except CoordinatorError as error:
         raise ChangeError(f"The group cannot be changed: {error}.") from None
     for where, reason in refused.items():

@@ -27,7 +27,7 @@ CONSUMER_MEMBER: Final = 1
 async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
     how = Description(
         DescribedGroup,
-        find=context.broker.group_coordinator.describe_consumer_group,
+        find=context.broker.group_coordinator.consumer_groups.describe,
         topic_names=partial(_topic_names, context),
         tell=partial(_group, context),
     )

@@ -28,7 +28,7 @@ from ottla.server.coordinator.group.topics import compile_regex
 async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
     try:
         _check(request, context.header.api_version)
-        result = await context.broker.group_coordinator.consumer_heartbeat(
+        result = await context.broker.group_coordinator.consumer_groups.heartbeat(
             request.group_id, _heartbeat(request, context)
         )
     except CoordinatorError as error:

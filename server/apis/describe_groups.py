@@ -42,7 +42,7 @@ def group_operations(group_id: str, context: RequestContext) -> int:
 async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
     await context.work.rest()
     try:
-        group: ClassicGroup = context.broker.group_coordinator.describe_group(group_id)
+        group: ClassicGroup = context.broker.group_coordinator.classic_groups.describe(group_id)
     except GroupIdNotFoundError as error:
         absent = DescribedGroup(group_id=group_id, group_state=ClassicState.DEAD.value)
         if context.header.api_version >= 6:

@@ -8,7 +8,7 @@ from ottla.server.coordinator.errors import CoordinatorError
 
 async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     try:
-        context.broker.group_coordinator.heartbeat(
+        context.broker.group_coordinator.classic_groups.heartbeat(
             request.group_id,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,

@@ -18,7 +18,9 @@ from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     version = context.header.api_version
     try:
-        result = await context.broker.group_coordinator.join(request.group_id, await _join_request(request, context))
+        result = await context.broker.group_coordinator.classic_groups.join(
+            request.group_id, await _join_request(request, context)
+        )
     except CoordinatorError as error:
         return JoinGroupResponse(
             error_code=error_code(error),

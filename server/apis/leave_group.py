@@ -26,7 +26,9 @@ async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGr
     async for member in context.work.over(members):
         code = ErrorCode.NONE
         try:
-            await context.broker.group_coordinator.leave(request.group_id, member.member_id, member.group_instance_id)
+            await context.broker.group_coordinator.classic_groups.leave(
+                request.group_id, member.member_id, member.group_instance_id
+            )
         except (UnknownMemberIdError, FencedInstanceIdError) as error:
             code = error_code(error)
         except CoordinatorError as error:

@@ -49,7 +49,7 @@ def _handle(request: OffsetCommitRequest, context: RequestContext) -> Stages[Ans
         return response
     version = context.header.api_version
     try:
-        commit = context.broker.group_coordinator.begin_commit(
+        commit = context.broker.group_coordinator.offsets.begin_commit(
             request.group_id,
             offsets,
             member_id=request.member_id,

@@ -28,7 +28,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
             codes[partition] = ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     work.leave(codes, known)
     try:
-        refused = await context.broker.group_coordinator.delete_offsets(request.group_id, known)
+        refused = await context.broker.group_coordinator.offsets.delete(request.group_id, known)
     except CoordinatorError as error:
         return OffsetDeleteResponse(error_code=error_code(error))
     async for partition, reason in work.over(refused.items(), counts=False):

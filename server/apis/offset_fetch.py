@@ -81,7 +81,7 @@ async def _fetch(
     wanted = await _all(group_id, context) if partitions is None else partitions
     for some in _slices(wanted):
         await context.work.rest(0)
-        found = groups.fetch_offsets(
+        found = groups.offsets.fetch(
             group_id, some, require_stable=request.require_stable, member_id=member[0], member_epoch=member[1]
         )
         async for partition, value in context.work.over(found.items()):
@@ -98,7 +98,7 @@ async def _fetch(
 
 async def _all(group_id: str, context: RequestContext) -> list[TopicPartition]:
     """The partitions for which the group has offsets, in order."""
-    found = context.broker.group_coordinator.committed_partitions(group_id)
+    found = context.broker.group_coordinator.offsets.committed_partitions(group_id)
     return [partition async for partition in context.work.over(await context.work.sorted(found), counts=False)]
 
 

@@ -15,7 +15,7 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
     if context.header.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
-        result = await context.broker.group_coordinator.sync(
+        result = await context.broker.group_coordinator.classic_groups.sync(
             request.group_id,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,

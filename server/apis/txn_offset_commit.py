@@ -67,12 +67,12 @@ async def _commit(
     """The code of the commit as a whole, and the partitions that were refused alone."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID, {}
-    groups = context.broker.group_coordinator
+    group_offsets = context.broker.group_coordinator.offsets
     try:
-        with groups.watch_transaction(request.group_id, request.producer_id) as guard:
+        with group_offsets.watch_transaction(request.group_id, request.producer_id) as guard:
             await _take_part(request, context)
             guard.check()
-            refused = await groups.commit_offsets(
+            refused = await group_offsets.commit(
                 request.group_id,
                 offsets,
                 member_id=request.member_id,

@@ -208,7 +208,7 @@ class Coordinators:
         """What writes the end of transactions into the partitions that this node leads."""
         from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 
-        return ReplicaMarkers(self._replica_manager, self.groups, self._topic_of, self._clock)
+        return ReplicaMarkers(self._replica_manager, self.groups.offsets, self._topic_of, self._clock)
 
     @cached_property
     def participation(self) -> Participation:

@@ -164,12 +164,12 @@ class MirroredGroups:
     async def _commit(self, group_id: str, wanted: Offsets) -> None:
         groups = self._coordinators.groups
         try:
-            here = groups.fetch_offsets(group_id, list(wanted), require_stable=False)
+            here = groups.offsets.fetch(group_id, list(wanted), require_stable=False)
             differing = {it: offset for it, offset in wanted.items() if self._differs(here.get(it), offset)}
             ends = await self._ends(differing)
             due = {it: offset for it, offset in differing.items() if offset.offset <= ends.get(it, -1)}
             if due:
-                await groups.commit_offsets(group_id, due)
+                await groups.offsets.commit(group_id, due)
                 self._progress.committed_offsets += len(due)
         except (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError):
             return  # it will be loaded, or is another node's by now

@@ -78,7 +78,7 @@ class Client:
         async with self.recorded(commits):
             refused = await self.ask(
                 f"commit {group} {[str(each) for each in commits]}",
-                lambda: self.world.coordinator.commit_offsets(group, offsets, **member),
+                lambda: self.world.coordinator.offsets.commit(group, offsets, **member),
             )
             assert not refused
         self.world.audit(group)
@@ -123,7 +123,7 @@ class SimpleClient(Client):
         removal = self.world.history.begin_removal([Key(group, *partition) for partition in partitions])
         async with self.recorded([removal]):
             refused = await self.ask(
-                f"delete-offsets {group} {topic}", lambda: self.world.coordinator.delete_offsets(group, partitions)
+                f"delete-offsets {group} {topic}", lambda: self.world.coordinator.offsets.delete(group, partitions)
             )
             if refused:
                 assert len(refused) == len(partitions)
@@ -161,7 +161,7 @@ class TransactionalClient(Client):
         if offsets:
             refused = await self.ask(
                 f"txn-commit {group} {producer.producer_id} {[str(each) for each in commits]}",
-                lambda: self.world.coordinator.commit_offsets(group, offsets, producer=producer),
+                lambda: self.world.coordinator.offsets.commit(group, offsets, producer=producer),
             )
             gone = [each for each in commits if TopicPartition(each.key.topic, each.key.partition) in refused]
             self.world.history.end(gone, acknowledged=False)

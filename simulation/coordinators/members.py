@@ -110,7 +110,7 @@ class ConsumerMember(Member):
         )
         answer: HeartbeatResult = await self.ask(
             f"beat {self.group} {self.member_id} {epoch}",
-            lambda: self.world.coordinator.consumer_heartbeat(self.group, beat),
+            lambda: self.world.coordinator.consumer_groups.heartbeat(self.group, beat),
         )
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
@@ -182,14 +182,15 @@ class ClassicMember(Member):
         else:
             await self.ask(
                 f"leave {self.group} {self.member_id}",
-                lambda: self.world.coordinator.leave(self.group, self.member_id, None),
+                lambda: self.world.coordinator.classic_groups.leave(self.group, self.member_id, None),
             )
             self.begin_anew()
 
     async def join(self) -> None:
         try:
             joined: JoinResult = await self.ask(
-                f"join {self.group} {self.member_id}", lambda: self.world.coordinator.join(self.group, self._request())
+                f"join {self.group} {self.member_id}",
+                lambda: self.world.coordinator.classic_groups.join(self.group, self._request()),
             )
         except MemberIdRequiredError as required:
             self.member_id = required.member_id
@@ -216,7 +217,7 @@ class ClassicMember(Member):
         )
 
     async def _sync(self, joined: JoinResult, plan: dict[str, bytes]) -> Any:
-        return await self.world.coordinator.sync(
+        return await self.world.coordinator.classic_groups.sync(
             self.group,
             member_id=self.member_id,
             group_instance_id=None,
@@ -227,7 +228,7 @@ class ClassicMember(Member):
         )
 
     def beat(self) -> None:
-        self.world.coordinator.heartbeat(
+        self.world.coordinator.classic_groups.heartbeat(
             self.group, member_id=self.member_id, group_instance_id=None, generation_id=self.generation_id
         )
 

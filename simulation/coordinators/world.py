@@ -180,7 +180,7 @@ class World:
         """Write the markers that are missing; False if a partition refused its."""
         for partition in sorted(self.open_transactions[producer_id]):
             try:
-                await self.coordinator.complete_transaction(partition, EndTxnMarker(producer_id, 0, 0, commit))
+                await self.coordinator.offsets.complete_transaction(partition, EndTxnMarker(producer_id, 0, 0, commit))
             except CoordinatorError:
                 return False
             self.open_transactions[producer_id].discard(partition)
@@ -198,7 +198,7 @@ class World:
                 continue
             partition = TopicPartition(key.topic, key.partition)
             try:
-                found = self.coordinator.fetch_offsets(key.group, [partition], require_stable=False)[partition]
+                found = self.coordinator.offsets.fetch(key.group, [partition], require_stable=False)[partition]
             except CoordinatorError:
                 continue
             assert found is None or isinstance(found, CommittedOffset)

@@ -58,7 +58,7 @@ async def showing(serve_node: Serve, folder: Path) -> AsyncIterator[Shown]:
         for name in ("__consumer_offsets", "__transaction_state"):
             await node.broker.controller.ensure_topic(name)
         offsets = {TopicPartition("t", 0): OffsetToCommit(1, -1, "", topic_id=topic_id)}
-        await once_loaded(node.broker.group_coordinator.commit_offsets, "billing", offsets)
+        await once_loaded(node.broker.group_coordinator.offsets.commit, "billing", offsets)
         await once_loaded(node.broker.transaction_coordinator.init_producer_id, "a-producer", 60_000, None)
         yield it
 

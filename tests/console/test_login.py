@@ -221,7 +221,7 @@ async def test_groups_and_transactions_are_those_that_may_be_seen(browse: Browse
         for group in ("billing", "audit"):
             offsets = {TopicPartition("orders", 0): OffsetToCommit(0, -1, "", topic_id=topic_id)}
             await broker.controller.ensure_topic("__consumer_offsets")
-            await once_loaded(broker.group_coordinator.commit_offsets, group, offsets)
+            await once_loaded(broker.group_coordinator.offsets.commit, group, offsets)
         await broker.controller.create_acls([allow("alice", AclOperation.DESCRIBE, AclResource.GROUP, "billing")])
         await log_in(browser, "alice", "secret-b")
         page = await browser.get("groups")

@@ -127,11 +127,11 @@ async def commit(browser: Any, topic: str, *offsets: int) -> None:
         TopicPartition(topic, number): OffsetToCommit(offset, -1, "", topic_id=state(browser, topic).topic_id)
         for number, offset in enumerate(offsets)
     }
-    assert not await once_loaded(coordinator.commit_offsets, "readers", written)
+    assert not await once_loaded(coordinator.offsets.commit, "readers", written)
 
 
 def committed(browser: Any) -> dict[TopicPartition, int]:
-    found = browser.node.broker.group_coordinator.fetch_offsets("readers", None, require_stable=False)
+    found = browser.node.broker.group_coordinator.offsets.fetch("readers", None, require_stable=False)
     return {where: offset.offset for where, offset in found.items()}
 
 

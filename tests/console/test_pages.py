@@ -121,7 +121,7 @@ async def test_a_group_shows_its_lag_by_partition(browse: Browse) -> None:
         await browser.node.broker.controller.ensure_topic("__consumer_offsets")
         await browser.produce(topic_id, 1, *(Record(value=b"x") for _ in range(7)))
         coordinator = browser.node.broker.group_coordinator
-        await coordinator.commit_offsets(
+        await coordinator.offsets.commit(
             "billing & <co>", {TopicPartition("orders", 1): OffsetToCommit(2, -1, "", topic_id=topic_id)}
         )
         listed = await browser.get("groups", q="BILL")
@@ -152,7 +152,7 @@ async def test_a_topic_shows_its_groups(browse: Browse) -> None:
                 )
                 for index, offset in enumerate(offsets)
             }
-            await once_loaded(coordinator.commit_offsets, group, commits)
+            await once_loaded(coordinator.offsets.commit, group, commits)
         page = await browser.get("topics/orders/groups")
         assert page.rows() == 2
         words = " ".join(page.text.split())

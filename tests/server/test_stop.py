@@ -165,7 +165,7 @@ async def syncing(node: Any) -> Told:
     first, former = await stable_member(node, "syncing")
     second = await node.connect()
     await second.send(join("syncing"), 3)
-    group = node.broker.group_coordinator.describe_group("syncing")
+    group = node.broker.group_coordinator.classic_groups.describe("syncing")
     await until(lambda: group.is_in(ClassicState.PREPARING_REBALANCE))
     await first.call(join("syncing", former.member_id), 3)
     joined = await answer(second, ApiKey.JOIN_GROUP, 3)
@@ -391,11 +391,11 @@ async def test_what_a_stop_leaves_is_taken_up(serve_node: Serve, nursery: trio.N
     async with serve_node(SETTINGS) as node:
         await until_loaded(node)
         groups, transactions = node.broker.group_coordinator, node.broker.transaction_coordinator
-        assert groups.describe_group("classic").is_in(ClassicState.STABLE)
-        assert groups.describe_group("joining").is_in(ClassicState.STABLE)
-        assert list(groups.describe_consumer_group("consumer").members) == ["m"]
+        assert groups.classic_groups.describe("classic").is_in(ClassicState.STABLE)
+        assert groups.classic_groups.describe("joining").is_in(ClassicState.STABLE)
+        assert list(groups.consumer_groups.describe("consumer").members) == ["m"]
         partition = TopicPartition("t", 0)
-        offset = groups.fetch_offsets("committing", [partition], require_stable=True)[partition]
+        offset = groups.offsets.fetch("committing", [partition], require_stable=True)[partition]
         assert (-1 if offset is None else offset.offset) >= len(acknowledged) - 1
         await until(lambda: not any(it.is_prepared for it in transactions.list_transactions()))
         statuses = {it.status for it in transactions.list_transactions()}

@@ -31,7 +31,7 @@ def check_commit(
     producer: Producer | None,
     knows_epochs: bool,
 ) -> None:
-    """Whether somebody may commit these offsets; the arguments are those of `GroupCoordinator.commit_offsets`."""
+    """Whether somebody may commit these offsets; the arguments are those of `GroupOffsets.commit`."""
     if isinstance(group, ShareGroup):
         raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
     if group is None:

@@ -1,63 +1,54 @@
-"""The group coordinator: which group lives where, and what each request does to it.
+"""The group coordinator: which group lives where, and the parts that requests ask.
 
-Handlers in `server/apis/` call this class and translate; whatever it refuses is a CoordinatorError. A group lives in
-the partition of `__consumer_offsets` that its id hashes to, and on this broker as long as it leads that partition.
+Handlers in `server/apis/` call `classic_groups`, `consumer_groups`, `share_groups`, `streams_groups` and `offsets`, and
+translate; whatever these refuse is a CoordinatorError. A group lives in the partition of `__consumer_offsets` that its
+id hashes to, and on this broker as long as it leads that partition.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 import trio
 
-from ottla.kproto.records import EndTxnMarker
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
-    GroupIdNotFoundError,
-    InconsistentGroupProtocolError,
-    InvalidGroupIdError,
-    InvalidSessionTimeoutError,
-    UnknownMemberIdError,
 )
-from ottla.server.coordinator.group import commits, committers, consumer_records, records, streams_records
-from ottla.server.coordinator.group.classic import ClassicProtocol, JoinRequest
-from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState, JoinResult, SyncResult
+from ottla.server.coordinator.group import commits, records
+from ottla.server.coordinator.group.classic import ClassicProtocol
+from ottla.server.coordinator.group.classic_group import ClassicGroup
+from ottla.server.coordinator.group.classic_groups import ClassicGroups
 from ottla.server.coordinator.group.classic_members import ClassicMembers
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
-from ottla.server.coordinator.group.consumer import ConsumerConfig, ConsumerProtocol, Heartbeat, HeartbeatResult
+from ottla.server.coordinator.group.consumer import ConsumerConfig, ConsumerProtocol
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
+from ottla.server.coordinator.group.consumer_groups import ConsumerGroups
 from ottla.server.coordinator.group.forgetting import Forgetting
+from ottla.server.coordinator.group.group_offsets import DELETED_AT_ONCE, GroupOffsets
 from ottla.server.coordinator.group.listing import GroupListing, listing_of
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.migration import Migration
 from ottla.server.coordinator.group.modern import Surroundings
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
-from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.group.retention import Retention
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.share import (
     ShareGroupConfig,
     ShareProtocol,
 )
-from ottla.server.coordinator.group.share_group import ShareGroup
 from ottla.server.coordinator.group.share_groups import ShareGroups
 from ottla.server.coordinator.group.share_offsets import ShareOffsets
 from ottla.server.coordinator.group.streams import (
     StreamsGroupConfig,
     StreamsProtocol,
 )
-from ottla.server.coordinator.group.streams_group import StreamsGroup
 from ottla.server.coordinator.group.streams_groups import StreamsGroups
 from ottla.server.coordinator.group.topics import GroupTopics
-from ottla.server.coordinator.group.transaction_guards import TransactionGuard, TransactionGuards
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.partitioning import coordinator_partition
-from ottla.server.coordinator.replay import CoordinatorRecord, Producer
+from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.share.persister import Persister
 from ottla.server.metadata.image import MetadataDelta
@@ -65,9 +56,6 @@ from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
-
-DELETED_AT_ONCE: Final = 64
-"""How many offsets of a group go at a time. To plan, append and replay these takes less than 0.5 ms."""
 
 
 def _no_persister() -> Persister:
@@ -103,7 +91,6 @@ class GroupCoordinator:
         self._topics = topics
         self._nursery = nursery
         self._locks = GroupLocks()
-        self._guards = TransactionGuards()
         #: Where sessions and rebalances wait for their time.
         self.purgatory = purgatory
         surroundings = Surroundings(clock, topics, purgatory, nursery, self._locks, self._write)
@@ -130,7 +117,6 @@ class GroupCoordinator:
         )
         #: Where joins and syncs wait for the other members.
         self.answers = self._classic.answers
-        self._classic_members = ClassicMembers(self._consumer, topics)
         self._migration = Migration(
             config.consumer_migration_policy,
             classic=self._classic,
@@ -141,6 +127,17 @@ class GroupCoordinator:
             find_shard=self._shard,
             write=self._write,
         )
+        self.consumer_groups = ConsumerGroups(self._consumer, self._migration, self._locks, self._shard)
+        self.classic_groups = ClassicGroups(
+            self._classic,
+            ClassicMembers(self._consumer, topics),
+            self._consumer,
+            config=config,
+            clock=clock,
+            locks=self._locks,
+            find_shard=self._shard,
+            write=self._write,
+        )
         self._runtime = CoordinatorRuntime(
             OFFSETS_TOPIC,
             log=log,
@@ -148,6 +145,14 @@ class GroupCoordinator:
             nursery=nursery,
             new_shard=self._new_shard,
             replay_batch=GroupShard.replay_batch,
+        )
+        self.offsets = GroupOffsets(
+            self._runtime,
+            config=config,
+            clock=clock,
+            topics=topics,
+            classic=self._classic,
+            partition_for=self.partition_for,
         )
         # As it was when the topic was first seen: groups do not move while the broker runs, as in Kafka.
         self._partition_count: int | None = None
@@ -253,293 +258,11 @@ class GroupCoordinator:
             refused.settle(error)
             return refused
 
-    # The classic protocol
-
-    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
-        """JoinGroup: returns with the next generation."""
-        if not group_id:
-            raise InvalidGroupIdError("a group id is needed to join")
-        if not self.config.min_session_timeout_ms <= request.session_timeout_ms <= self.config.max_session_timeout_ms:
-            raise InvalidSessionTimeoutError(
-                f"{request.session_timeout_ms} ms lies outside {self.config.min_session_timeout_ms} to "
-                f"{self.config.max_session_timeout_ms} ms"
-            )
-        async with self._locks.exclusively(group_id):
-            group = self._shard(group_id).groups.get(group_id)
-            if isinstance(group, ConsumerGroup):
-                if group.members:
-                    return await self._classic_members.join(group, request)
-                # An empty group of the consumer protocol gives way to the classic one; its offsets stay.
-                with trio.CancelScope(shield=True):
-                    await self._write(group_id, consumer_records.group_tombstones(group))
-            elif isinstance(group, StreamsGroup) and not group.members:
-                with trio.CancelScope(shield=True):
-                    await self._write(group_id, streams_records.group_tombstones(group))
-            elif isinstance(group, ShareGroup | StreamsGroup):
-                raise InconsistentGroupProtocolError(f"group {group_id} is a share group or a streams group")
-        # No other task runs between here and the join's first wait.
-        return await self._classic.join(self._joined_group(group_id, request), request)
-
-    def _joined_group(self, group_id: str, request: JoinRequest) -> ClassicGroup:
-        """The classic group to join; it is created for a new member."""
-        shard = self._shard(group_id)
-        group = shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
-            raise CoordinatorNotAvailableError(f"group {group_id} moved away and came back")
-        if group is None:
-            if request.member_id:
-                raise UnknownMemberIdError(f"no member {request.member_id}: group {group_id} does not exist")
-            group = shard.groups[group_id] = ClassicGroup(group_id, now_ms=self._clock.time_ms())
-        return group
-
-    # The consumer protocol
-
-    async def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> HeartbeatResult:
-        """ConsumerGroupHeartbeat: join, stay, revoke, take or leave."""
-        async with self._locks.exclusively(group_id):
-            shard = self._shard(group_id)
-            group = shard.groups.get(group_id)
-            if isinstance(group, ConsumerGroup):
-                return await self._consumer.heartbeat(group, beat)
-            if isinstance(group, ShareGroup | StreamsGroup):
-                raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
-            if beat.member_epoch != JOIN_EPOCH:
-                raise GroupIdNotFoundError(f"Group {group_id} not found.")
-            if group is not None and not group.is_in(ClassicState.EMPTY):
-                return await self._upgrade(group, beat)
-            founded = ConsumerGroup(group_id)
-            if group is not None and group.generation_id:
-                founded.founding = [records.group_tombstone(group_id)]
-            with shard.expecting(founded):
-                return await self._consumer.heartbeat(founded, beat)
-
-    async def _upgrade(self, group: ClassicGroup, beat: Heartbeat) -> HeartbeatResult:
-        """Turn a classic group with members into one of the consumer protocol, for the member that joins.
-
-        If the member is refused, or its client goes away first, the group is turned back: nobody in it would speak the
-        consumer protocol.
-        """
-        upgraded = await self._migration.upgrade(group)
-        try:
-            return await self._consumer.heartbeat(upgraded, beat)
-        except BaseException:
-            if not upgraded.removed:
-                await self._migration.turn_back(upgraded)
-            raise
-
-    # The classic protocol, for members of classic groups and of consumer groups
-
-    async def sync(
-        self,
-        group_id: str,
-        *,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        protocol_type: str | None,
-        protocol_name: str | None,
-        assignments: Mapping[str, bytes],
-    ) -> SyncResult:
-        """SyncGroup: returns with this member's assignment."""
-        consumer_group = self._consumer_group(group_id)
-        if consumer_group is not None:
-            return self._classic_members.sync(
-                consumer_group,
-                member_id=member_id,
-                group_instance_id=group_instance_id,
-                generation_id=generation_id,
-                protocol_type=protocol_type,
-                protocol_name=protocol_name,
-            )
-        return await self._classic.sync(
-            self._member_group(group_id),
-            member_id=member_id,
-            group_instance_id=group_instance_id,
-            generation_id=generation_id,
-            protocol_type=protocol_type,
-            protocol_name=protocol_name,
-            assignments=assignments,
-        )
-
-    def heartbeat(self, group_id: str, *, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
-        """Heartbeat: extends the session, or raises the error that tells the member what to do."""
-        consumer_group = self._consumer_group(group_id)
-        if consumer_group is not None:
-            self._classic_members.heartbeat(
-                consumer_group,
-                member_id=member_id,
-                group_instance_id=group_instance_id,
-                generation_id=generation_id,
-            )
-            return
-        self._classic.heartbeat(
-            self._member_group(group_id),
-            member_id=member_id,
-            group_instance_id=group_instance_id,
-            generation_id=generation_id,
-        )
-
-    async def leave(self, group_id: str, member_id: str, group_instance_id: str | None) -> str:
-        """LeaveGroup of one member, of either protocol; returns the id of whoever left."""
-        async with self._locks.exclusively(group_id):
-            consumer_group = self._consumer_group(group_id)
-            if consumer_group is not None:
-                return await self._consumer.expel(consumer_group, member_id, group_instance_id)
-            return self._classic.leave(self._member_group(group_id), member_id, group_instance_id)
-
-    def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        return self._shard(group_id).consumer_group(group_id) if group_id else None
-
-    def _member_group(self, group_id: str) -> ClassicGroup:
-        if not group_id:
-            raise InvalidGroupIdError("a group id is needed")
-        group = self._shard(group_id).classic_group(group_id)
-        if group is None:
-            raise UnknownMemberIdError(f"group {group_id} does not exist")
-        return group
-
-    # Offsets
-
-    async def commit_offsets(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, commits.OffsetToCommit],
-        *,
-        member_id: str = "",
-        group_instance_id: str | None = None,
-        generation_id: int = -1,
-        producer: Producer | None = None,
-        knows_epochs: bool = True,
-    ) -> commits.Refusals:
-        """OffsetCommit, and TxnOffsetCommit with a producer; returns the partitions that were refused.
-
-        `knows_epochs`: the request's version is one that members of KIP-848 may commit with.
-        """
-        commit = self.begin_commit(
-            group_id,
-            offsets,
-            member_id=member_id,
-            group_instance_id=group_instance_id,
-            generation_id=generation_id,
-            producer=producer,
-            knows_epochs=knows_epochs,
-        )
-        await commit.write.wait()
-        return commit.refused
-
-    def begin_commit(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, commits.OffsetToCommit],
-        *,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        producer: Producer | None,
-        knows_epochs: bool,
-        may_be_alone: bool = False,
-    ) -> commits.Commit:
-        """The first half of `commit_offsets`: the offsets have their place in the order of the group's writes.
-
-        With `may_be_alone` they may already be committed when it returns (`CoordinatorPartition.submit`).
-        """
-        shard = self._shard(group_id)
-        group = shard.groups.get(group_id)
-        committers.check_commit(
-            group,
-            group_id,
-            offsets,
-            self._classic,
-            member_id=member_id,
-            group_instance_id=group_instance_id,
-            generation_id=generation_id,
-            producer=producer,
-            knows_epochs=knows_epochs,
-        )
-        written, refused = commits.commit_records(
-            group_id,
-            offsets,
-            metadata_max_size=self.config.offset_metadata_max_bytes,
-            now_ms=self._clock.time_ms(),
-            is_living=self._topics.is_living,
-        )
-        write = self._runtime.begin_write(shard.partition, written, producer=producer, may_be_alone=may_be_alone)
-        return commits.Commit(write, refused)
-
-    async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None:
-        """Write a transaction's marker into a partition of `__consumer_offsets`; commits or drops its offsets."""
-        self._guards.end(partition, marker.producer_id)
-        await self._runtime.write_marker(partition, marker)
-
-    def watch_transaction(self, group_id: str, producer_id: int) -> AbstractContextManager[TransactionGuard]:
-        """Notice whether a producer's transaction over the group's offsets ends while its coordinator is asked."""
-        return self._guards.watch(self.partition_for(group_id), producer_id)
-
-    def committed_partitions(self, group_id: str) -> Iterator[TopicPartition]:
-        """The partitions for which a group has offsets, in no order, decoded one by one as they are taken."""
-        return map(records.offset_partition, self._shard(group_id).offsets.committed_keys(group_id))
-
-    def fetch_offsets(
-        self,
-        group_id: str,
-        partitions: Iterable[TopicPartition] | None,
-        *,
-        require_stable: bool,
-        member_id: str | None = None,
-        member_epoch: int = -1,
-    ) -> dict[TopicPartition, CommittedOffset | Exception | None]:
-        """OffsetFetch: committed offsets, None where there is none; all of the group's for `partitions=None`.
-
-        Offsets of a deleted topic are left out, even if there is a new topic of that name.
-
-        A classic group lets anybody read; `member_id` and `member_epoch` are checked by groups of KIP-848 and KIP-1071.
-        """
-        shard = self._shard(group_id)
-        committers.check_fetch(shard.groups.get(group_id), group_id, member_id, member_epoch)
-        found = commits.fetch(
-            shard, group_id, partitions, require_stable=require_stable, is_living=self._topics.is_living
-        )
-        return dict(found)
-
-    async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> commits.Refusals:
-        """OffsetDelete; returns the partitions that were refused."""
-        shard = self._shard(group_id)
-        asked = list(partitions)
-        refused: commits.Refusals = {}
-
-        def plan(some: Sequence[TopicPartition]) -> Sequence[CoordinatorRecord]:
-            written, refusals = commits.delete_records(shard, group_id, some)
-            refused.update(refusals)
-            return written
-
-        for start in range(0, len(asked) or 1, DELETED_AT_ONCE):
-            some = partial(plan, asked[start : start + DELETED_AT_ONCE])
-            await self._runtime.begin_planned_write(shard.partition, some, shard=shard).wait()
-        return refused
-
     # Administration
 
     def list_groups(self) -> list[GroupListing]:
         """Every group of this broker."""
         return [listing_of(group) for shard in self._runtime.shards() for group in shard.groups.values()]
-
-    def describe_group(self, group_id: str) -> ClassicGroup:
-        """The group as it is now. Raises GroupIdNotFoundError."""
-        group = self._shard(group_id).groups.get(group_id)
-        if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
-            raise GroupIdNotFoundError(f"Group {group_id} is not a classic group.")
-        if group is None or group.is_in(ClassicState.DEAD):
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
-        return group
-
-    def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
-        """The group of the consumer protocol as it is now. Raises GroupIdNotFoundError."""
-        group = self._shard(group_id).groups.get(group_id)
-        if isinstance(group, ClassicGroup | ShareGroup | StreamsGroup):
-            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
-        if group is None:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
-        return group
 
     async def delete_group(self, group_id: str) -> None:
         """Remove an empty group with its offsets, also those in open transactions. If that is refused in the midst of

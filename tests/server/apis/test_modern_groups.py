@@ -54,9 +54,7 @@ async def test_a_member_that_comes_while_the_group_is_described_disturbs_nobody(
         work=SimpleNamespace(rest=rest),
         access=None,
         broker=SimpleNamespace(
-            group_coordinator=SimpleNamespace(
-                describe_consumer_group=groups.describe, share_groups=groups, streams_groups=groups
-            ),
+            group_coordinator=SimpleNamespace(consumer_groups=groups, share_groups=groups, streams_groups=groups),
             metadata=SimpleNamespace(topic_by_id=lambda topic_id: None, features=features),
         ),
     )

@@ -42,13 +42,13 @@ async def test_all_offsets_of_a_large_group_are_looked_up_in_steps(
                 await trio.lowlevel.checkpoint()
         coordinator = node.broker.group_coordinator
         steps: list[int] = []
-        fetch_offsets = coordinator.fetch_offsets
+        fetch = coordinator.offsets.fetch
 
         def counted(group_id: str, partitions: Any, **named: Any) -> Any:
             steps.append(len(partitions))
-            return fetch_offsets(group_id, partitions, **named)
+            return fetch(group_id, partitions, **named)
 
-        monkeypatch.setattr(coordinator, "fetch_offsets", counted)
+        monkeypatch.setattr(coordinator.offsets, "fetch", counted)
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
         (group,) = (await client.call(request, 8)).groups
         assert sum(steps) == len(TOPICS) * PARTITIONS

@@ -137,7 +137,7 @@ async def test_many_partitions_of_a_topic_that_is_closed() -> None:
 async def test_offsets_of_many_partitions() -> None:
     topics = [OffsetFetchRequestTopics(name="closed", partition_indexes=list(range(COUNT)))]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
-    group_coordinator = SimpleNamespace(fetch_offsets=lambda *_, **__: {})
+    group_coordinator = SimpleNamespace(offsets=SimpleNamespace(fetch=lambda *_, **__: {}))
     asked: Any = Asked(request, ApiKey.OFFSET_FETCH, 8, group_coordinator=group_coordinator)
     (group,) = (await offset_fetch.handle(request, asked)).groups
     assert {it.error_code for it in group.topics[0].partitions} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -285,7 +285,7 @@ async def test_offsets_of_many_partitions_that_are_deleted() -> None:
     partitions = [OffsetDeleteRequestPartition(partition_index=number) for number in range(COUNT)]
     request = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name=name, partitions=partitions)])
     image = SimpleNamespace(partition=lambda _, index: index % 2 or None)
-    groups = SimpleNamespace(delete_offsets=delete_offsets)
+    groups = SimpleNamespace(offsets=SimpleNamespace(delete=delete_offsets))
     asked: Any = Asked(request, ApiKey.OFFSET_DELETE, 0, metadata=image, group_coordinator=groups)
     Name.watch(asked.work)
     answer = await offset_delete.handle(request, asked)
@@ -315,11 +315,10 @@ async def test_offsets_of_many_partitions_in_a_transaction(is_refused: bool) -> 
         topics=[TxnOffsetCommitRequestTopic(name="t", partitions=partitions)],
     )
     topic = SimpleNamespace(topic_id=UUID(int=7))
-    groups = SimpleNamespace(
-        commit_offsets=commit_offsets,
-        partition_for=lambda _: 0,
-        watch_transaction=lambda *_: nullcontext(SimpleNamespace(check=lambda: None)),
+    offsets = SimpleNamespace(
+        commit=commit_offsets, watch_transaction=lambda *_: nullcontext(SimpleNamespace(check=lambda: None))
     )
+    groups = SimpleNamespace(partition_for=lambda _: 0, offsets=offsets)
     asked: Any = Asked(
         request,
         ApiKey.TXN_OFFSET_COMMIT,

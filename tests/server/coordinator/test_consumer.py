@@ -91,7 +91,7 @@ class Consumer:
             server_assignor=None,
             owned=self.owned,
         )._replace(**self.changes)
-        answer = await self.world.coordinator.consumer_heartbeat("g", beat._replace(**changes))
+        answer = await self.world.coordinator.consumer_groups.heartbeat("g", beat._replace(**changes))
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
             self.owned = answer.assignment
@@ -120,7 +120,7 @@ class World:
         self.coordinator.apply(MetadataDelta(MetadataImage(), MetadataImage(), changed_partitions=[change]))
 
     def state_now(self) -> ConsumerGroupState:
-        return self.coordinator.describe_consumer_group("g").state
+        return self.coordinator.consumer_groups.describe("g").state
 
     async def settle(self, *consumers: Consumer) -> None:
         """Heartbeat in turn until nothing moves any more. No partition may ever have two owners."""
@@ -306,7 +306,7 @@ async def test_the_assignor_that_most_prefer_is_used(world: World) -> None:
         await consumer.join()
     await world.settle(*consumers)
     assert consumers[0].owned == {topic_id("t"): frozenset({0, 1}), topic_id("u"): frozenset({0, 1})}
-    assert world.coordinator.describe_consumer_group("g").assignor == "range"
+    assert world.coordinator.consumer_groups.describe("g").assignor == "range"
 
 
 async def test_a_restart_of_the_broker_changes_nothing(world: World, log: Any) -> None:
@@ -316,8 +316,8 @@ async def test_a_restart_of_the_broker_changes_nothing(world: World, log: Any) -
     async with trio.open_nursery() as nursery:
         again = World(log, nursery)
         await trio.testing.wait_all_tasks_blocked()
-        before = world.coordinator.describe_consumer_group("g")
-        after = again.coordinator.describe_consumer_group("g")
+        before = world.coordinator.consumer_groups.describe("g")
+        after = again.coordinator.consumer_groups.describe("g")
         for name in ("group_epoch", "target_epoch", "target", "owners", "metadata_hash", "static_members"):
             assert getattr(after, name) == getattr(before, name)
         for member_id, member in before.members.items():
@@ -336,7 +336,7 @@ async def test_a_heartbeat_that_cannot_be_stored_changes_nothing(world: World, l
     with pytest.raises(CoordinatorNotAvailableError):
         await second.join()
     log.error = None
-    assert list(world.coordinator.describe_consumer_group("g").members) == ["a"]
+    assert list(world.coordinator.consumer_groups.describe("g").members) == ["a"]
     await second.join()
     await world.settle(first, second)
 
@@ -346,7 +346,7 @@ async def test_a_group_whose_first_join_fails_does_not_exist(world: World, log: 
     with pytest.raises(CoordinatorNotAvailableError):
         await Consumer(world, "a", "t").join()
     with pytest.raises(GroupIdNotFoundError):
-        world.coordinator.describe_consumer_group("g")
+        world.coordinator.consumer_groups.describe("g")
 
 
 async def test_members_that_nobody_knows_are_refused(world: World) -> None:
@@ -398,16 +398,16 @@ class TestOffsets:
         await consumer.join()
         partition = TopicPartition("t", 0)
         offsets: Mapping[TopicPartition, OffsetToCommit] = {partition: OffsetToCommit(5, -1, "")}
-        await world.coordinator.commit_offsets("g", offsets, member_id="a", generation_id=1)
+        await world.coordinator.offsets.commit("g", offsets, member_id="a", generation_id=1)
         with pytest.raises(StaleMemberEpochError):
-            await world.coordinator.commit_offsets("g", offsets, member_id="a", generation_id=0)
+            await world.coordinator.offsets.commit("g", offsets, member_id="a", generation_id=0)
         with pytest.raises(UnknownMemberIdError):
-            await world.coordinator.commit_offsets("g", offsets, member_id="b", generation_id=1)
+            await world.coordinator.offsets.commit("g", offsets, member_id="b", generation_id=1)
         with pytest.raises(UnknownMemberIdError):
-            await world.coordinator.commit_offsets("g", offsets)
+            await world.coordinator.offsets.commit("g", offsets)
         with pytest.raises(StaleMemberEpochError):
-            world.coordinator.fetch_offsets("g", None, require_stable=False, member_id="a", member_epoch=7)
-        found = world.coordinator.fetch_offsets("g", None, require_stable=False, member_id="a", member_epoch=1)
+            world.coordinator.offsets.fetch("g", None, require_stable=False, member_id="a", member_epoch=7)
+        found = world.coordinator.offsets.fetch("g", None, require_stable=False, member_id="a", member_epoch=1)
         assert list(found) == [partition]
 
 
@@ -427,23 +427,23 @@ class TestTwoProtocols:
         )
 
     async def test_an_empty_classic_group_becomes_a_consumer_group_and_keeps_its_offsets(self, world: World) -> None:
-        joined = await world.coordinator.join("g", self.classic())
+        joined = await world.coordinator.classic_groups.join("g", self.classic())
         with pytest.raises(GroupIdNotFoundError):
             await Consumer(world, "a", "t").join()
-        await world.coordinator.leave("g", joined.member_id, None)
+        await world.coordinator.classic_groups.leave("g", joined.member_id, None)
         await trio.testing.wait_all_tasks_blocked()
-        await world.coordinator.commit_offsets("g", {TopicPartition("t", 0): OffsetToCommit(5, -1, "")})
+        await world.coordinator.offsets.commit("g", {TopicPartition("t", 0): OffsetToCommit(5, -1, "")})
         await Consumer(world, "a", "t").join()
         assert [each.group_type for each in world.coordinator.list_groups()] == ["consumer"]
-        assert list(world.coordinator.fetch_offsets("g", None, require_stable=False)) == [TopicPartition("t", 0)]
+        assert list(world.coordinator.offsets.fetch("g", None, require_stable=False)) == [TopicPartition("t", 0)]
 
     async def test_an_empty_consumer_group_becomes_a_classic_one(self, world: World, log: Any) -> None:
         consumer = Consumer(world, "a", "t")
         await consumer.join()
         with pytest.raises(InconsistentGroupProtocolError):
-            await world.coordinator.join("g", self.classic())
+            await world.coordinator.classic_groups.join("g", self.classic())
         await consumer.beat(member_epoch=-1)
-        await world.coordinator.join("g", self.classic())
+        await world.coordinator.classic_groups.join("g", self.classic())
         assert [each.group_type for each in world.coordinator.list_groups()] == ["classic"]
 
     async def test_only_an_empty_group_is_deleted_and_stays_so(self, world: World, log: Any) -> None:

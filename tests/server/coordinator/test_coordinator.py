@@ -99,7 +99,7 @@ def offset(number: int, metadata: str = "") -> OffsetToCommit:
 
 
 def committed(coordinator: GroupCoordinator, partition: TopicPartition = T0, group: str = "g") -> int | None:
-    found = coordinator.fetch_offsets(group, [partition], require_stable=False)[partition]
+    found = coordinator.offsets.fetch(group, [partition], require_stable=False)[partition]
     return found.offset if isinstance(found, CommittedOffset) else None
 
 
@@ -116,8 +116,8 @@ async def join(coordinator: GroupCoordinator, group: str = "g", **changes: Any) 
         known_member_id_required=False,
         supports_skipping_assignment=True,
     )
-    joined = await coordinator.join(group, request._replace(**changes))
-    await coordinator.sync(
+    joined = await coordinator.classic_groups.join(group, request._replace(**changes))
+    await coordinator.classic_groups.sync(
         group,
         member_id=joined.member_id,
         group_instance_id=request.group_instance_id,
@@ -139,8 +139,8 @@ def test_a_group_lives_where_java_hashes_it() -> None:
 
 
 async def test_offsets_come_back_with_epoch_and_metadata(coordinator: GroupCoordinator) -> None:
-    assert await coordinator.commit_offsets("g", {T0: offset(7, "mine"), T1: offset(9)}) == {}
-    found = coordinator.fetch_offsets("g", None, require_stable=False)
+    assert await coordinator.offsets.commit("g", {T0: offset(7, "mine"), T1: offset(9)}) == {}
+    found = coordinator.offsets.fetch("g", None, require_stable=False)
     assert list(found) == [T0, T1]
     value = found[T0]
     assert isinstance(value, CommittedOffset)
@@ -152,7 +152,7 @@ async def test_offsets_come_back_with_epoch_and_metadata(coordinator: GroupCoord
 async def test_an_offset_is_in_the_cache_only_when_it_is_committed(coordinator: GroupCoordinator, log: Any) -> None:
     log.gate = trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(coordinator.commit_offsets, "g", {T0: offset(7)})
+        nursery.start_soon(coordinator.offsets.commit, "g", {T0: offset(7)})
         await trio.testing.wait_all_tasks_blocked()
         assert committed(coordinator) is None
         log.gate.set()
@@ -160,15 +160,15 @@ async def test_an_offset_is_in_the_cache_only_when_it_is_committed(coordinator: 
 
 
 async def test_a_commit_that_fails_leaves_the_older_offset(coordinator: GroupCoordinator, log: Any) -> None:
-    await coordinator.commit_offsets("g", {T0: offset(7)})
+    await coordinator.offsets.commit("g", {T0: offset(7)})
     log.error = CoordinatorNotAvailableError("the disk is full")
     with pytest.raises(CoordinatorNotAvailableError):
-        await coordinator.commit_offsets("g", {T0: offset(8)})
+        await coordinator.offsets.commit("g", {T0: offset(8)})
     assert committed(coordinator) == 7
 
 
 async def test_metadata_that_is_too_long_refuses_its_partition_alone(coordinator: GroupCoordinator) -> None:
-    refused = await coordinator.commit_offsets("g", {T0: offset(7, "x" * 4_097), T1: offset(8, "x" * 4_096)})
+    refused = await coordinator.offsets.commit("g", {T0: offset(7, "x" * 4_097), T1: offset(8, "x" * 4_096)})
     assert list(refused) == [T0]
     assert isinstance(refused[T0], OffsetMetadataTooLargeError)
     assert committed(coordinator, T0) is None
@@ -179,15 +179,17 @@ async def test_a_restart_keeps_offsets_members_and_generation(
     coordinator: GroupCoordinator, log: Any, clock: ManualClock
 ) -> None:
     joined = await join(coordinator)
-    await coordinator.commit_offsets(
+    await coordinator.offsets.commit(
         "g", {T0: offset(7)}, member_id=joined.member_id, generation_id=joined.generation_id
     )
     async with coordinating(log, clock) as again:
         assert committed(again) == 7
-        group = again.describe_group("g")
+        group = again.classic_groups.describe("g")
         assert group.state is ClassicState.STABLE
         assert group.members[joined.member_id].assignment == b"all"
-        again.heartbeat("g", member_id=joined.member_id, group_instance_id=None, generation_id=joined.generation_id)
+        again.classic_groups.heartbeat(
+            "g", member_id=joined.member_id, group_instance_id=None, generation_id=joined.generation_id
+        )
 
 
 async def test_a_member_that_is_gone_after_a_restart_is_removed(
@@ -198,12 +200,14 @@ async def test_a_member_that_is_gone_after_a_restart_is_removed(
     async with coordinating(log, clock) as again:
         await trio.sleep(71)
         with pytest.raises(UnknownMemberIdError):
-            again.heartbeat("g", member_id=joined.member_id, group_instance_id=None, generation_id=joined.generation_id)
-        assert again.describe_group("g").state is ClassicState.EMPTY
+            again.classic_groups.heartbeat(
+                "g", member_id=joined.member_id, group_instance_id=None, generation_id=joined.generation_id
+            )
+        assert again.classic_groups.describe("g").state is ClassicState.EMPTY
 
 
 async def test_while_loading_everything_waits(coordinator: GroupCoordinator, log: Any, clock: ManualClock) -> None:
-    await coordinator.commit_offsets("g", {T0: offset(7)})
+    await coordinator.offsets.commit("g", {T0: offset(7)})
     async with trio.open_nursery() as nursery:
         again = GroupCoordinator(
             node_id=HERE,
@@ -218,7 +222,7 @@ async def test_while_loading_everything_waits(coordinator: GroupCoordinator, log
         with pytest.raises(CoordinatorLoadInProgressError):
             again.list_groups()
         with pytest.raises(CoordinatorLoadInProgressError):
-            await again.commit_offsets("g", {T0: offset(8)})
+            await again.offsets.commit("g", {T0: offset(8)})
         nursery.cancel_scope.cancel()
 
 
@@ -226,19 +230,19 @@ async def test_a_group_that_moves_away_is_told_so(coordinator: GroupCoordinator)
     joined = await join(coordinator)
     coordinator.apply(elected(ELSEWHERE))
     with pytest.raises(NotCoordinatorError):
-        coordinator.heartbeat(
+        coordinator.classic_groups.heartbeat(
             "g", member_id=joined.member_id, group_instance_id=None, generation_id=joined.generation_id
         )
 
 
 async def test_commits_of_strangers_are_refused(coordinator: GroupCoordinator) -> None:
     with pytest.raises(GroupIdNotFoundError):
-        await coordinator.commit_offsets("g", {T0: offset(1)}, member_id="m", generation_id=1)
+        await coordinator.offsets.commit("g", {T0: offset(1)}, member_id="m", generation_id=1)
     joined = await join(coordinator)
     with pytest.raises(UnknownMemberIdError):
-        await coordinator.commit_offsets("g", {T0: offset(1)})
+        await coordinator.offsets.commit("g", {T0: offset(1)})
     with pytest.raises(IllegalGenerationError):
-        await coordinator.commit_offsets("g", {T0: offset(1)}, member_id=joined.member_id, generation_id=7)
+        await coordinator.offsets.commit("g", {T0: offset(1)}, member_id=joined.member_id, generation_id=7)
 
 
 async def test_joins_without_sense_are_refused(coordinator: GroupCoordinator) -> None:
@@ -255,36 +259,36 @@ async def test_joins_without_sense_are_refused(coordinator: GroupCoordinator) ->
 class TestTransactions:
     async def test_pending_offsets_count_when_the_marker_comes(self, coordinator: GroupCoordinator) -> None:
         producer = Producer(7, 0)
-        await coordinator.commit_offsets("g", {T0: offset(1)})
-        await coordinator.commit_offsets("g", {T0: offset(5)}, producer=producer)
+        await coordinator.offsets.commit("g", {T0: offset(1)})
+        await coordinator.offsets.commit("g", {T0: offset(5)}, producer=producer)
         assert committed(coordinator) == 1
-        stable = coordinator.fetch_offsets("g", [T0, T1], require_stable=True)
+        stable = coordinator.offsets.fetch("g", [T0, T1], require_stable=True)
         assert isinstance(stable[T0], UnstableOffsetCommitError)
         assert stable[T1] is None
-        await coordinator.complete_transaction(coordinator.partition_for("g"), EndTxnMarker(7, 0, 0, True))
+        await coordinator.offsets.complete_transaction(coordinator.partition_for("g"), EndTxnMarker(7, 0, 0, True))
         assert committed(coordinator) == 5
 
     async def test_an_abort_forgets_them_also_after_a_restart(
         self, coordinator: GroupCoordinator, log: Any, clock: ManualClock
     ) -> None:
         partition = coordinator.partition_for("g")
-        await coordinator.commit_offsets("g", {T0: offset(5)}, producer=Producer(7, 0))
-        await coordinator.complete_transaction(partition, EndTxnMarker(7, 0, 0, False))
-        await coordinator.commit_offsets("g", {T1: offset(6)}, producer=Producer(7, 0))
-        await coordinator.complete_transaction(partition, EndTxnMarker(7, 0, 0, True))
-        await coordinator.commit_offsets("g", {T0: offset(9)}, producer=Producer(8, 0))
+        await coordinator.offsets.commit("g", {T0: offset(5)}, producer=Producer(7, 0))
+        await coordinator.offsets.complete_transaction(partition, EndTxnMarker(7, 0, 0, False))
+        await coordinator.offsets.commit("g", {T1: offset(6)}, producer=Producer(7, 0))
+        await coordinator.offsets.complete_transaction(partition, EndTxnMarker(7, 0, 0, True))
+        await coordinator.offsets.commit("g", {T0: offset(9)}, producer=Producer(8, 0))
         async with coordinating(log, clock) as again:
             assert committed(again, T0) is None
             assert committed(again, T1) == 6
-            await again.complete_transaction(partition, EndTxnMarker(8, 0, 0, True))
+            await again.offsets.complete_transaction(partition, EndTxnMarker(8, 0, 0, True))
             assert committed(again, T0) == 9
 
     async def test_a_plain_commit_during_the_transaction_is_not_overwritten_by_it(
         self, coordinator: GroupCoordinator
     ) -> None:
-        await coordinator.commit_offsets("g", {T0: offset(5)}, producer=Producer(7, 0))
-        await coordinator.commit_offsets("g", {T0: offset(8)})
-        await coordinator.complete_transaction(coordinator.partition_for("g"), EndTxnMarker(7, 0, 0, True))
+        await coordinator.offsets.commit("g", {T0: offset(5)}, producer=Producer(7, 0))
+        await coordinator.offsets.commit("g", {T0: offset(8)})
+        await coordinator.offsets.complete_transaction(coordinator.partition_for("g"), EndTxnMarker(7, 0, 0, True))
         assert committed(coordinator) == 8
 
 
@@ -296,9 +300,9 @@ class TestRetention:
         self, log: Any, clock: ManualClock, autojump_clock: trio.testing.MockClock
     ) -> None:
         async with coordinating(log, clock) as coordinator:
-            await coordinator.commit_offsets("g", {T0: offset(1)})
+            await coordinator.offsets.commit("g", {T0: offset(1)})
             clock.advance(6 * DAY_MS)
-            await coordinator.commit_offsets("g", {T1: offset(2)})
+            await coordinator.offsets.commit("g", {T1: offset(2)})
             clock.advance(DAY_MS)
             await self.expire(coordinator)
             assert committed(coordinator, T0) is None
@@ -314,9 +318,9 @@ class TestRetention:
     ) -> None:
         partitions = [TopicPartition("t", index) for index in range(100)]
         async with coordinating(log, clock) as coordinator:
-            await coordinator.commit_offsets("g", dict.fromkeys(partitions, offset(1)))
+            await coordinator.offsets.commit("g", dict.fromkeys(partitions, offset(1)))
             clock.advance(6 * DAY_MS)
-            await coordinator.commit_offsets("g", dict.fromkeys(partitions[::2], offset(2)))
+            await coordinator.offsets.commit("g", dict.fromkeys(partitions[::2], offset(2)))
             clock.advance(DAY_MS)
             await self.expire(coordinator)
             assert [each for each in partitions if committed(coordinator, each) is not None] == partitions[::2]
@@ -331,7 +335,7 @@ class TestRetention:
             joined = await join(coordinator, session_timeout_ms=1_800_000)
             member: Any = {"member_id": joined.member_id, "generation_id": joined.generation_id}
             other = TopicPartition("unread", 0)
-            await coordinator.commit_offsets("g", {T0: offset(1), other: offset(1)}, **member)
+            await coordinator.offsets.commit("g", {T0: offset(1), other: offset(1)}, **member)
             clock.advance(8 * DAY_MS)
             await self.expire(coordinator)
             assert committed(coordinator, T0) == 1
@@ -343,22 +347,22 @@ class TestRetention:
         async with coordinating(log, clock) as coordinator:
             joined = await join(coordinator)
             member: Any = {"member_id": joined.member_id, "generation_id": joined.generation_id}
-            await coordinator.commit_offsets("g", {T0: offset(1)}, **member)
+            await coordinator.offsets.commit("g", {T0: offset(1)}, **member)
             clock.advance(30 * DAY_MS)
-            await coordinator.leave("g", joined.member_id, None)
+            await coordinator.classic_groups.leave("g", joined.member_id, None)
             await self.expire(coordinator)
             assert committed(coordinator) == 1
             clock.advance(7 * DAY_MS)
             await self.expire(coordinator)
             assert committed(coordinator) is None
             with pytest.raises(GroupIdNotFoundError):
-                coordinator.describe_group("g")
+                coordinator.classic_groups.describe("g")
 
 
 class TestAdministration:
     async def test_groups_are_listed(self, coordinator: GroupCoordinator) -> None:
         await join(coordinator, "members")
-        await coordinator.commit_offsets("simple", {T0: offset(1)})
+        await coordinator.offsets.commit("simple", {T0: offset(1)})
         assert {(each.group_id, each.protocol_type, each.state) for each in coordinator.list_groups()} == {
             ("members", "consumer", "Stable"),
             ("simple", "", "Empty"),
@@ -372,9 +376,9 @@ class TestAdministration:
         joined = await join(coordinator)
         with pytest.raises(NonEmptyGroupError):
             await coordinator.delete_group("g")
-        await coordinator.leave("g", joined.member_id, None)
+        await coordinator.classic_groups.leave("g", joined.member_id, None)
         await trio.testing.wait_all_tasks_blocked()
-        await coordinator.commit_offsets("g", {T0: offset(1)})
+        await coordinator.offsets.commit("g", {T0: offset(1)})
         await coordinator.delete_group("g")
         assert committed(coordinator) is None
         assert coordinator.list_groups() == []
@@ -386,7 +390,7 @@ class TestAdministration:
     ) -> None:
         group_id = "g" * 20_000
         for partition in range(60):
-            await coordinator.commit_offsets(group_id, {TopicPartition("t", partition): offset(1)})
+            await coordinator.offsets.commit(group_id, {TopicPartition("t", partition): offset(1)})
         await coordinator.delete_group(group_id)
         assert coordinator.list_groups() == []
         assert max(len(batch) for batches in log.batches.values() for batch in batches) < INTERNAL_MAX_MESSAGE_BYTES
@@ -397,12 +401,12 @@ class TestAdministration:
     ) -> None:
         """What a step plans, appends and replays holds up everybody else."""
         partitions = [TopicPartition("t", index) for index in range(200)]
-        await coordinator.commit_offsets("g", dict.fromkeys(partitions, offset(1)))
+        await coordinator.offsets.commit("g", dict.fromkeys(partitions, offset(1)))
         before = sum(map(len, log.batches.values()))
         if by == "group":
             await coordinator.delete_group("g")
         elif by == "offset":
-            assert await coordinator.delete_offsets("g", partitions) == {}
+            assert await coordinator.offsets.delete("g", partitions) == {}
         else:
             coordinator.apply(MetadataDelta(MetadataImage(), MetadataImage(), deleted_topics=[topic("t", 2)]))
             await trio.testing.wait_all_tasks_blocked()
@@ -416,16 +420,16 @@ class TestAdministration:
         joined = await join(coordinator)
         other = TopicPartition("unread", 0)
         member: Any = {"member_id": joined.member_id, "generation_id": joined.generation_id}
-        await coordinator.commit_offsets("g", {T0: offset(1), other: offset(1)}, **member)
-        refused = await coordinator.delete_offsets("g", [T0, other])
+        await coordinator.offsets.commit("g", {T0: offset(1), other: offset(1)}, **member)
+        refused = await coordinator.offsets.delete("g", [T0, other])
         assert isinstance(refused[T0], GroupSubscribedToTopicError)
         assert committed(coordinator, other) is None
         with pytest.raises(GroupIdNotFoundError):
-            await coordinator.delete_offsets("nobody", [T0])
+            await coordinator.offsets.delete("nobody", [T0])
 
     async def test_a_deleted_topic_takes_its_offsets_along(self, coordinator: GroupCoordinator) -> None:
         kept = TopicPartition("kept", 0)
-        await coordinator.commit_offsets("g", {T0: offset(1), T1: offset(2), kept: offset(3)})
+        await coordinator.offsets.commit("g", {T0: offset(1), T1: offset(2), kept: offset(3)})
         coordinator.apply(MetadataDelta(MetadataImage(), MetadataImage(), deleted_topics=[topic("t", 2)]))
         await trio.testing.wait_all_tasks_blocked()
-        assert list(coordinator.fetch_offsets("g", None, require_stable=False)) == [kept]
+        assert list(coordinator.offsets.fetch("g", None, require_stable=False)) == [kept]

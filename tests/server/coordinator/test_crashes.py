@@ -89,12 +89,12 @@ def join(coordinator: GroupCoordinator, member_id: str = "") -> Awaitable[JoinRe
         known_member_id_required=False,
         supports_skipping_assignment=True,
     )
-    return coordinator.join("g", request)
+    return coordinator.classic_groups.join("g", request)
 
 
 async def sync(coordinator: GroupCoordinator, joined: JoinResult) -> bytes:
     plan = {member.member_id: b"for " + member.member_id.encode() for member in joined.members}
-    answer = await coordinator.sync(
+    answer = await coordinator.classic_groups.sync(
         "g",
         member_id=joined.member_id,
         group_instance_id=None,
@@ -107,11 +107,13 @@ async def sync(coordinator: GroupCoordinator, joined: JoinResult) -> bytes:
 
 
 def heartbeat(coordinator: GroupCoordinator, joined: JoinResult) -> None:
-    coordinator.heartbeat("g", member_id=joined.member_id, group_instance_id=None, generation_id=joined.generation_id)
+    coordinator.classic_groups.heartbeat(
+        "g", member_id=joined.member_id, group_instance_id=None, generation_id=joined.generation_id
+    )
 
 
 async def commit(coordinator: GroupCoordinator, offset: int, joined: JoinResult | None = None) -> None:
-    refused = await coordinator.commit_offsets(
+    refused = await coordinator.offsets.commit(
         "g",
         {T0: OffsetToCommit(offset, -1, "", topic_id=T)},
         member_id="" if joined is None else joined.member_id,
@@ -121,7 +123,7 @@ async def commit(coordinator: GroupCoordinator, offset: int, joined: JoinResult 
 
 
 def committed(coordinator: GroupCoordinator) -> int | None:
-    found = coordinator.fetch_offsets("g", [T0], require_stable=True)[T0]
+    found = coordinator.offsets.fetch("g", [T0], require_stable=True)[T0]
     assert not isinstance(found, Exception)
     return None if found is None else found.offset
 
@@ -142,7 +144,7 @@ async def works_again(coordinator: GroupCoordinator, member_id: str) -> None:
     heartbeat(coordinator, joined)
     await commit(coordinator, 99, joined)
     assert committed(coordinator) == 99
-    assert coordinator.describe_group("g").state is ClassicState.STABLE
+    assert coordinator.classic_groups.describe("g").state is ClassicState.STABLE
 
 
 async def test_it_dies_while_a_first_member_joins(log: Any, autojump_clock: Any) -> None:
@@ -150,7 +152,7 @@ async def test_it_dies_while_a_first_member_joins(log: Any, autojump_clock: Any)
         async with running(log) as coordinator, trio.open_nursery() as nursery:
             first = await join(coordinator)  # CompletingRebalance, nothing is stored
             await unanswered(nursery, join, coordinator)
-            assert coordinator.describe_group("g").state is ClassicState.PREPARING_REBALANCE
+            assert coordinator.classic_groups.describe("g").state is ClassicState.PREPARING_REBALANCE
             dead.cancel()
     async with running(log) as coordinator:
         with pytest.raises(UnknownMemberIdError):
@@ -164,7 +166,7 @@ async def test_it_dies_while_a_stable_group_rebalances(log: Any, autojump_clock:
             first = await stable_member(coordinator)
             await commit(coordinator, 7, first)
             await unanswered(nursery, join, coordinator)
-            assert coordinator.describe_group("g").state is ClassicState.PREPARING_REBALANCE
+            assert coordinator.classic_groups.describe("g").state is ClassicState.PREPARING_REBALANCE
             dead.cancel()
     async with running(log) as coordinator:
         # The rebalance is forgotten, and the generation before it goes on.
@@ -179,7 +181,7 @@ async def test_it_dies_while_the_leader_assigns(log: Any, autojump_clock: Any) -
     async with running(log) as coordinator:
         first = await stable_member(coordinator)
         second = await join(coordinator, first.member_id)
-        assert coordinator.describe_group("g").state is ClassicState.COMPLETING_REBALANCE
+        assert coordinator.classic_groups.describe("g").state is ClassicState.COMPLETING_REBALANCE
     async with running(log) as coordinator:
         with pytest.raises(IllegalGenerationError):
             heartbeat(coordinator, second)
@@ -193,7 +195,7 @@ async def test_it_dies_with_a_stable_group_whose_member_never_returns(log: Any, 
         await stable_member(coordinator)
     async with running(log) as coordinator:
         await trio.sleep(11)
-        assert coordinator.describe_group("g").state is ClassicState.EMPTY
+        assert coordinator.classic_groups.describe("g").state is ClassicState.EMPTY
         await works_again(coordinator, "")
 
 
@@ -201,10 +203,10 @@ async def test_it_dies_when_everybody_has_left(log: Any, autojump_clock: Any) ->
     async with running(log) as coordinator:
         first = await stable_member(coordinator)
         await commit(coordinator, 7, first)
-        await coordinator.leave("g", first.member_id, None)
+        await coordinator.classic_groups.leave("g", first.member_id, None)
         await trio.testing.wait_all_tasks_blocked()
     async with running(log) as coordinator:
-        assert coordinator.describe_group("g").state is ClassicState.EMPTY
+        assert coordinator.classic_groups.describe("g").state is ClassicState.EMPTY
         assert committed(coordinator) == 7
         await works_again(coordinator, first.member_id)
 
@@ -277,7 +279,7 @@ async def test_an_assignment_that_was_appended_and_not_answered_stands(log: Any,
 async def beat(
     coordinator: GroupCoordinator, member_id: str, epoch: int, owned: frozenset[int], *, joins: bool = False
 ) -> HeartbeatResult:
-    return await coordinator.consumer_heartbeat(
+    return await coordinator.consumer_groups.heartbeat(
         "g",
         Heartbeat(
             member_id=member_id,
@@ -301,20 +303,20 @@ async def test_it_dies_while_a_consumer_group_reconciles(log: Any, autojump_cloc
         assert first.assignment is not None
         mine = first.assignment[T]
         await beat(coordinator, "b", 0, frozenset(), joins=True)
-        assert coordinator.describe_consumer_group("g").state is ConsumerGroupState.RECONCILING
+        assert coordinator.consumer_groups.describe("g").state is ConsumerGroupState.RECONCILING
     async with running(log) as coordinator:
-        assert coordinator.describe_consumer_group("g").state is ConsumerGroupState.RECONCILING
+        assert coordinator.consumer_groups.describe("g").state is ConsumerGroupState.RECONCILING
         told = await beat(coordinator, "a", first.member_epoch, mine)
         assert told.assignment is not None
         assert len(told.assignment[T]) == 2
         kept = told.assignment[T]
         done = await beat(coordinator, "a", told.member_epoch, kept)
-        epoch = coordinator.describe_consumer_group("g").members["b"].current.epoch
+        epoch = coordinator.consumer_groups.describe("g").members["b"].current.epoch
         other = await beat(coordinator, "b", epoch, frozenset())
         assert other.assignment is not None
         assert other.assignment[T] == mine - kept
         await beat(coordinator, "a", done.member_epoch, kept)
-        assert coordinator.describe_consumer_group("g").state is ConsumerGroupState.STABLE
+        assert coordinator.consumer_groups.describe("g").state is ConsumerGroupState.STABLE
 
 
 async def test_a_heartbeat_that_was_stored_and_not_answered_may_be_repeated(log: Any, autojump_clock: Any) -> None:

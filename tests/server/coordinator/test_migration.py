@@ -134,7 +134,7 @@ class Native:
             server_assignor=None,
             owned={T: self.owned} if self.owned else {},
         )
-        answer = await self.world.coordinator.consumer_heartbeat("g", beat._replace(**changes))
+        answer = await self.world.coordinator.consumer_groups.heartbeat("g", beat._replace(**changes))
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
             self.owned = answer.assignment.get(T, frozenset())
@@ -180,15 +180,15 @@ class Classic:
     async def join(self) -> Any:
         """JoinGroup; the leader's answer has members."""
         try:
-            answer = await self.world.coordinator.join("g", self.request())
+            answer = await self.world.coordinator.classic_groups.join("g", self.request())
         except MemberIdRequiredError as required:
             self.member_id = required.member_id
-            answer = await self.world.coordinator.join("g", self.request())
+            answer = await self.world.coordinator.classic_groups.join("g", self.request())
         self.member_id, self.generation = answer.member_id, answer.generation_id
         return answer
 
     async def sync(self, assignments: dict[str, bytes] | None = None) -> None:
-        answer = await self.world.coordinator.sync(
+        answer = await self.world.coordinator.classic_groups.sync(
             "g",
             member_id=self.member_id,
             group_instance_id=self.instance_id,
@@ -208,7 +208,7 @@ class Classic:
         await self.sync(shares(answer))
 
     def beat(self) -> None:
-        self.world.coordinator.heartbeat(
+        self.world.coordinator.classic_groups.heartbeat(
             "g", member_id=self.member_id, group_instance_id=self.instance_id, generation_id=self.generation
         )
 
@@ -227,11 +227,11 @@ class Classic:
         return True
 
     async def leave(self) -> None:
-        await self.world.coordinator.leave("g", self.member_id, self.instance_id)
+        await self.world.coordinator.classic_groups.leave("g", self.member_id, self.instance_id)
 
     async def commit(self, generation: int | None = None, partition: int = 0, offset: int = 7) -> None:
         where = TopicPartition("t", partition)
-        refused = await self.world.coordinator.commit_offsets(
+        refused = await self.world.coordinator.offsets.commit(
             "g",
             {where: OffsetToCommit(offset, -1, "", topic_id=T)},
             member_id=self.member_id,
@@ -296,7 +296,7 @@ async def test_there_and_back(world: World, eager: bool) -> None:
     await classic.commit()
     await native.leave()
     assert world.kind() == "classic"
-    group = world.coordinator.describe_group("g")
+    group = world.coordinator.classic_groups.describe("g")
     assert group.state is ClassicState.PREPARING_REBALANCE
     with pytest.raises(RebalanceInProgressError):
         classic.beat()
@@ -305,7 +305,7 @@ async def test_there_and_back(world: World, eager: bool) -> None:
     assert classic.generation > before
     assert len(classic.owned) == PARTITIONS
     classic.beat()
-    stored = world.coordinator.fetch_offsets("g", [TopicPartition("t", 0)], require_stable=True)
+    stored = world.coordinator.offsets.fetch("g", [TopicPartition("t", 0)], require_stable=True)
     assert [offset.offset for offset in stored.values()] == [7]  # type: ignore[union-attr]
 
 
@@ -356,7 +356,7 @@ async def test_a_restart_in_the_middle(log: Any) -> None:
         classic, native = await upgraded(world)
     async with running(log) as world:
         assert world.kind() == "consumer"
-        group = world.coordinator.describe_consumer_group("g")
+        group = world.coordinator.consumer_groups.describe("g")
         assert {member.member_id: member.classic is not None for member in group.members.values()} == {
             classic.member_id: True,
             "native": False,
@@ -399,7 +399,7 @@ async def test_no_downgrade_where_the_policy_forbids_it(log: Any) -> None:
 async def test_other_groups_than_those_of_consumers_are_not_upgraded(world: World) -> None:
     classic = Classic(world)
     request = classic.request(protocol_type="connect", known_member_id_required=False)
-    await world.coordinator.join("g", request)
+    await world.coordinator.classic_groups.join("g", request)
     with pytest.raises(GroupIdNotFoundError):
         await Native(world).join()
     assert world.kind() == "classic"
@@ -408,7 +408,7 @@ async def test_other_groups_than_those_of_consumers_are_not_upgraded(world: Worl
 async def test_a_subscription_that_cannot_be_read_is_not_upgraded(world: World) -> None:
     classic = Classic(world)
     request = classic.request(protocols=[Protocol("range", b"?")], known_member_id_required=False)
-    await world.coordinator.join("g", request)
+    await world.coordinator.classic_groups.join("g", request)
     with pytest.raises(GroupIdNotFoundError):
         await Native(world).join()
 
@@ -539,9 +539,9 @@ async def test_a_classic_member_that_vanishes_is_removed_after_its_own_session(
     for _ in range(9):
         await trio.sleep(1)
         await native.beat()
-    assert len(world.coordinator.describe_consumer_group("g").members) == 2
+    assert len(world.coordinator.consumer_groups.describe("g").members) == 2
     await trio.sleep(2)
-    assert len(world.coordinator.describe_consumer_group("g").members) == 1
+    assert len(world.coordinator.consumer_groups.describe("g").members) == 1
     await settle(world, native)
     with pytest.raises(UnknownMemberIdError):
         classic.beat()
@@ -596,10 +596,12 @@ async def test_what_classic_members_are_refused(world: World) -> None:
         (classic.member_id, classic.generation + 1, IllegalGenerationError),
     ):
         with pytest.raises(refusal):
-            world.coordinator.heartbeat("g", member_id=member_id, group_instance_id=None, generation_id=generation)
+            world.coordinator.classic_groups.heartbeat(
+                "g", member_id=member_id, group_instance_id=None, generation_id=generation
+            )
         for protocol_type, name in (("consumer", "cooperative-sticky"), (None, None)):
             with pytest.raises(refusal):
-                await world.coordinator.sync(
+                await world.coordinator.classic_groups.sync(
                     "g",
                     member_id=member_id,
                     group_instance_id=None,
@@ -610,7 +612,7 @@ async def test_what_classic_members_are_refused(world: World) -> None:
                 )
     for protocol_type, name in (("connect", "cooperative-sticky"), ("consumer", "range")):
         with pytest.raises(InconsistentGroupProtocolError):
-            await world.coordinator.sync(
+            await world.coordinator.classic_groups.sync(
                 "g",
                 member_id=classic.member_id,
                 group_instance_id=None,
@@ -621,15 +623,15 @@ async def test_what_classic_members_are_refused(world: World) -> None:
             )
     other = Classic(world, eager=True)  # has only range, and the other one only cooperative-sticky
     with pytest.raises(InconsistentGroupProtocolError):
-        await world.coordinator.join("g", other.request())
+        await world.coordinator.classic_groups.join("g", other.request())
     with pytest.raises(InconsistentGroupProtocolError):
-        await world.coordinator.join("g", classic.request(protocol_type="connect"))
+        await world.coordinator.classic_groups.join("g", classic.request(protocol_type="connect"))
     with pytest.raises(InconsistentGroupProtocolError):
-        await world.coordinator.join(
+        await world.coordinator.classic_groups.join(
             "g", classic.request(protocols=[Protocol("cooperative-sticky", b"?")], known_member_id_required=False)
         )
     with pytest.raises(UnknownMemberIdError):
-        await world.coordinator.join("g", classic.request(group_instance_id="i"))
+        await world.coordinator.classic_groups.join("g", classic.request(group_instance_id="i"))
 
 
 async def test_commits_of_classic_members_in_a_consumer_group(world: World) -> None:
@@ -658,7 +660,7 @@ async def test_commits_with_an_epoch_before_the_current_one(world: World) -> Non
     assert native.epoch > first
 
     async def commit(member: Native, epoch: int, partition: int) -> None:
-        await world.coordinator.commit_offsets(
+        await world.coordinator.offsets.commit(
             "g",
             {TopicPartition("t", partition): OffsetToCommit(1, -1, "", topic_id=T)},
             member_id=member.member_id,
@@ -689,7 +691,7 @@ async def test_a_static_classic_member_restarts(world: World) -> None:
     with pytest.raises(FencedInstanceIdError):
         classic.beat()
     with pytest.raises(FencedInstanceIdError):
-        await world.coordinator.join("g", classic.request())
+        await world.coordinator.classic_groups.join("g", classic.request())
     await settle(world, again, native)
 
 
@@ -714,7 +716,7 @@ async def test_a_classic_member_becomes_a_native_one(world: World) -> None:
     classic, native = await upgraded(world)
     same = Native(world, classic.member_id)
     await same.join()
-    group = world.coordinator.describe_consumer_group("g")
+    group = world.coordinator.consumer_groups.describe("g")
     assert all(member.classic is None for member in group.members.values())
     await settle(world, same, native)
     assert group.state is ConsumerGroupState.STABLE
@@ -729,7 +731,7 @@ async def test_members_that_join_in_quick_succession_share_one_target(log: Any) 
         for member in members[1:]:
             await member.join()
             await members[0].beat()
-        group = world.coordinator.describe_consumer_group("g")
+        group = world.coordinator.consumer_groups.describe("g")
         assert group.state is ConsumerGroupState.ASSIGNING
         assert len(members[0].owned) == PARTITIONS
         world.clock.advance(1_000)

@@ -111,7 +111,7 @@ class World:
 
     def begin_commit(self, offset: int, group: str = FIRST, producer: Producer | None = None) -> Commit:
         topic = self.image.topics["t"]
-        commit: Commit = self.coordinator.begin_commit(
+        commit: Commit = self.coordinator.offsets.begin_commit(
             group,
             {T0: OffsetToCommit(offset, -1, "", topic_id=topic.topic_id)},
             member_id="",
@@ -128,7 +128,7 @@ class World:
         assert not commit.refused
 
     def committed(self, group: str = FIRST) -> int | None:
-        found = self.coordinator.fetch_offsets(group, [T0], require_stable=False)[T0]
+        found = self.coordinator.offsets.fetch(group, [T0], require_stable=False)[T0]
         assert found is None or isinstance(found, CommittedOffset)
         return None if found is None else found.offset
 
@@ -143,17 +143,17 @@ class World:
 
     async def beat(self, member_id: str, epoch: int = 0) -> HeartbeatResult:
         beat = Heartbeat(member_id, epoch, None, None, "c", "/h", 60_000, frozenset({"t"}), None, None, {})
-        result: HeartbeatResult = await self.coordinator.consumer_heartbeat(FIRST, beat)
+        result: HeartbeatResult = await self.coordinator.consumer_groups.heartbeat(FIRST, beat)
         return result
 
     async def join(self, member_id: str = "", **changes: Any) -> JoinResult:
         protocols = [Protocol("range", b"\0\1\0\0\0\1\0\1t\xff\xff\xff\xff\0\0\0\0")]
         request = JoinRequest(member_id, None, "c", "/h", 60_000, 10_000, "consumer", protocols, False, True)
-        result: JoinResult = await self.coordinator.join(FIRST, request._replace(**changes))
+        result: JoinResult = await self.coordinator.classic_groups.join(FIRST, request._replace(**changes))
         return result
 
     async def sync(self, joined: JoinResult) -> None:
-        await self.coordinator.sync(
+        await self.coordinator.classic_groups.sync(
             FIRST,
             member_id=joined.member_id,
             group_instance_id=None,
@@ -167,7 +167,7 @@ class World:
         """One that had a member: its record is in the log."""
         joined = await self.join()
         await self.sync(joined)
-        await self.coordinator.leave(FIRST, joined.member_id, None)
+        await self.coordinator.classic_groups.leave(FIRST, joined.member_id, None)
         await trio.testing.wait_all_tasks_blocked()
 
     async def empty_consumer_group(self) -> None:
@@ -229,7 +229,7 @@ async def test_an_offset_is_deleted_that_was_on_its_way(world: World) -> None:
         await world.beat("member", -1)
         world.log.gate = trio.Event()
         commit = world.begin_commit(10)
-        nursery.start_soon(coordinator.delete_offsets, FIRST, [T0])
+        nursery.start_soon(coordinator.offsets.delete, FIRST, [T0])
         await trio.testing.wait_all_tasks_blocked()
         world.log.gate.set()
         await commit.write.wait()
@@ -276,7 +276,7 @@ async def test_who_joins_a_group_that_is_being_deleted_is_watched(world: World, 
             await trio.testing.wait_all_tasks_blocked()
             world.log.gate.set()
         await trio.sleep(60)  # longer than its session
-        assert all(not coordinator.describe_consumer_group(group).members for group, _ in world.groups())
+        assert all(not coordinator.consumer_groups.describe(group).members for group, _ in world.groups())
 
 
 async def test_a_deletion_that_nobody_waits_for_any_more_still_keeps_others_out(world: World) -> None:
@@ -297,7 +297,7 @@ async def test_a_deletion_that_nobody_waits_for_any_more_still_keeps_others_out(
         await trio.testing.wait_all_tasks_blocked()
         world.log.gate.set()
         await trio.testing.wait_all_tasks_blocked()
-        group = coordinator.describe_group(FIRST)
+        group = coordinator.classic_groups.describe(FIRST)
         assert len(group.members) == 1
         assert group.generation_id == 1
         assert world.committed() is None
@@ -308,7 +308,7 @@ async def test_an_empty_generation_is_stored_before_the_groups_end(world: World)
     async with world.broker() as coordinator:
         joined = await world.join()
         await world.sync(joined)
-        await coordinator.leave(FIRST, joined.member_id, None)
+        await coordinator.classic_groups.leave(FIRST, joined.member_id, None)
         await coordinator.delete_group(FIRST)
         await trio.testing.wait_all_tasks_blocked()
     async with world.broker():
@@ -408,7 +408,7 @@ async def test_a_commit_that_comes_with_its_topics_deletion_goes_with_it_or_is_r
         await trio.testing.wait_all_tasks_blocked()
         world.delete_topic()
         late = {T0: OffsetToCommit(8, -1, "", topic_id=topic_id)}
-        assert isinstance((await coordinator.commit_offsets(FIRST, late))[T0], TopicDeletedError)
+        assert isinstance((await coordinator.offsets.commit(FIRST, late))[T0], TopicDeletedError)
         await trio.testing.wait_all_tasks_blocked()
         world.log.gate.set()
         await before.write.wait()
@@ -424,7 +424,7 @@ async def test_a_deleted_topics_offset_in_an_open_transaction_does_not_take_the_
         await world.commit(42)
         await trio.testing.wait_all_tasks_blocked()
         assert world.committed() == 42
-        await coordinator.complete_transaction(coordinator.partition_for(FIRST), EndTxnMarker(5, 0, 0, True))
+        await coordinator.offsets.complete_transaction(coordinator.partition_for(FIRST), EndTxnMarker(5, 0, 0, True))
         assert world.committed() == 42
 
 
@@ -436,7 +436,7 @@ async def test_an_open_transaction_keeps_its_group(world: World, autojump_clock:
         await world.begin_commit(7, producer=Producer(5, 0)).write.wait()
         await trio.sleep(2.5 * CHECK_S)
         assert world.groups() == [(FIRST, "classic")]
-        await coordinator.complete_transaction(coordinator.partition_for(FIRST), EndTxnMarker(5, 0, 0, True))
+        await coordinator.offsets.complete_transaction(coordinator.partition_for(FIRST), EndTxnMarker(5, 0, 0, True))
         assert (world.committed(), world.groups()) == (7, [(FIRST, "classic")])
         world.clock.advance(8 * DAY_MS)
         await trio.sleep(1.5 * CHECK_S)
@@ -448,7 +448,7 @@ async def test_a_deletion_takes_what_is_in_an_open_transaction(world: World) -> 
         await world.begin_commit(7, producer=Producer(5, 0)).write.wait()
         await coordinator.delete_group(FIRST)
         assert world.groups() == []
-        await coordinator.complete_transaction(coordinator.partition_for(FIRST), EndTxnMarker(5, 0, 0, True))
+        await coordinator.offsets.complete_transaction(coordinator.partition_for(FIRST), EndTxnMarker(5, 0, 0, True))
         assert (world.committed(), world.groups()) == (None, [])
 
 
@@ -462,7 +462,7 @@ async def test_offsets_keep_their_group_when_its_members_kind_ends(world: World,
         world.log.error = None
         assert world.groups() == [(FIRST, "consumer")]
         joined = await world.join()
-        await coordinator.leave(FIRST, joined.member_id, None)
+        await coordinator.classic_groups.leave(FIRST, joined.member_id, None)
         assert world.groups() == [(FIRST, "classic")]
     async with world.broker():
         assert (world.committed(), world.groups()) == (7, [(FIRST, "classic")])

@@ -34,7 +34,7 @@ async def commit(side: Side, group: str, topic: str, offset: int, index: int = 0
 
     async def is_done() -> bool:
         try:
-            return not await side.broker.group_coordinator.commit_offsets(group, {key: committed})
+            return not await side.broker.group_coordinator.offsets.commit(group, {key: committed})
         except CoordinatorLoadInProgressError:
             return False
 
@@ -46,7 +46,7 @@ def committed(side: Side, group: str, topic: str, index: int = 0) -> int | None:
         return None
     key = TopicPartition(topic, index)
     try:
-        found = side.broker.group_coordinator.fetch_offsets(group, [key], require_stable=False)[key]
+        found = side.broker.group_coordinator.offsets.fetch(group, [key], require_stable=False)[key]
     except CoordinatorLoadInProgressError:
         return None
     return found.offset if isinstance(found, CommittedOffset) and found.metadata == "note" else None

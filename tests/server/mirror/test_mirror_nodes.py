@@ -106,7 +106,7 @@ async def test_nodes_share_the_work_and_take_it_over(
 async def commit(side: Side, group: str, offsets: dict[TopicPartition, OffsetToCommit]) -> None:
     async def is_done() -> bool:
         try:
-            return not await side.broker.group_coordinator.commit_offsets(group, offsets)
+            return not await side.broker.group_coordinator.offsets.commit(group, offsets)
         except CoordinatorError:
             return False
 
@@ -117,7 +117,7 @@ def is_committed(cluster: Cluster, group: str) -> bool:
     """Whether whoever coordinates the group has all its offsets."""
     for node in cluster.nodes.values():
         try:
-            found = node.broker.group_coordinator.fetch_offsets(group, None, require_stable=False)
+            found = node.broker.group_coordinator.offsets.fetch(group, None, require_stable=False)
         except CoordinatorError:
             continue
         return [it.offset for it in found.values() if isinstance(it, CommittedOffset)] == [5] * len(PARTITIONS)
