@@ -74,10 +74,7 @@ class NodeThread:
     def start(self) -> None:
         """Start a node; returns when it serves. Raises BrokerError if it cannot."""
         if self._thread is None:
-            running: Future[None] = Future()
-            self._thread = threading.Thread(target=self._run, args=[running], name="ottla broker", daemon=True)
-            self._thread.start()
-            running.result()
+            self._start_thread()
         self.call(self._start_node)
         port = self.ready.listening[0].port
         protocol = self._settings["listeners"].partition("://")[0]
@@ -111,6 +108,12 @@ class NodeThread:
             raise BrokerError("the broker has ended") from self._failure
         return answer.result()
 
+    def _start_thread(self) -> None:
+        running: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=[running], name="ottla broker", daemon=True)
+        self._thread.start()
+        running.result()
+
     # On the loop.
 
     def _run(self, running: Future[None]) -> None:
@@ -128,7 +131,10 @@ class NodeThread:
             await trio.sleep_forever()
 
     def _begin(self, answer: Future[T], function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
-        self._nursery.start_soon(self._answer, answer, function, args)
+        try:
+            self._nursery.start_soon(self._answer, answer, function, args)
+        except RuntimeError:  # The nursery has ended, and the loop is about to.
+            answer.set_exception(BrokerError("the broker has ended"))
 
     async def _answer(self, answer: Future[T], function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
         try:
