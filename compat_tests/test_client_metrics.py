@@ -120,6 +120,7 @@ def test_what_clients_push_stands_on_the_page(
     if taking.name == "kafka":
         pytest.skip("the page is Ottla's")
     subscribe(wire, "all", metrics="*", interval_ms=str(INTERVAL_MS))
+    told_interval(wire, INTERVAL_MS)
     client = connect(taking, name)
     topic = f"pushed-{name}"
     client.create_topic(topic)
@@ -135,6 +136,7 @@ def test_what_clients_push_stands_on_the_page(
             time.sleep(INTERVAL_MS / 1000)
     assert lines[0].startswith(("ottla_client_gauge{", "ottla_client_counter_total{"))
     unsubscribe(wire, "all")
+    told_interval(wire, 300_000)
 
 
 @pytest.mark.java

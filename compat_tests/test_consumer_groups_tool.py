@@ -19,10 +19,12 @@ from confluent_kafka import Consumer, Message, Producer
 
 from compat_tests.java.tools import Done, JavaTools
 from compat_tests.process import BrokerProcess
+from ottla.server.coordinator.partitioning import coordinator_partition
 
 pytestmark = pytest.mark.java
 
 PROTOCOLS = ("classic", "consumer")
+OFFSETS_PARTITIONS = 4
 IN_USE = "inactive, but the current state is Stable."
 SUBSCRIBED = "Deleting offsets of a topic is forbidden while the consumer group is actively subscribed to it."
 
@@ -230,10 +232,14 @@ def test_kafkas_formatters_read_the_offsets_topic(
     with member(broker, group, filled, "classic"):
         pass
 
+    partition = str(coordinator_partition(group, OFFSETS_PARTITIONS))
+
     def formatted(formatter: str) -> list[dict[str, Any]]:
+        # Of one partition, so that it need not join a group within the timeout.
         done = jvm.run(
             "consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap, "--topic", "__consumer_offsets",
-            "--from-beginning", "--timeout-ms", "4000", "--formatter", f"org.apache.kafka.tools.consumer.{formatter}",
+            "--partition", partition, "--offset", "earliest", "--timeout-ms", "4000",
+            "--formatter", f"org.apache.kafka.tools.consumer.{formatter}",
         )  # fmt: skip
         assert done.code == 0, done
         decoder, position, found = json.JSONDecoder(), 0, []

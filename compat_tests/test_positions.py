@@ -94,8 +94,8 @@ def test_an_offset_out_of_range_is_reset_as_the_consumer_says(
     client: Client, filled: str, reference: Confluent, reset: str, expected: int
 ) -> None:
     with consuming(client, filled, at_offset(1000), reset) as consumer:
-        # Only an answered fetch tells the client that it is out of range; by then it has reset.
-        assert reset == "earliest" or consumer.take(1, timeout_s=1.0) == []
+        if reset == "latest":
+            consumer.await_end()  # Only an answered fetch tells the client that it is out of range; it resets then.
         with closing(reference.producer()) as producer:
             producer.send(filled, [Record(b"100")])
         assert values(consumer.take(1)) == [expected]

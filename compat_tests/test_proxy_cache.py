@@ -141,9 +141,9 @@ def create(admin: AdminClient, topic: str, **config: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
 
 
-def write(bootstrap: str, topic: str, *, transactions: int = TRANSACTIONS) -> None:
-    """Two producers at the same time, one with transactions of which every third is aborted."""
-    settings = {"bootstrap.servers": bootstrap, "linger.ms": 1, "batch.num.messages": 20, "log_level": 0}
+def write(broker: BrokerProcess, topic: str, *, transactions: int = TRANSACTIONS) -> None:
+    """Two producers at the same time, one with transactions of which every third is aborted; until all is written."""
+    settings = {"bootstrap.servers": broker.bootstrap, "linger.ms": 1, "batch.num.messages": 20, "log_level": 0}
     plain = Producer(settings)
     transactional = Producer({**settings, "transactional.id": f"{topic}-{time.monotonic_ns()}"})
     transactional.init_transactions(30)
@@ -157,6 +157,18 @@ def write(bootstrap: str, topic: str, *, transactions: int = TRANSACTIONS) -> No
         else:
             transactional.abort_transaction(30)
     plain.flush(30)
+    await_markers(broker.port, topic)
+
+
+def await_markers(port: int, topic: str) -> None:
+    """The end of a transaction is answered before its markers are written: the log grows by them a moment later."""
+    with closing(Reader(port, topic, VERSIONS[-1])) as reader:
+
+        def has_no_open_transaction() -> bool:
+            data = reader.fetch(0, max_bytes=1)
+            return bool(data.last_stable_offset == data.high_watermark)
+
+        until(has_no_open_transaction)
 
 
 @contextmanager
@@ -188,7 +200,7 @@ def compare(broker: BrokerProcess, cached: Cached, topic: str, start: int = 0) -
 def test_it_serves_what_the_broker_answers(broker: BrokerProcess, cached: Cached, admin: AdminClient) -> None:
     topic = "cached-exactly"
     create(admin, topic)
-    write(broker.bootstrap, topic)
+    write(broker, topic)
     for level in (0, 1):
         for version in VERSIONS:
             with both(broker, cached, topic, version) as (direct, served):
@@ -199,7 +211,7 @@ def test_it_serves_what_the_broker_answers(broker: BrokerProcess, cached: Cached
     served_before = cached.counted("cache_served_bytes_total")
     assert served_before >= 2 * len(expected)
     compare(broker, cached, topic)
-    write(broker.bootstrap, topic, transactions=3)
+    write(broker, topic, transactions=3)
     compare(broker, cached, topic)
     assert cached.counted("cache_served_bytes_total") > served_before
 
@@ -207,7 +219,7 @@ def test_it_serves_what_the_broker_answers(broker: BrokerProcess, cached: Cached
 def test_what_is_deleted_is_out_of_range(broker: BrokerProcess, cached: Cached, admin: AdminClient) -> None:
     topic = "cached-deleted"
     create(admin, topic)
-    write(broker.bootstrap, topic, transactions=4)
+    write(broker, topic, transactions=4)
     with both(broker, cached, topic, 16) as (direct, served):
         assert served.read_all(0) == direct.read_all(0)
         start = 150
@@ -219,7 +231,7 @@ def test_what_is_deleted_is_out_of_range(broker: BrokerProcess, cached: Cached, 
 def test_a_topic_that_is_made_again(broker: BrokerProcess, cached: Cached, admin: AdminClient) -> None:
     topic = "cached-again"
     create(admin, topic)
-    write(broker.bootstrap, topic, transactions=2)
+    write(broker, topic, transactions=2)
     with both(broker, cached, topic, 16) as (direct, served), both(broker, cached, topic, 11) as (_, by_name):
         old = direct.read_all(0)
         assert served.read_all(0) == by_name.read_all(0) == old
@@ -227,7 +239,7 @@ def test_a_topic_that_is_made_again(broker: BrokerProcess, cached: Cached, admin
         until(lambda: served.fetch(0).error_code == ErrorCode.UNKNOWN_TOPIC_ID)
         until(lambda: by_name.fetch(0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         until(lambda: is_made(admin, topic))
-        write(broker.bootstrap, topic, transactions=2)
+        write(broker, topic, transactions=2)
         until(lambda: by_name.fetch(0).error_code == ErrorCode.NONE)
         with closing(Reader(broker.port, topic, 16)) as anew:
             new = anew.read_all(0)
@@ -249,7 +261,7 @@ def is_made(admin: AdminClient, topic: str) -> bool:
 def test_a_topic_that_becomes_compacted(broker: BrokerProcess, cached: Cached, admin: AdminClient) -> None:
     topic = "cached-compacted"
     create(admin, topic)
-    write(broker.bootstrap, topic, transactions=2)
+    write(broker, topic, transactions=2)
     with both(broker, cached, topic, 16) as (direct, served):
         for _ in range(2):
             assert served.read_all(0) == direct.read_all(0)
@@ -272,7 +284,7 @@ def test_a_proxy_that_was_killed_begins_with_nothing(
 ) -> None:  # fmt: skip
     topic = "cached-killed"
     create(admin, topic)
-    write(broker.bootstrap, topic, transactions=4)
+    write(broker, topic, transactions=4)
     with both(broker, cached, topic, 16) as (direct, served):
         assert served.read_all(1) == direct.read_all(1)
     cached.kill()

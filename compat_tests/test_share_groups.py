@@ -25,6 +25,8 @@ from ottla.kproto.messages.incremental_alter_configs import (
 pytestmark = pytest.mark.java
 
 GROUP_RESOURCE = 32
+# It ends in the midst of four rounds of 0.8 s, unless it is renewed; a round may take three times as long.
+LOCK_MS = "3000"
 SET = 0
 INVALID_RECORD_STATE = 121
 
@@ -164,7 +166,7 @@ def test_a_renewed_lock_keeps_the_record(
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic)
-    configure(broker, group, share_auto_offset_reset="earliest", share_record_lock_duration_ms="2000")
+    configure(broker, group, share_auto_offset_reset="earliest", share_record_lock_duration_ms=LOCK_MS)
     produce(client, topic, 1)
     patient, other = join(broker), join(broker)
     held = patient.poll_until_some()
@@ -326,7 +328,7 @@ def test_franz_go_renews_its_locks_and_counts_deliveries(
 ) -> None:
     client = connect(broker, "java")
     client.create_topic(topic)
-    configure(broker, group, share_auto_offset_reset="earliest", share_record_lock_duration_ms="2000")
+    configure(broker, group, share_auto_offset_reset="earliest", share_record_lock_duration_ms=LOCK_MS)
     produce(client, topic, 2)
     patient, other = FranzGoShareConsumer(broker.bootstrap, group, [topic]), join(broker)
     held = patient.poll_until_some()

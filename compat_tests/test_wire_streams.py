@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
@@ -138,10 +138,24 @@ def topic(wire: Wire) -> str:
 def create(wire: Wire, partitions: int, topic: str | None = None) -> str:
     made = topic or f"in-{uuid.uuid4().hex[:8]}"
     asked = CreatableTopic(name=made, num_partitions=partitions, replication_factor=1)
-    answer = wire.call(CreateTopicsRequest(topics=[asked], timeout_ms=5000), 7)
-    assert not answer.topics[0].error_code, answer.topics[0].error_message
-    time.sleep(0.5)  # In Kafka the coordinators hear of it a moment later.
+    (created,) = wire.call(CreateTopicsRequest(topics=[asked], timeout_ms=5000), 7).topics
+    assert not created.error_code, created.error_message
+
+    def is_known() -> bool:
+        """In Kafka the group coordinator hears of it a moment later."""
+        probe = GroupWire(wire, f"probe-{uuid.uuid4().hex[:8]}")
+        probe.find()
+        return bool(probe.start(created).assignment.topic_partitions)
+
+    until(is_known)
     return made
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def configure(wire: Wire, group: str, **configs: str) -> None:
@@ -394,7 +408,7 @@ def test_a_member_that_does_not_revoke_is_removed(members: list[Member], topic: 
     b.join(plain(topic))
     everything = a.tasks
     a.beat(**everything)
-    time.sleep(1.5)
+    until(lambda: len(describe(a.wire, a.group).members) == 1)
     assert name(a.beat(**everything)) == "UNKNOWN_MEMBER_ID"
     b.settle()
     assert tasks_of(b.tasks) == {"active": {"0": [0, 1]}}
@@ -405,7 +419,7 @@ def test_topics_that_are_missing_or_do_not_fit(wire: Wire, members: list[Member]
     missing = f"missing-{uuid.uuid4().hex[:8]}"
     joined = a.join(plain(missing))
     assert told(joined)[1:] == [(1, f"Source topics {missing} are missing.")]
-    time.sleep(0.5)
+    until(lambda: DELAYED not in told(a.beat(**a.tasks)))
     assert told(a.beat(**a.tasks)) == [(1, f"Source topics {missing} are missing.")]
     assert describe(b.wire, group).group_state == "NotReady"
     create(wire, 1, missing)

@@ -129,8 +129,7 @@ class Peer:
 
         All answers to what was asked: the first, and if that says so the one after the wait.
         """
-        self.wire.send(self._end_request(first), first.version)
-        self.wire.send(request, version)
+        self.wire.send_together((self._end_request(first), first.version), (request, version))
         assert self.wire.receive(et.EndTxnRequest.API_KEY, first.version).error_code == 0
         told = [name(code_of(self.wire.receive(request.API_KEY, version)))]
         if told == [TOLD_TO_WAIT]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -43,12 +44,18 @@ class WireConnection:
 
     def send(self, request: Any, version: int) -> bool:
         """Whether there will be an answer: there is none to a produce request without acknowledgement."""
-        self._correlation_id += 1
         is_answered = not (isinstance(request, ProduceRequest) and request.acks == 0)
+        self._socket.sendall(self._frame(request, version, is_answered=is_answered))
+        return is_answered
+
+    def send_together(self, requests: Sequence[tuple[Any, int]]) -> None:
+        self._socket.sendall(b"".join(self._frame(*request, is_answered=True) for request in requests))
+
+    def _frame(self, request: Any, version: int, *, is_answered: bool) -> bytes:
+        self._correlation_id += 1
         if is_answered:
             self._awaited.append(self._correlation_id)
-        self._socket.sendall(build_request_frame(request, version, self._correlation_id, "wire"))
-        return is_answered
+        return build_request_frame(request, version, self._correlation_id, "wire")
 
     def receive(self, key: ApiKey, version: int) -> Any:
         size = frame_size(self._read(PREFIX_SIZE), _MAX_ANSWER_BYTES)
@@ -112,6 +119,14 @@ class Wire:
         self._asked_last = self._connection(address)
         if self._asked_last.send(request, version):
             self._order.append(self._asked_last)
+
+    def send_together(self, *requests: tuple[Any, int]) -> None:
+        """To the one node that all of these requests are for, in one piece: it has all when it looks at the first."""
+        addresses = {self._router.address_for(request) if self._router else self._home for request, _ in requests}
+        (address,) = addresses
+        self._asked_last = self._connection(address)
+        self._asked_last.send_together(requests)
+        self._order.extend([self._asked_last] * len(requests))
 
     def receive(self, key: ApiKey, version: int) -> Any:
         return self._order.popleft().receive(key, version)

@@ -143,7 +143,8 @@ class AioKafkaConsumer:
     def __init__(self, loop: LoopThread, topic: str, start: Start, partition: int, config: Mapping[str, str]) -> None:
         self._loop = loop
         self._ready: list[Record] = []
-        self._consumer = loop.run(self._started(config, TopicPartition(topic, partition), start))
+        self._assigned = TopicPartition(topic, partition)
+        self._consumer = loop.run(self._started(config, self._assigned, start))
 
     async def _started(self, config: Mapping[str, str], partition: TopicPartition, start: Start) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(**config)
@@ -175,6 +176,17 @@ class AioKafkaConsumer:
                 self._ready += [received(record) for record in records]
         taken, self._ready = self._ready[:count], self._ready[count:]
         return taken
+
+    def await_end(self) -> None:
+        self._loop.run(self._reach_end())
+
+    async def _reach_end(self) -> None:
+        (end,) = (await self._consumer.end_offsets([self._assigned])).values()
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while await self._consumer.position(self._assigned) != end:
+            assert time.monotonic() < deadline, "the end of the partition was not reached"
+            for records in (await self._consumer.getmany(timeout_ms=50)).values():
+                self._ready += [received(record) for record in records]
 
     def close(self) -> None:
         self._loop.run(self._consumer.stop())

@@ -93,6 +93,9 @@ class Consumer(Protocol):
     def take(self, count: int, timeout_s: float = ANSWER_TIMEOUT_S) -> list[Record]:
         """The next `count` records; fewer only if the time is over. Raises BrokerError."""
 
+    def await_end(self) -> None:
+        """Until it stands at the end of its partition: it reads what comes from now on, and nothing before."""
+
     def close(self) -> None: ...
 
 

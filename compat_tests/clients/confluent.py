@@ -175,7 +175,7 @@ class ConfluentConsumer:
             position = self._position(TopicPartition(topic, partition), start)
             self._consumer.assign([position])
             if position.offset == OFFSET_END:
-                self._await_end()
+                self.await_end()
 
     def _position(self, partition: TopicPartition, start: Start) -> TopicPartition:
         if start.kind == "timestamp":
@@ -185,7 +185,7 @@ class ConfluentConsumer:
         partition.offset = {"beginning": OFFSET_BEGINNING, "end": OFFSET_END}.get(start.kind, start.at)
         return partition
 
-    def _await_end(self) -> None:
+    def await_end(self) -> None:
         """librdkafka looks the end up in the background, and tells when it stands there."""
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while time.monotonic() < deadline:

@@ -128,6 +128,9 @@ class JavaConsumer:
             for record in answer["records"]
         ]
 
+    def await_end(self) -> None:
+        self._driver.ask(op="await_end", id=self._id, timeout_ms=int(ANSWER_TIMEOUT_S * 1000))
+
     def close(self) -> None:
         self._driver.ask(op="close", id=self._id)
 

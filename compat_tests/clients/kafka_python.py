@@ -121,10 +121,10 @@ class KafkaPythonConsumer:
     def __init__(self, bootstrap: str, topic: str, start: Start, partition: int, reset: str, isolation: str) -> None:
         self._consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset=reset, isolation_level=isolation)
         self._ready: list[Record] = []
-        assigned = TopicPartition(topic, partition)
-        self._consumer.assign([assigned])
-        self._seek(assigned, start)
-        self._consumer.position(assigned)
+        self._assigned = TopicPartition(topic, partition)
+        self._consumer.assign([self._assigned])
+        self._seek(self._assigned, start)
+        self._consumer.position(self._assigned)
 
     def _seek(self, partition: TopicPartition, start: Start) -> None:
         if start.kind == "beginning":
@@ -146,6 +146,14 @@ class KafkaPythonConsumer:
                     self._ready += [received(record) for record in polled]
         taken, self._ready = self._ready[:count], self._ready[count:]
         return taken
+
+    def await_end(self) -> None:
+        (end,) = self._consumer.end_offsets([self._assigned]).values()
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while self._consumer.position(self._assigned) != end:
+            assert time.monotonic() < deadline, "the end of the partition was not reached"
+            for polled in self._consumer.poll(timeout_ms=50).values():
+                self._ready += [received(record) for record in polled]
 
     def close(self) -> None:
         self._consumer.close()

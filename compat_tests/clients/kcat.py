@@ -94,9 +94,9 @@ class KcatConsumer:
         self._selector.register(self._process.stdout, selectors.EVENT_READ, self._output)
         self._selector.register(self._process.stderr, selectors.EVENT_READ, self._messages)
         if start.kind in ("end", "timestamp"):
-            self._await_end()
+            self.await_end()
 
-    def _await_end(self) -> None:
+    def await_end(self) -> None:
         """Until kcat stands at the end: it asks where that is a moment after it has started.
 
         A time after the last record means the end to it, and it asks for that in a second request.

@@ -31,6 +31,7 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.protocol.Errors;
@@ -86,6 +87,7 @@ public final class Driver {
                 transact(request);
             case "open_consumer" -> openConsumer(request);
             case "take" -> take(request, answer);
+            case "await_end" -> awaitEnd(request);
             case "open_share_consumer" -> openShareConsumer(request);
             case "poll_share" -> pollShare(request, answer);
             case "acknowledge_share" -> acknowledgeShare(request, answer);
@@ -183,6 +185,20 @@ public final class Driver {
         ArrayNode records = answer.putArray("records");
         for (int taken = 0; taken < count && !open.ready().isEmpty(); taken++) {
             describe(open.ready().remove(), records.addObject());
+        }
+    }
+
+    /** Polls until the consumer stands at the end of its partition; what comes on the way is kept for `take`. */
+    private void awaitEnd(JsonNode request) throws Exception {
+        OpenConsumer open = consumers.get(request.get("id").asInt());
+        TopicPartition partition = open.consumer().assignment().iterator().next();
+        long end = open.consumer().endOffsets(List.of(partition)).get(partition);
+        long deadline = System.nanoTime() + request.get("timeout_ms").asLong() * 1_000_000;
+        while (open.consumer().position(partition) != end) {
+            if (System.nanoTime() > deadline) {
+                throw new TimeoutException("the end of the partition was not reached");
+            }
+            open.consumer().poll(Duration.ofMillis(50)).forEach(open.ready()::add);
         }
     }
 
