@@ -186,7 +186,9 @@ class Node:
             parts.begin(nursery)
             await refuse_other_cluster(node_dir, parts.store)
             await parts.membership.claim_id()
-            await leave_after_loss(parts.store, config, node_dir.directory_id, lost_power=node_dir.lost_power)
+            await leave_after_loss(
+                parts.store, config, node_dir.directory_id, lost_power=node_dir.lost_power, starts=node_dir.starts
+            )
             node_dir.settle_loss()
             if parts.guard is not None:
                 nursery.start_soon(parts.guard.run)

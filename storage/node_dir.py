@@ -68,6 +68,9 @@ class NodeDir:
         self.is_noted = False
         self.directory_id = uuid4().hex
         self.cluster_id: str | None = None
+        #: How often the node had started when the folder was last in use, as the cluster counts it. If it has started
+        #: more often since, the folder is an older copy. None where that was never noted.
+        self.starts: int | None = None
 
     def open(self) -> None:
         """Make or lock the folder, and note that it is in use.
@@ -89,6 +92,7 @@ class NodeDir:
             self.lost_power = went_down or node.get("lost_power", False)
             self.directory_id = node.get("directory_id", self.directory_id)
             self.cluster_id = node.get("cluster_id")
+            self.starts = node.get("starts")
             self.is_noted = self.was_clean is False
             self._write(clean=False)
             for name in self._disk.listdir(self.path):
@@ -103,6 +107,11 @@ class NodeDir:
         if self.cluster_id != cluster_id:
             self.cluster_id = cluster_id
             self._write(clean=False)
+
+    def note_start(self, count: int) -> None:
+        """Note the start that is about to be counted."""
+        self.starts = count
+        self._write(clean=False)
 
     def settle_loss(self) -> None:
         """The cluster no longer counts on what may be gone."""
@@ -149,6 +158,7 @@ class NodeDir:
             "node_id": self._node_id,
             "directory_id": self.directory_id,
             "cluster_id": self.cluster_id,
+            "starts": self.starts,
             "boot_id": self._disk.boot_id(),
             "clean_shutdown": clean,
             "lost_power": self.lost_power,

@@ -37,9 +37,12 @@ async def hand_over_partitions(controller: Controller) -> None:
         logger.info("%d partitions go on without this node", len(changes), extra={"partitions": len(changes)})
 
 
-async def leave_after_loss(store: MetadataStore, config: BrokerConfig, directory_id: str, *, lost_power: bool) -> None:
+async def leave_after_loss(
+    store: MetadataStore, config: BrokerConfig, directory_id: str, *, lost_power: bool, starts: int | None = None
+) -> None:
     """Leave the in-sync sets, and stop being an eligible leader, if what this node had written may be gone: its folder
-    is a different one, or the machine went down before everything was on the disk (KIP-966).
+    is a different one, or an older copy that has seen only so many `starts`, or the machine went down before everything
+    was on the disk (KIP-966; Kafka compares the broker epoch of the last orderly stop).
 
     Must be called before anything is served. First the registration is renewed, so that a leader that is about to count
     the previous process as in sync finds that it is gone (KIP-903).
@@ -51,13 +54,19 @@ async def leave_after_loss(store: MetadataStore, config: BrokerConfig, directory
         if entry is None:
             return
         registered = keys.decode_broker(key, entry.value, entry.mod_revision)
-        if not lost_power and registered.directory_id in ("", directory_id):
+        is_older = starts is not None and starts < await _counted_starts(store, node_id)
+        if not lost_power and not is_older and registered.directory_id in ("", directory_id):
             return
         if await store.commit([Compare(key, entry.mod_revision)], [Put(key, entry.value)]) is None:
             continue
         if await _leave(store, config):
             return
     raise ConflictError("The in-sync sets keep being changed elsewhere.")
+
+
+async def _counted_starts(store: MetadataStore, node_id: int) -> int:
+    entry = await store.get(keys.starts(node_id))
+    return 0 if entry is None else int(keys.decode(entry.value))
 
 
 async def _leave(store: MetadataStore, config: BrokerConfig) -> bool:

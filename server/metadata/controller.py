@@ -117,11 +117,14 @@ class Controller:
         *,
         node_id: int,
         new_uuid: Callable[[], UUID] = uuid4,
+        note_start: Callable[[int], None] = lambda count: None,
     ) -> None:
+        """`note_start` is told the number of this start before that is committed."""
         self.node_id = node_id
         self._store = store
         self._config = config
         self._new_uuid = new_uuid
+        self._note_start = note_start
         self._collisions = CollisionIndex()
         self._loader = MetadataLoader(store)
         self._loader.subscribe(self._observe)
@@ -671,6 +674,7 @@ class Controller:
                 count = int(await self._store.get(keys.broker(self.node_id)) is not None)
             else:
                 count = int(keys.decode(entry.value)) + 1
+            self._note_start(count)
             compare = Compare(key, 0 if entry is None else entry.mod_revision)
             if await self._store.commit([compare], [Put(key, keys.encode(count))]) is not None:
                 return

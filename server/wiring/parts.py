@@ -80,7 +80,7 @@ class Parts:
         self._config = config = around.config
         self.log_manager = log_manager
         self.store = store
-        self.controller = Controller(store, config, node_id=config.node_id)
+        self.controller = Controller(store, config, node_id=config.node_id, note_start=log_manager.node_dir.note_start)
         self.peers = Peers(
             lambda: self.controller.image,
             node_id=config.node_id,

@@ -65,6 +65,14 @@ def test_a_loss_of_power_is_known_until_it_is_settled(end: str) -> None:
     assert not opened(disk.crash()).lost_power
 
 
+def test_a_folder_knows_how_often_its_node_had_started() -> None:
+    disk = SimulatedDisk(1)
+    node_dir = opened(disk)
+    assert node_dir.starts is None
+    node_dir.note_start(3)
+    assert opened(disk.power_loss()).starts == 3
+
+
 def test_a_machine_that_was_restarted_after_an_orderly_end_has_lost_nothing() -> None:
     disk = SimulatedDisk(1)
     opened(disk).close(clean=True)

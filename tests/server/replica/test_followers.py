@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,28 @@ async def test_a_leader_whose_machine_lost_power_does_not_lead_with_less(
         await cluster.until(lambda image: leader_is(1)(image) or leader_is(2)(image))
         leader = cluster[1].image.topics["t"].partitions[0].leader
         await cluster.until(leader_is(leader, (1, 2, 3)))
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
+
+
+async def test_a_leader_whose_folder_was_replaced_by_an_older_copy_does_not_lead_with_less(
+    run_cluster: RunCluster, tmp_path: Path
+) -> None:
+    """It was copied while the node was stopped. The node comes back before its session has ended."""
+    async with run_cluster(3, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
+        await create(cluster, (3, 1, 2))
+        await acknowledged(cluster[3], b"a")
+        folder = Path(cluster[3].broker.log_manager.node_dir.path).parent
+        await cluster.stop(3)
+        shutil.copytree(folder, tmp_path / "copy")
+        await cluster.start(3)
+        await cluster.until(lambda image: set(image.topics["t"].partitions[0].isr) == {1, 2, 3})
+        await cluster[1].broker.controller.change_partition("t", 0, lambda state: elect_preferred(state, {1, 2, 3}))
+        await cluster.until(leader_is(3))
+        await acknowledged(cluster[3], b"b")
+        await cluster.kill(3)
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "copy", folder)
+        await cluster.start(3)
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
 
 
