@@ -178,8 +178,6 @@ class ShareCoordinator:
         if entry is not None and is_anywhere and state_epoch == entry.state.state_epoch and not entry.is_ending:
             # It was asked for more than once, and what was delivered since it was begun would be delivered again.
             return self._runtime.begin_planned_write(shard.partition, tuple, shard=shard)
-        if entry is not None:
-            entry.state_epoch = max(entry.state_epoch, state_epoch)
         count = UNINITIALIZED_COUNT if is_anywhere else 0
         now_ms = self._clock.time_ms()
         record = records.snapshot(
@@ -189,7 +187,10 @@ class ShareCoordinator:
             created_ms=now_ms,
             now_ms=now_ms,
         )
-        return self._runtime.begin_write(shard.partition, [record], shard=shard)
+        write = self._runtime.begin_write(shard.partition, [record], shard=shard)
+        if entry is not None:
+            entry.beginning = (write, state_epoch)
+        return write
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         """The state of a share partition, for the leader of this epoch (`Persister.read`)."""

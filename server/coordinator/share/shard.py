@@ -27,11 +27,12 @@ class ShareEntry:
     """One share partition as its committed records describe it, and what has been promised about it since.
 
     `state_epoch` and `leader_epoch` run ahead of the log: from the moment a later writer is let in, an earlier one is
-    refused, so that none of its writes can come after what the later one is told. `deletion` is the partition's
-    removal.
+    refused, so that none of its writes can come after what the later one is told. `beginning` is the last beginning,
+    with its state epoch, `deletion` the partition's removal; one that could not be stored changes nothing.
     """
 
     __slots__ = (
+        "beginning",
         "created_ms",
         "deletion",
         "is_snapshotting",
@@ -39,7 +40,6 @@ class ShareEntry:
         "snapshot_epoch",
         "snapshot_offset",
         "state",
-        "state_epoch",
         "updates",
     )
 
@@ -49,14 +49,21 @@ class ShareEntry:
         self.snapshot_offset = snapshot_offset
         self.created_ms = created_ms
         self.updates = 0
-        self.state_epoch = state.state_epoch
         self.leader_epoch = state.leader_epoch
+        self.beginning: tuple[Write, int] | None = None
         self.deletion: Write | None = None
         self.is_snapshotting = False
 
     @property
+    def state_epoch(self) -> int:
+        """The epoch in which leaders may write, from the moment when its beginning was let in."""
+        if self.beginning is None or self.beginning[0].error is not None:
+            return self.state.state_epoch
+        return max(self.state.state_epoch, self.beginning[1])
+
+    @property
     def is_ending(self) -> bool:
-        """Whether its removal is on its way; a removal that could not be stored changes nothing."""
+        """Whether its removal is on its way."""
         return self.deletion is not None and self.deletion.error is None
 
     def take_snapshot(self, state: ShareState, snapshot_epoch: int, offset: int) -> None:
@@ -69,7 +76,6 @@ class ShareEntry:
         self.snapshot_epoch = snapshot_epoch
         self.snapshot_offset = offset
         self.updates = 0
-        self.state_epoch = max(self.state_epoch, state.state_epoch)
 
     def take_update(self, value: ShareUpdateValue) -> None:
         """A change was committed."""

@@ -281,6 +281,32 @@ async def test_an_earlier_beginning_that_comes_behind_the_later_one_changes_noth
         nursery.cancel_scope.cancel()
 
 
+async def test_a_beginning_that_could_not_be_stored_shuts_nobody_out(world: World, log: Any) -> None:
+    await world.begin(state_epoch=1)
+    for state_epoch in (2, 3):
+        log.error = CoordinatorNotAvailableError("too few replicas")
+        with pytest.raises(CoordinatorNotAvailableError):
+            await world.begin(state_epoch, start_offset=5)
+        log.error = None
+        state = await world.coordinator.read(KEY, 1)
+        await world.coordinator.write(KEY, change(start=1, state_epoch=state.state_epoch))
+    await world.begin(state_epoch=2, start_offset=7)
+    with pytest.raises(FencedStateEpochError):
+        await world.coordinator.write(KEY, change(start=8, state_epoch=1))
+
+
+async def test_a_beginning_on_its_way_shuts_out_those_of_before(world: World, log: Any) -> None:
+    await world.begin(state_epoch=1)
+    log.gate = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.begin, 2, 7)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(FencedStateEpochError):
+            await world.coordinator.write(KEY, change(start=8, state_epoch=1))
+        log.gate.set()
+    assert world.coordinator.read_summary(KEY) == ShareState(2, 0, 7, 0)
+
+
 async def test_what_was_forgotten_takes_no_writes(world: World) -> None:
     await world.begin()
     assert await world.coordinator.delete([KEY]) == {KEY: None}
