@@ -127,7 +127,8 @@ class GroupOffsets:
 
     def watch_transaction(self, group_id: str, producer_id: int) -> AbstractContextManager[TransactionGuard]:
         """Notice whether a producer's transaction over the group's offsets ends while its coordinator is asked."""
-        return self._guards.watch(self._partition_for(group_id), producer_id)
+        shard = self._shard(group_id)
+        return self._guards.watch(shard.partition, producer_id, lambda: self._shard(group_id) is shard)
 
     def committed_partitions(self, group_id: str) -> Iterator[TopicPartition]:
         """The partitions for which a group has offsets, in no order, decoded one by one as they are taken."""

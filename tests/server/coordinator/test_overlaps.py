@@ -431,6 +431,23 @@ async def test_a_deleted_topics_offset_in_an_open_transaction_does_not_take_the_
 # Open transactions
 
 
+async def test_an_offset_of_a_transaction_is_refused_where_another_broker_may_have_ended_it(world: World) -> None:
+    """Its marker is in the log already, and no other would come."""
+    async with world.broker() as coordinator:
+        partition = coordinator.partition_for(FIRST)
+        with coordinator.offsets.watch_transaction(FIRST, 5) as guard:
+            guard.check()
+            coordinator.runtime.resign(partition)
+            with pytest.raises(CoordinatorError):
+                guard.check()
+            coordinator.runtime.elect(partition)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(CoordinatorError):
+                guard.check()
+        with coordinator.offsets.watch_transaction(FIRST, 5) as guard:
+            guard.check()
+
+
 async def test_an_open_transaction_keeps_its_group(world: World, autojump_clock: Any) -> None:
     async with world.broker() as coordinator:
         await world.begin_commit(7, producer=Producer(5, 0)).write.wait()
