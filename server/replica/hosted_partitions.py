@@ -17,6 +17,7 @@ from ottla.server.replica.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from ottla.server.replica.follower import UNKNOWN_OFFSET
 from ottla.server.replica.partition import Partition
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.storage.disk.passing import passes
@@ -44,7 +45,9 @@ class HostedPartitions:
     """Opens, configures and gives up partitions. Every change of one is told to `changed` once it is whole.
 
     One whose files were damaged does not lead while others in sync have what it may lack: `doubted` is told about it,
-    and has it leave the in-sync set. So does `unopened`, which is also told who is alive, where a log cannot be opened.
+    and has it leave the in-sync set. The doubt is over when its log was cut where it is damaged, as what follows comes
+    from its leader (`Partition.sound_until`). `unopened` has this node leave the set where a log cannot be opened, and
+    is also told who is alive.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class HostedPartitions:
         self._doubted = doubted
         self._tell_unopened = unopened
         self._doubtful: set[Partition] = set()
-        # Their folders say that they may lack records, for a start that comes before the cluster knows.
+        # Their folders say that they may lack records, for a start that comes before their replicas are sound.
         self._unsettled: dict[MessageStore, None] = {}
         self._now_ms = now_ms
         self._max_lag_ms = max_lag_ms
@@ -155,7 +158,7 @@ class HostedPartitions:
             self._reconfigure(topic)
             for store in {partition.log.store for partition in self.of_topic(topic.topic_id).values()}:
                 store.describe(partial(_description, topic), soon=True)
-        await self._settle_losses()
+        await self.settle_losses()
 
     async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
         held = self._topics.get(topic.topic_id, {}).get(index)
@@ -183,10 +186,12 @@ class HostedPartitions:
         self._changed(partition)
 
     def _as_far_as_sure(self, partition: Partition, state: PartitionState) -> PartitionState:
-        if partition not in self._doubtful:
+        if partition.sound_until is None:
             return state
-        if self._node_id not in (*state.isr, *state.elr) or (state.isr == (self._node_id,) and not state.elr):
-            self._doubtful.discard(partition)  # it has left the set, or no other replica has more
+        if state.isr == (self._node_id,) and not state.elr:
+            partition.sound_until = None  # no other replica has more
+            return state
+        if self._node_id not in (*state.isr, *state.elr):
             return state
         self._doubted(partition)
         return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
@@ -215,16 +220,20 @@ class HostedPartitions:
         partition.throttle(self._throttled(topic))
         self._by_log[log] = partition
         if log.may_lack_records:
+            partition.sound_until = UNKNOWN_OFFSET
             self._doubtful.add(partition)
             self._unsettled[log.store] = None
         return partition
 
-    async def _settle_losses(self) -> None:
-        """Let go of what was noted of lost records, where the cluster counts on none of them any more."""
+    async def settle_losses(self) -> None:
+        """Let go of what was noted of lost records, where no replica of a store is in doubt any more."""
         if self._unopened or not self._unsettled:
             return
+        self._doubtful = {partition for partition in self._doubtful if partition.sound_until is not None}
         doubtful = {partition.log.store for partition in self._doubtful}
         for store in [each for each in self._unsettled if each not in doubtful]:
+            if store not in self._unsettled:
+                continue  # somebody else has come to it meanwhile
             del self._unsettled[store]
             try:
                 await store.settle_loss()

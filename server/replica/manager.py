@@ -349,6 +349,10 @@ class ReplicaManager:
 
         await self.append_purgatory.wait(partitions, is_flushed, math.inf)
 
+    async def settle_losses(self) -> None:
+        """A log that lacked records is sound again: forget what was noted of it, if it was the last of its store."""
+        await self._partitions.settle_losses()
+
     def follower_moved(self, partition: Partition) -> None:
         """What a follower shows has changed, by what its leader said."""
         self._signal(partition)

@@ -111,6 +111,7 @@ class Partition:
         "node_id",
         "replicas",
         "role",
+        "sound_until",
         "term",
         "topic",
         "topic_id",
@@ -135,6 +136,9 @@ class Partition:
         """`brokers` are the epochs of all that are alive, kept up to date by its owner; `max_lag_ms` is
         `replica.lag.time.max.ms`."""
         self.traffic = TopicTraffic() if traffic is None else traffic
+        #: Of a log that may lack records the offset up to which it is sound, -1 as long as that is not known. It is to
+        #: be filled from there. None for a log without doubt, and where nobody else has more.
+        self.sound_until: int | None = None
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -484,6 +488,28 @@ class Partition:
         what is committed, which is decided here."""
         return self.role is Role.LEADER and self.leader_epoch == leader_epoch and self.mirroring is Mirroring.FOLLOWING
 
+    @property
+    def is_counted_on(self) -> bool:
+        """Whether the cluster takes this replica to have everything that is committed."""
+        return self.node_id in self.isr or self.node_id in self.elr
+
+    @property
+    def fetch_offset(self) -> int:
+        """From where on a follower needs what its leader has: its log's end, or where that is damaged."""
+        return self.log.log_end_offset if self.sound_until is None else self.sound_until
+
+    @property
+    def fetched_epoch(self) -> int:
+        """The leader epoch of the last record before `fetch_offset`."""
+        if self.sound_until is None:
+            return self.log.latest_epoch
+        return self.log.epochs.epoch_for_offset(self.sound_until - 1)
+
+    def found_sound(self, offset: int) -> None:
+        """A log that may lack records was looked through, and can be read up to there."""
+        if self.sound_until is not None:
+            self.sound_until = offset if offset < self.log.log_end_offset else None
+
     def append_as_follower(self, records: memoryview, leader_epoch: int, now_ms: int) -> None:
         """Append batches as the leader of an epoch, or the source, numbered them. Raises NotLeaderError or
         StorageError."""
@@ -503,7 +529,7 @@ class Partition:
             return 0
         if self._leader_high_watermark == UNKNOWN_OFFSET:
             return None
-        return max(0, self._leader_high_watermark - self.log.log_end_offset)
+        return max(0, self._leader_high_watermark - self.fetch_offset)
 
     async def truncate_as_follower(self, offset: int, leader_epoch: int) -> None:
         """Drop everything at and beyond an offset. Raises NotLeaderError or StorageError.
@@ -517,11 +543,14 @@ class Partition:
                 await log.truncate_fully_and_start_at(offset)
             else:
                 await log.truncate_to(offset)
+            if self.sound_until is not None and offset <= self.sound_until:
+                self.sound_until = None
 
     async def start_anew_at(self, offset: int, leader_epoch: int) -> None:
         """Drop everything and begin at an offset, the leader's first. Raises NotLeaderError or StorageError."""
         with self._truncating(leader_epoch):
             await self.log.truncate_fully_and_start_at(offset)
+            self.sound_until = None
 
     async def settled(self) -> None:
         """Return when no truncation is under way; until the caller waits again, none begins."""

@@ -93,10 +93,15 @@ class _Followed:
 
     @property
     def position(self) -> Position:
-        log = self.partition.log
-        assert self.is_written, f"a fetch would say that {self.partition!r} has what is not written"
+        partition = self.partition
+        log = partition.log
+        assert self.is_written, f"a fetch would say that {partition!r} has what is not written"
         return Position(
-            self.leader_epoch, log.log_end_offset, log.latest_epoch, log.log_start_offset, log.high_watermark
+            self.leader_epoch,
+            partition.fetch_offset,
+            partition.fetched_epoch,
+            log.log_start_offset,
+            log.high_watermark,
         )
 
     def fail(self, max_seconds: float) -> float:
@@ -268,7 +273,7 @@ class ReplicaFetcher:
             if data.diverging_epoch.end_offset >= 0:
                 held.leave_to_wait()
                 await self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-            elif partition.log.log_end_offset == offset:
+            elif partition.fetch_offset == offset and await self._cut_damage(followed, data, held):
                 await self._append(followed, data, held)
         elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             held.leave_to_wait()
@@ -282,6 +287,20 @@ class ReplicaFetcher:
         followed.failures = 0
         followed.is_broken = False
         self._followed.is_due(followed)
+
+    async def _cut_damage(self, followed: _Followed, data: PartitionData, held: HeldStore) -> bool:
+        """Cut a damaged log where its leader goes on; False as long as it is not known that the leader can.
+
+        Until then what follows the damage stays: it may be all that there is of it.
+        """
+        offset = followed.partition.sound_until
+        if offset is None:
+            return True
+        if not data.records and data.high_watermark > offset:
+            return False
+        held.leave_to_wait()
+        await self._cut(followed, offset)
+        return True
 
     async def _append(self, followed: _Followed, data: PartitionData, held: HeldStore) -> None:
         partition, epoch = followed.partition, followed.leader_epoch
@@ -315,7 +334,10 @@ class ReplicaFetcher:
         log = partition.log
         name = f"{partition.topic}-{partition.index}"
         keys = {"topic": partition.topic, "partition": partition.index, "offset": offset}
-        if offset < log.high_watermark:
+        if partition.sound_until == offset:
+            text = "%s is cut from %d to offset %d, where it is damaged: node %d has what follows"
+            logger.warning(text, name, log.log_end_offset, offset, self.leader_id, extra=keys)
+        elif offset < log.high_watermark:
             text = "%s is cut to offset %d, below its high watermark %d: its leader lacks what was committed here"
             logger.error(text, name, offset, log.high_watermark, extra=keys)
         else:
@@ -327,6 +349,7 @@ class ReplicaFetcher:
                 extra=keys,
             )
         await partition.truncate_as_follower(offset, followed.leader_epoch)
+        await self._manager.settle_losses()
         self._manager.follower_moved(partition)
 
     async def _find_start(self, connection: LeaderConnection, followed: _Followed) -> bool:
@@ -335,22 +358,22 @@ class ReplicaFetcher:
         False if nothing comes of it: the leader does not say where its log begins and ends, or it lies between by now.
         """
         partition = followed.partition
-        log = partition.log
         leader_end = await self._offset(connection, followed, OffsetSpec.LATEST)
         if leader_end is None:
             return False
-        if leader_end < log.log_end_offset:
+        if leader_end < partition.fetch_offset:
             await self._cut(followed, leader_end)
             return True
         leader_start = await self._offset(connection, followed, OffsetSpec.EARLIEST)
         if leader_start is None:
             return False
-        if leader_start <= log.log_end_offset:
+        if leader_start <= partition.fetch_offset:
             return False
         name = f"{partition.topic}-{partition.index}"
         keys = {"topic": partition.topic, "partition": partition.index, "offset": leader_start}
         logger.info("%s starts again at offset %d, where its leader's log starts", name, leader_start, extra=keys)
         await partition.start_anew_at(leader_start, followed.leader_epoch)
+        await self._manager.settle_losses()
         self._manager.follower_moved(partition)
         return True
 

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.server.replica.doubtful_logs import DoubtfulLogs
 from ottla.server.replica.errors import ReplicaError
+from ottla.server.replica.follower import UNKNOWN_OFFSET
 from ottla.server.replica.partition import Role
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.server.metadata.image import MetadataDelta, TopicImage
+    from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.leader_session import Key
     from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.replica.partition import Partition
     from ottla.server.replica.replica_fetcher import Connect, ReplicaFetcher
     from ottla.server.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
@@ -45,12 +48,14 @@ class ReplicaFetchers:
         self._fetchers: dict[tuple[int, int], tuple[ReplicaFetcher, trio.CancelScope]] = {}
         #: Over which each partition is followed.
         self._assigned: dict[Key, tuple[int, int]] = {}
+        self._doubtful = DoubtfulLogs(self._looked_through)
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
         """Own the fetchers' tasks until cancelled."""
         async with trio.open_nursery() as self._nursery:
             try:
+                self._nursery.start_soon(self._doubtful.run)
                 for fetcher, scope in self._fetchers.values():
                     self._nursery.start_soon(_run, fetcher, scope)
                 await trio.sleep_forever()
@@ -63,23 +68,37 @@ class ReplicaFetchers:
             for index in range(len(topic.partitions)):
                 self._unfollow((topic.topic_id, index))
         for change in delta.changed_partitions:
-            self._follow_state(change.topic, change.partition)
+            self._follow_state((change.topic.topic_id, change.partition))
 
-    def _follow_state(self, topic: TopicImage, index: int) -> None:
-        key = (topic.topic_id, index)
+    def _follow_state(self, key: Key) -> None:
         try:
             partition = self._manager.get_partition(*key)
         except (ReplicaError, StorageError):
             self._unfollow(key)
             return
-        if partition.role is not Role.FOLLOWER or partition.leader_id < 0:
+        if partition.role is not Role.FOLLOWER or partition.leader_id < 0 or not self._is_known(partition):
             self._unfollow(key)
             return
-        slot = (partition.leader_id, (topic.topic_id.int + index) % self._config.num_replica_fetchers)
+        topic_id, index = key
+        slot = (partition.leader_id, (topic_id.int + index) % self._config.num_replica_fetchers)
         if self._assigned.get(key, slot) != slot:
             self._unfollow(key)
         self._assigned[key] = slot
         self._fetcher(slot).follow(partition)
+
+    def _is_known(self, partition: Partition) -> bool:
+        """Whether it is known from where to follow. Of a log that may lack records it is found out, when nobody counts
+        on it any more.
+        """
+        if partition.sound_until != UNKNOWN_OFFSET:
+            return True
+        if not partition.is_counted_on:
+            self._doubtful.look_through(partition)
+        return False
+
+    async def _looked_through(self, partition: Partition) -> None:
+        await self._manager.settle_losses()
+        self._follow_state((partition.topic_id, partition.index))
 
     def _fetcher(self, slot: tuple[int, int]) -> ReplicaFetcher:
         known = self._fetchers.get(slot)

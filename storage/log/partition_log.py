@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -11,7 +12,7 @@ from uuid import UUID
 import trio
 
 from ottla.storage.config import INT64_MAX, LogConfig
-from ottla.storage.errors import LogClosedError, OffsetOutOfRangeError, StorageError, StoreOfflineError
+from ottla.storage.errors import CorruptLogError, LogClosedError, OffsetOutOfRangeError, StorageError, StoreOfflineError
 from ottla.storage.format.block import RunKind
 from ottla.storage.log.append_types import AppendInfo, AppendOrigin
 from ottla.storage.log.appendable import AppendableLog
@@ -117,6 +118,25 @@ class PartitionLog(AppendableLog):
         is damaged, LogClosedError if it was deleted.
         """
         return await self._reader.read_batches(self, offset, end_offset)
+
+    async def find_unreadable(self) -> int:
+        """The first offset that cannot be read because files or the disk are damaged, or the end of what is written.
+
+        Reads all up to there. LogClosedError if the log was deleted, OSError if the files cannot be opened.
+        """
+        offset = self.log_start_offset
+        # Retention may move the start meanwhile.
+        while (offset := max(offset, self.log_start_offset)) < self.flushed_end_offset:
+            try:
+                records, offset = await self.read_batches(offset, self.flushed_end_offset)
+            except CorruptLogError:
+                break
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                break
+            records.release()
+        return offset
 
     def aborted_transactions(self, offset: int, end_offset: int) -> Sequence[AbortedTransaction]:
         """The aborted transactions with records in [offset, end_offset), by first offset.

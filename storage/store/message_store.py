@@ -46,6 +46,7 @@ class MessageStore:
         "_describe",
         "_ended",
         "_flush_timer",
+        "_is_doubted",
         "_reclaimed",
         "_released",
         "_request_maintenance",
@@ -75,6 +76,7 @@ class MessageStore:
         self.logs: dict[bytes, StoreLog] = {}
         #: Something of its files was missing or damaged when it was opened: any of its logs may lack records.
         self.has_lost = False
+        self._is_doubted = False
         self.dirty: dict[StoreLog, None] = {}
         self.snapshots: dict[bytes, bytes] = {}
         self.recovery_position = 0
@@ -202,9 +204,9 @@ class MessageStore:
         self.has_lost = True
 
     async def settle_loss(self) -> None:
-        """The cluster no longer counts on what may be missing here: the next start need not know of it.
+        """Nobody counts on what was missing when the store was opened: the next start need not know of it.
 
-        Raises LogClosedError, or OSError if the disk refuses.
+        What made up for it is synced first. Raises StorageError, or OSError if the disk refuses.
         """
         disk, path = self.context.disk, os.path.join(self.files.directory, LOSS_FILE)
 
@@ -212,8 +214,21 @@ class MessageStore:
             if disk.exists(path):
                 disk.unlink(path)
 
-        with self.gate:
-            await self.context.offload(remove)
+        async with self.lock:
+            await self.writer.flush(sync=True)
+            if self._is_doubted:
+                return
+            with self.gate:
+                await self.context.offload(remove)
+        self.has_lost = False
+        self.uncleanable.clear()
+
+    async def doubt(self) -> None:
+        """Something is damaged that was sound when the store was opened: the next start is to know. Raises OSError."""
+        self._is_doubted = True
+        path = os.path.join(self.files.directory, LOSS_FILE)
+        async with self.lock:
+            await self.context.offload(self.context.disk.write_file_atomic, path, b"")
 
     def damaged(self, log: StoreLog) -> None:
         """The log cannot be cleaned until a restart."""

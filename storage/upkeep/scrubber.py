@@ -155,6 +155,11 @@ class Scrubber:
         is_new = self._context.damage.found(segment.data_path, position, f"{store.files.directory}: {message}")
         if is_new and is_lasting:
             await self.save()
+            try:
+                await store.doubt()
+            except OSError as error:
+                # What it says of the damage in its state is known to whoever asks.
+                logger.warning("%s: the damage cannot be noted: %s", store, error, extra={"error": str(error)})
 
     def _name(self, path: str) -> str:
         """A path below the node's folder, which may be moved."""

@@ -178,3 +178,37 @@ async def test_nothing_is_appended_before_a_loss_can_be_noted(
         again = left.crash()
     async with harness.manager(again) as manager:
         assert (await harness.open(manager)).may_lack_records
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_what_made_up_for_a_loss_is_durable_before_the_loss_is_forgotten(harness: Any, seed: int) -> None:
+    """A truncation took the damaged end away. If power failed now, it would be there again, and nobody would know."""
+    disk = SimulatedDisk(seed)
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        for number in range(4):
+            harness.append(log, b"%d" % number)
+        await log.flush()
+        disk.write_file_atomic(f"{log.store.files.directory}/{LOSS_FILE}", b"")
+        await log.truncate_to(2)
+        await log.store.settle_loss()
+        disk.fsync_directory(log.store.files.directory)
+        left = disk.power_loss()
+    async with harness.manager(left) as manager:
+        log = await harness.open(manager)
+        assert not log.may_lack_records
+        assert log.log_end_offset == 2
+
+
+@pytest.mark.parametrize("first", ["settle_loss", "doubt"])
+async def test_damage_that_is_found_while_a_loss_is_settled_stays_known(harness: Any, first: str) -> None:
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        harness.append(log, b"0")
+        await log.flush()
+        async with trio.open_nursery() as nursery:
+            for name in (first, *({"settle_loss", "doubt"} - {first})):
+                nursery.start_soon(getattr(log.store, name))
+                await trio.lowlevel.checkpoint()
+    async with harness.manager() as manager:
+        assert (await harness.open(manager)).may_lack_records

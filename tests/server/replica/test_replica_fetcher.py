@@ -27,6 +27,7 @@ from ottla.kproto.messages.list_offsets import (
 )
 from ottla.kproto.records import Record, build_batch, patch_base_offset_and_epoch
 from ottla.server.metadata.image import PartitionState
+from ottla.server.replica.follower import UNKNOWN_OFFSET
 from ottla.server.replica.partition import Partition
 from ottla.server.replica.replica_fetcher import ReplicaFetcher
 from ottla.server.replica.throttles import ReplicaQuota, Unthrottled
@@ -105,6 +106,10 @@ class Manager:
 
     def follower_moved(self, partition: Partition) -> None:
         """Nobody waits for it."""
+
+    async def settle_losses(self) -> None:
+        """Nothing is noted of any."""
+        await trio.lowlevel.checkpoint()
 
     async def wait_flushed(self, partitions: Sequence[Partition]) -> None:
         await trio.lowlevel.checkpoint()
@@ -215,6 +220,53 @@ async def test_an_empty_log_whose_last_epoch_its_leader_does_not_know_agrees_wit
             nursery.cancel_scope.cancel()
         assert len(leader.fetches) == 2
         assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (12, 12, -1)
+
+
+class EmptyHandedLeader(Leader):
+    """Answers at once with no records, and says how far everything is committed; holds the next fetch."""
+
+    def __init__(self, high_watermark: int) -> None:
+        super().__init__()
+        self._high_watermark = high_watermark
+
+    async def call(self, request: Any, *, timeout_seconds: float | None = None) -> Any:
+        if len(self.fetches) < 2:
+            self.answer.set()
+        response = await super().call(request)
+        if len(self.fetches) > 2:
+            await trio.sleep_forever()
+        response.responses[0].partitions[0].high_watermark = self._high_watermark
+        return response
+
+
+@pytest.mark.parametrize(("high_watermark", "left"), [(20, 12), (5, 5), (3, 5)])
+async def test_a_damaged_log_is_cut_only_if_its_leader_has_what_follows_or_there_is_nothing(
+    high_watermark: int, left: int
+) -> None:
+    """A leader may also send nothing because it was asked for too much, or is throttled."""
+    leader, topic_id = EmptyHandedLeader(high_watermark), uuid4()
+    async with start(SimulatedDisk(1)) as node:
+        log = await node.log_manager.open_log(topic_id, "t", 0, LogConfig())
+        for offset, epoch in ((0, 1), (6, 2)):
+            records = memoryview(bytearray(build_batch([Record(value=b"x")] * 6)))
+            patch_base_offset_and_epoch(records, 0, offset, epoch)
+            log.append_as_follower(records, None, now_ms=0)
+        await log.flush()
+        partition = Partition("t", topic_id, 0, log, node_id=OWN)
+        partition.sound_until = UNKNOWN_OFFSET
+        partition.found_sound(5)
+        partition.apply(in_epoch(3))
+        fetcher = fetcher_of(leader)
+        fetcher.follow(partition)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetcher.run)
+            with trio.fail_after(5):
+                await leader.until_fetched(3)
+            nursery.cancel_scope.cancel()
+        asked = [fetch.topics[0].partitions[0] for fetch in leader.fetches]
+        assert [(it.fetch_offset, it.last_fetched_epoch) for it in asked] == [(5, 1)] * 3
+        assert log.log_end_offset == left
+        assert (partition.sound_until is None) is (left == 5)
 
 
 class ForgetfulLeader(Leader):

@@ -98,6 +98,8 @@ async def test_a_flipped_bit_is_found_and_stays_known(harness: Any, byte: int, c
         await manager.scrubber.scrub()
         assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
     async with harness.manager(**SETTINGS) as manager:
+        # So that the replicas of this store are filled again.
+        assert (await harness.open(manager)).may_lack_records
         await manager.scrubber.load()
         assert [(place.path, place.position) for place in manager.context.damage] == [(damage.path, damage.position)]
     # What is whole again is damaged no more after the next pass.
