@@ -6,7 +6,7 @@ id hashes to, and on this broker as long as it leads that partition.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import trio
@@ -260,9 +260,10 @@ class GroupCoordinator:
 
     # Administration
 
-    def list_groups(self) -> list[GroupListing]:
-        """Every group of this broker."""
-        return [listing_of(group) for shard in self._runtime.shards() for group in shard.groups.values()]
+    def list_groups(self) -> Iterator[GroupListing]:
+        """Every group of this broker. There may be tens of thousands: take them in steps."""
+        shards = self._runtime.shards()
+        return (listing_of(group) for shard in shards for group in list(shard.groups.values()))
 
     async def delete_group(self, group_id: str) -> None:
         """Remove an empty group with its offsets, also those in open transactions. If that is refused in the midst of

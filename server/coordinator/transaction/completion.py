@@ -13,6 +13,7 @@ from ottla.server.coordinator.transaction import records
 from ottla.server.coordinator.transaction.markers import MarkerSink, write_everywhere
 from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
+from ottla.server.event_loop.pace import Pace
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -67,8 +68,14 @@ class Completion:
 
     def resume(self, shard: TransactionShard) -> None:
         """A shard is loaded: carry through what was decided before."""
-        for entry in shard.entries.values():
-            if entry.transaction is not None and entry.transaction.is_prepared:
+        self._nursery.start_soon(self._resume, shard)
+
+    async def _resume(self, shard: TransactionShard) -> None:
+        pace = Pace()
+        for transactional_id in list(shard.entries):
+            await pace.rest()
+            entry = shard.entries.get(transactional_id)
+            if entry is not None and entry.transaction is not None and entry.transaction.is_prepared:
                 self.begin(shard, entry)
 
     async def _complete(

@@ -10,7 +10,7 @@ What it promises (KIP-98, 360, 447, 890; Kafka's TransactionCoordinator):
   ConcurrentTransactionsError, and the client tries again.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -266,9 +266,10 @@ class TransactionCoordinator:
             raise TransactionalIdNotFoundError(f"no transaction under {transactional_id}")
         return entry.transaction
 
-    def list_transactions(self) -> list[Transaction]:
-        """The state of every transactional id of this broker."""
-        return [transaction for shard in self._runtime.shards() for transaction in shard.transactions()]
+    def list_transactions(self) -> Iterator[Transaction]:
+        """The state of every transactional id of this broker. There may be tens of thousands: take them in steps."""
+        shards = self._runtime.shards()
+        return (transaction for shard in shards for transaction in shard.transactions())
 
 
 def _known(transactional_id: str, entry: Entry | None) -> Transaction:

@@ -35,7 +35,8 @@ class TransactionShard:
         self._resume = resume
 
     def transactions(self) -> Iterator[Transaction]:
-        return (entry.transaction for entry in self.entries.values() if entry.transaction is not None)
+        """The transactions of now, each as it is when it is taken."""
+        return (entry.transaction for entry in list(self.entries.values()) if entry.transaction is not None)
 
     def holds(self, transactional_id: str, entry: Entry) -> bool:
         """Whether this is still the entry of the transactional id: it was not expired, and the partition is here."""

@@ -11,6 +11,7 @@ from ottla.server.coordinator.transaction import records
 from ottla.server.coordinator.transaction.decisions import OVER
 from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
+from ottla.server.event_loop.pace import Pace
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -60,8 +61,11 @@ class Upkeep:
     ) -> CoordinatorError | None:
         """Do the work where it is due; returns the first refusal."""
         refused: CoordinatorError | None = None
-        for transactional_id, entry in list(shard.entries.items()):
-            if entry.transaction is None or not is_due(entry.transaction):
+        pace = Pace()
+        for transactional_id in list(shard.entries):
+            await pace.rest()
+            entry = shard.entries.get(transactional_id)
+            if entry is None or entry.transaction is None or not is_due(entry.transaction):
                 continue
             async with entry.lock:
                 current = entry.transaction

@@ -457,5 +457,5 @@ class TestTwoProtocols:
         async with trio.open_nursery() as nursery:
             again = World(log, nursery)
             await trio.testing.wait_all_tasks_blocked()
-            assert again.coordinator.list_groups() == []
+            assert list(again.coordinator.list_groups()) == []
             nursery.cancel_scope.cancel()

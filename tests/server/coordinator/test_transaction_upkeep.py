@@ -1,8 +1,9 @@
 """What goes on behind the requests, and across them: completions, timeouts, expiry, partitions that move meanwhile."""
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,13 @@ from ottla.server.coordinator.errors import (
     NotCoordinatorError,
     ProducerFencedError,
 )
-from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch, TransactionStatus
+from ottla.server.coordinator.transaction.completion import Completion
+from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
+from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch, Transaction, TransactionStatus
+from ottla.server.coordinator.transaction.upkeep import Upkeep
 from ottla.server.event_loop.stages import Stages
-from tests.server.coordinator.transactions import MINUTE_MS, P0, World, running
+from ottla.storage.clock import ManualClock
+from tests.server.coordinator.transactions import MINUTE_MS, P0, Markers, World, running
 
 
 class RefusingLog:
@@ -233,7 +238,7 @@ class TestOverlaps:
                 await world.settle()
                 world.id_gate.set()
             assert refused == [True]
-            assert world.coordinator.list_transactions() == []
+            assert list(world.coordinator.list_transactions()) == []
 
     async def test_an_id_that_came_to_nothing_leaves_nothing(self, log: Any) -> None:
         async with running(log) as world:
@@ -249,3 +254,72 @@ class TestOverlaps:
             with pytest.raises(InvalidProducerIdMappingError):
                 await world.coordinator.end("y", producer, commit=True, client_version=0)
             assert list(world.coordinator.runtime.shard(0).entries) == ["x"]
+
+
+class TestManyIds:
+    """Of tens of thousands of transactional ids, most have nothing to be done for them."""
+
+    COUNT = 20_000
+
+    @pytest.fixture
+    def shard(self) -> TransactionShard:
+        shard = TransactionShard(0, lambda _: None)
+        for number in range(self.COUNT):
+            transactional_id = f"id-{number}"
+            shard.entries[transactional_id] = Entry(Transaction(transactional_id, number, 0, MINUTE_MS))
+        return shard
+
+    @pytest.fixture
+    async def turns(self) -> AsyncIterator[list[None]]:
+        """One for each turn that others had."""
+        turns: list[None] = []
+
+        async def count() -> None:
+            while True:
+                turns.append(None)
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            yield turns
+            nursery.cancel_scope.cancel()
+
+    async def test_they_are_looked_after_in_steps(self, shard: TransactionShard, turns: list[None]) -> None:
+        done: list[str] = []
+
+        async def fence(_shard: TransactionShard, _entry: Entry, current: Transaction) -> None:
+            await trio.lowlevel.checkpoint()
+            done.append(current.transactional_id)
+
+        self.last_of(shard, TransactionStatus.ONGOING)
+        runtime: Any = SimpleNamespace()
+        upkeep = Upkeep(runtime=runtime, clock=ManualClock(10 * MINUTE_MS), id_expiration_ms=MINUTE_MS, fence=fence)
+        before = len(turns)
+        assert await upkeep._look_after(shard, upkeep._is_timed_out, upkeep._abort) is None
+        assert done == [f"id-{self.COUNT - 1}"]
+        assert len(turns) - before > 3
+
+    async def test_what_was_decided_is_carried_through_in_steps(
+        self, shard: TransactionShard, turns: list[None], nursery: trio.Nursery
+    ) -> None:
+        last = self.last_of(shard, TransactionStatus.PREPARE_COMMIT)
+        completion = Completion(
+            runtime=SimpleNamespace(),  # type: ignore[arg-type]
+            markers=Markers(),
+            clock=ManualClock(),
+            coordinator_epoch=lambda _: 0,
+            nursery=nursery,
+        )
+        before = len(turns)
+        completion.resume(shard)
+        with trio.fail_after(10):
+            while last.completing is None:
+                await trio.lowlevel.checkpoint()
+        assert len(turns) - before > 3
+        shard.unloaded()
+
+    def last_of(self, shard: TransactionShard, status: TransactionStatus) -> Entry:
+        last = shard.entries[f"id-{self.COUNT - 1}"]
+        assert last.transaction is not None
+        last.transaction = last.transaction._replace(status=status, start_ms=0)
+        return last

@@ -286,7 +286,7 @@ class TestTime:
             with pytest.raises(TransactionalIdNotFoundError):
                 world.coordinator.describe("x")
         async with running(log) as again:
-            assert again.coordinator.list_transactions() == []
+            assert list(again.coordinator.list_transactions()) == []
 
     @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
     async def test_timeouts_out_of_range_are_refused(self, world: World, timeout_ms: int) -> None:
