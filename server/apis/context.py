@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -60,26 +59,27 @@ class RequestConnection(Protocol):
         """Call `callback` when the connection ends; it replaces the one of the same key."""
 
 
-class Deferred(ABC):
+class Deferred:
     """The rest of a pipelined request, once the part that must keep its place in the connection's order is done.
 
-    Its handler returns this instead of the response, and the connection takes the next request while it waits.
+    Its handler returns this instead of the response, and the connection takes the next request while it waits. (No ABC:
+    every response is asked whether it is one, and an ABC answers that in Python.)
     """
 
     __slots__ = ()
 
     @property
-    @abstractmethod
     def is_ready(self) -> bool:
         """Whether the response is ready."""
+        raise NotImplementedError
 
-    @abstractmethod
     async def wait(self) -> None:
         """Wait as long as it takes until it is ready."""
+        raise NotImplementedError
 
-    @abstractmethod
     def response(self) -> Response | None:
         """The response. Called once, when it is ready."""
+        raise NotImplementedError
 
 
 class RequestContext:

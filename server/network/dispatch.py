@@ -186,7 +186,7 @@ class Dispatcher:
 
     def can_finish_at_once(self, context: RequestContext) -> bool:
         """Whether a request that was begun can be answered without waiting."""
-        return context.is_ready and not _is_large(context)
+        return (context.counted is None or not _is_large(context)) and context.is_ready
 
     def finish_at_once(self, context: RequestContext) -> list[Buffer] | None:
         """`finish` where nothing has to be waited for."""
@@ -199,7 +199,8 @@ class Dispatcher:
                 response = response.response()
                 context.remote_seconds = perf_counter() - context.handled_at
             parts = None if response is None else _encode(response, context, version)
-            response, parts = self._kept_or_throttled(context, response, parts)
+            if self._quotas.is_active or context.when_kept is not None:
+                response, parts = self._kept_or_throttled(context, response, parts)
         except CloseConnectionError:
             raise
         except Exception:
@@ -207,7 +208,7 @@ class Dispatcher:
             response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
             parts = _encode(response, context, version)
         context.answered(response)
-        return self._charged(context, parts)
+        return parts if context.response_bytes <= UNCOUNTED_BYTES else self._charged(context, parts)
 
     async def _finish_large(self, context: RequestContext) -> list[Buffer] | None:
         """An answer of many elements, encoded in steps. It is left to the context alone, to be freed in steps too."""
@@ -287,7 +288,7 @@ def _encode(response: Response, context: RequestContext, version: int) -> list[B
 def _framed(parts: list[Buffer], context: RequestContext, version: int) -> list[Buffer]:
     """Put the frame's length and the response header in front of a body's pieces."""
     context.response_bytes = size_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-    if context.api.key.response_header_version(version) == 0:
+    if version < context.api.tagged_from_version:
         prefix = _PREFIX_V0.pack(4 + size_bytes, context.header.correlation_id)
     else:
         prefix = _PREFIX_V1.pack(5 + size_bytes, context.header.correlation_id, 0)

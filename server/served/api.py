@@ -207,6 +207,7 @@ class Api:
         "parse",
         "parse_in_steps",
         "prepared_versions",
+        "tagged_from_version",
         "versions_in_steps",
     )
 
@@ -219,6 +220,9 @@ class Api:
         #: Whether others may be waited for as long as the request says.
         self.may_wait = key in WAITING
         self.lets_frame_go = self.may_wait and key is not ApiKey.PRODUCE
+        #: The first version whose responses have a header with tagged fields; one that does not exist if none has.
+        is_tagged = key.response_header_version(self.max_version) == 1
+        self.tagged_from_version = key.flexible_versions.lowest if is_tagged else self.max_version + 1
         self.prepared_versions: set[int] = set()
         self.versions_in_steps: set[int] = set()
         #: What its requests cost; None until the first one.
