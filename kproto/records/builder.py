@@ -16,6 +16,7 @@ from ottla.kproto.records.header import (
     MAGIC_V2,
     TRANSACTIONAL_FLAG,
     BatchHeader,
+    pack_header,
 )
 from ottla.kproto.records.record import Record, RecordHeaders, encode_record
 from ottla.kproto.records.types import (
@@ -162,7 +163,8 @@ def assemble_batch(header: BatchHeader, payload: bytes) -> bytes:
     if batch_length > _MAX_INT32:
         raise InvalidRecordError(f"a batch of {batch_length} bytes")
     try:
-        head = header._replace(batch_length=batch_length, crc=0).pack()
+        base_offset, _, epoch, magic, _, *rest = header
+        head = pack_header(base_offset, batch_length, epoch, magic, 0, *rest)
     except struct.error as error:
         raise InvalidRecordError(f"a batch header cannot hold its values: {error}") from error
     tail = head[_CRC_START:] + payload

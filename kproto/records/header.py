@@ -37,6 +37,8 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _ATTRIBUTES = struct.Struct(">h")
 _unpack_header = _HEADER.unpack_from
+#: The 61 bytes from the fields of `BatchHeader` in their order.
+pack_header = _HEADER.pack
 
 _MAGIC_POS = 16
 _CRC_POS = 17
@@ -136,7 +138,7 @@ class BatchHeader(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the 61 bytes."""
-        return _HEADER.pack(*self)
+        return pack_header(*self)
 
 
 _new_tuple = tuple.__new__

@@ -89,10 +89,12 @@ class Coordinators:
         self._make_other_brokers = other_brokers
         self._make_other_share_coordinators = other_share_coordinators
         self._image = MetadataImage()
+        self._topic_ids: dict[str, UUID | None] = {}  # of the image, as far as asked for
 
     async def follow(self, delta: MetadataDelta) -> None:
         """Follow a change of the metadata that the replica manager has already applied."""
         self._image = delta.after
+        self._topic_ids.clear()
         # A coordinator that was never created has led no partition: its topic did not exist.
         if "shares" in vars(self) or await self._has_begun(SHARE_GROUP_STATE, _SHARE_MODULES):
             self.shares.apply(delta)
@@ -231,8 +233,10 @@ class Coordinators:
         return self._topic_id(partition.topic) if known else None
 
     def _topic_id(self, name: str) -> UUID | None:
-        topic = self._image.topic(name)
-        return None if topic is None else topic.topic_id
+        if name not in self._topic_ids:
+            topic = self._image.topic(name)
+            self._topic_ids[name] = None if topic is None else topic.topic_id
+        return self._topic_ids[name]
 
     def _consumer_config(self, group_id: str) -> ConsumerConfig:
         from ottla.server.coordinator.group.consumer import ConsumerConfig

@@ -60,7 +60,7 @@ _NO_PARTS: Final[Iterator[Sequence[CoordinatorRecord]]] = iter(())
 class Write:
     """Records on their way to the log: `begin_write` returns it, `wait` says how it ended."""
 
-    __slots__ = ("_done", "_parts", "error", "marker", "plan", "producer", "records", "size_bytes")
+    __slots__ = ("_parts", "_settled", "error", "is_done", "marker", "plan", "producer", "records", "size_bytes")
 
     def __init__(
         self,
@@ -74,7 +74,8 @@ class Write:
         self.marker = marker
         self.plan = plan
         self.error: CoordinatorError | None = None
-        self._done = trio.Event()
+        self.is_done = False
+        self._settled: trio.Event | None = None  # made by the first who waits: a lone write is done before
         self._parts = _NO_PARTS
         self.records = records
         self.size_bytes = sum([record.size_bytes for record in records])
@@ -90,23 +91,26 @@ class Write:
         self.records = next(self._parts, ())
         return bool(self.records)
 
-    @property
-    def is_done(self) -> bool:
-        return self._done.is_set()
-
     def settle(self, error: CoordinatorError | None) -> None:
         """It is committed and replayed, or `error` says why not. Once only."""
-        assert not self._done.is_set(), "a write is settled once"
+        assert not self.is_done, "a write is settled once"
         self.error = error
-        self._done.set()
+        self.is_done = True
+        if self._settled is not None:
+            self._settled.set()
 
     async def wait_settled(self) -> None:
         """Return when it has ended; `error` says how."""
-        await self._done.wait()
+        if self.is_done:
+            await trio.lowlevel.checkpoint()
+            return
+        if self._settled is None:
+            self._settled = trio.Event()
+        await self._settled.wait()
 
     async def wait(self) -> None:
         """Return when the records are committed and replayed. Raises CoordinatorError if they were not."""
-        await self._done.wait()
+        await self.wait_settled()
         if self.error is not None:
             raise self.error
 

@@ -46,10 +46,13 @@ class RealDisk(Disk):
         first = 0
         while first < len(views):
             group = views[first : first + IOV_MAX]
-            if sum(map(len, group)) > MAX_WRITE_BYTES:
+            wanted = sum(map(len, group))
+            if wanted > MAX_WRITE_BYTES:
                 group = _cut(group, MAX_WRITE_BYTES)
             written = self._calls.pwritev(handle, group, position)
             position += written
+            if written == wanted and len(group) == len(views):
+                break  # as nearly always: all of it in one call
             first = _skip_written(views, first, written)
             if written == 0 and any(len(view) for view in group):
                 raise OSError(errno.EIO, "the file system accepts no bytes")

@@ -216,6 +216,8 @@ def _target_codec(header: BatchHeader, config: LogConfig) -> Compression:
 
 def _recompressed(records: memoryview, header: BatchHeader, config: LogConfig) -> tuple[BatchHeader, memoryview | None]:
     """A coordinator's batch in the topic's codec."""
+    if config.compression_type == _PRODUCERS_OWN:
+        return header, None
     codec = _target_codec(header, config)
     if codec == header.compression:
         return header, None

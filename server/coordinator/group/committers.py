@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.server.coordinator.errors import GroupIdNotFoundError, UnsupportedCommitError
+from ottla.server.coordinator.group.classic_group import ClassicGroup
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 from ottla.server.coordinator.group.share_group import ShareGroup
 from ottla.server.coordinator.group.streams_group import StreamsGroup
@@ -32,13 +33,11 @@ def check_commit(
     knows_epochs: bool,
 ) -> None:
     """Whether somebody may commit these offsets; the arguments are those of `GroupOffsets.commit`."""
-    if isinstance(group, ShareGroup):
-        raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
     if group is None:
         if generation_id >= 0:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
         return
-    if not isinstance(group, ConsumerGroup | StreamsGroup):
+    if isinstance(group, ClassicGroup):
         classic.validate_commit(
             group,
             member_id=member_id,
@@ -47,6 +46,8 @@ def check_commit(
             transactional=producer is not None,
         )
         return
+    if isinstance(group, ShareGroup):
+        raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
     # Without an epoch: an administrator while nobody is in the group, or a producer that names no member.
     if generation_id < 0 and (not group.members or (producer is not None and not member_id)):
         return
