@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata import keys
+from ottla.server.metadata.eligible_leaders import min_in_sync as min_in_sync_of
 from ottla.server.metadata.eligible_leaders import with_eligible
 from ottla.server.metadata.errors import MetadataError, UnknownTopicError
 from ottla.server.metadata.image import PartitionState
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from ottla.server.metadata.image import MetadataImage, TopicImage
     from ottla.server.metadata.partition_changes import PartitionUpdate
+    from ottla.server.metadata.transactions import Plan, Planner, RevisionOf
+    from ottla.server.settings.config import BrokerConfig
 
 #: etcd takes 128 comparisons a transaction; the rest is left for the keys of brokers.
 _PARTITIONS_AND_TOPICS: Final = 96
@@ -58,6 +61,17 @@ async def changes_of_all(
             if change(state) is not state:
                 changes[topic.topic_id, index] = change
     return changes
+
+
+def states_change(
+    asked: Mapping[PartitionKey, PartitionUpdate], config: BrokerConfig
+) -> Planner[dict[PartitionKey, PartitionOutcome]]:
+    """One part of `Controller.change_partitions`."""
+
+    async def plan(image: MetadataImage, revision_of: RevisionOf) -> Plan[dict[PartitionKey, PartitionOutcome]]:
+        return plan_changes(asked, image, revision_of, min_in_sync_of(image, config))
+
+    return plan
 
 
 def plan_changes(

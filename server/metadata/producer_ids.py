@@ -1,10 +1,25 @@
-"""Producer ids for this node, taken from the metadata store in blocks."""
+"""Producer ids for this node, taken from the metadata store in blocks.
+
+Kafka's counterpart is org.apache.kafka.controller.ProducerIdControlManager.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
+from uuid import UUID
 
 import trio
+
+from ottla.server.metadata import keys
+from ottla.server.metadata.store import MetadataStore
+from ottla.server.metadata.transactions import replace_number
+
+BLOCK_LENGTH: Final = 1000
+
+#: Clusters count producer ids from zero. One that mirrors others begins at a random multiple of this.
+_FIRST_ID_APART: Final = 1 << 32
+_UUID_BITS_LEFT_OUT: Final = 128 - 28
 
 
 class ProducerIds:
@@ -29,3 +44,20 @@ class ProducerIds:
     def forget_block(self) -> None:
         """Take the next ids from a new block."""
         self._block = iter(range(0))
+
+
+async def allocate_block(store: MetadataStore, count: int) -> range:
+    """Producer ids that are given to nobody else, ever."""
+    first = await replace_number(store, keys.PRODUCER_IDS, lambda before: (before or 0) + count) or 0
+    return range(first, first + count)
+
+
+async def set_apart(store: MetadataStore, new_uuid: Callable[[], UUID]) -> None:
+    """From now on give out no producer id that another cluster may have given out."""
+
+    def apart(before: int | None) -> int:
+        if before is not None and before >= _FIRST_ID_APART:
+            return before
+        return _FIRST_ID_APART * (1 + (new_uuid().int >> _UUID_BITS_LEFT_OUT))
+
+    await replace_number(store, keys.PRODUCER_IDS, apart)

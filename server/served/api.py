@@ -170,10 +170,11 @@ _SHARE: Final = (
     "ottla.server.share.manager",
 )
 _CONTROLLER: Final = (
-    "ottla.server.metadata.config_changes",
-    "ottla.server.metadata.quota_changes",
-    "ottla.server.metadata.scram_changes",
-    "ottla.server.metadata.topic_changes",
+    "ottla.server.metadata.access_transactions",
+    "ottla.server.metadata.broker_transactions",
+    "ottla.server.metadata.config_transactions",
+    "ottla.server.metadata.partition_transactions",
+    "ottla.server.metadata.topic_transactions",
 )
 
 
@@ -184,7 +185,7 @@ def _imported_later(key: ApiKey) -> Iterator[str]:
         yield from (*_GROUPS, *_TRANSACTIONS)
     if "SHARE" in name:
         yield from (*_GROUPS, *_SHARE)
-    if name.startswith(("CREATE", "ALTER", "INCREMENTAL")):
+    if key in FORWARDED:
         yield from _CONTROLLER
 
 

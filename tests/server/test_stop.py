@@ -42,10 +42,10 @@ from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.server.main import STOP_GRACE_SECONDS, Node
-from ottla.server.metadata.controller import SHUTDOWN_SECONDS
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.metadata.store import Compare, Operation
+from ottla.server.metadata.transactions import SHUTDOWN_SECONDS
 from ottla.server.settings.config import BrokerConfig
 from tests.servers import Client, RunningNode
 from tests.storage.held_disk import HeldDisk, is_being_rewritten

@@ -26,8 +26,7 @@ def requests(key: ApiKey, version: int, topic_id: UUID) -> Iterator[Request]:
     bare = cls()
     seen = set()
     for request in (bare, *_with_one_odd_field(cls, version, topic_id)):
-        if key in TIMED and request.timeout_ms == 0:
-            request.timeout_ms = 60_000  # without any time it is not looked at
+        _give_time(request)
         try:
             body = codec.build_request(request, version)
         except EncodeError:
@@ -40,7 +39,14 @@ def requests(key: ApiKey, version: int, topic_id: UUID) -> Iterator[Request]:
 def plain_request(key: ApiKey, version: int, topic_id: UUID) -> Request:
     """A request in which every field is ordinary and every list has one element."""
     request: Request = _plain_struct(request_class(key), version, topic_id)
+    _give_time(request)
     return request
+
+
+def _give_time(request: Any) -> None:
+    """Without any time it would not be looked at."""
+    if request.API_KEY in TIMED and request.timeout_ms == 0:
+        request.timeout_ms = 60_000
 
 
 def _with_one_odd_field(cls: StructType, version: int, topic_id: UUID) -> Iterator[Any]:
