@@ -251,7 +251,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         for other in group.members.values():
             if other is not member:
                 remaining |= group.subscribed_topics(other.subscription)
-        metadata_hash = self._topics.metadata_hash(remaining)
+        metadata_hash = await self._topics.metadata_hash(remaining)
         written = consumer_records.member_tombstones(group.group_id, member.member_id)
         regex = member.subscription.topic_regex
         used = {other.subscription.topic_regex for other in group.members.values() if other is not member}

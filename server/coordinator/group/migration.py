@@ -95,12 +95,12 @@ class Migration:
         Raises GroupIdNotFoundError if it cannot or must not become one; any error leaves it as it was.
         """
         group_id = group.group_id
-        written = self._upgrade_records(group)
+        members = self._consumer_members(group)
         before = records.group_metadata(group, {each.member_id: each.assignment for each in group.members.values()})
         self._classic.bury(group, RebalanceInProgressError(f"group {group_id} changes its protocol"))
         try:
             with trio.CancelScope(shield=True):
-                await self._write(group_id, written)
+                await self._write(group_id, await self._upgrade_records(group, members))
         except CoordinatorError:
             self._find_shard(group_id).restore(before)
             raise
@@ -110,24 +110,24 @@ class Migration:
         self._consumer.resume(upgraded)
         return upgraded
 
-    def _upgrade_records(self, group: ClassicGroup) -> list[CoordinatorRecord]:
+    def _consumer_members(self, group: ClassicGroup) -> list[ConsumerMember]:
         refused = GroupIdNotFoundError(f"Group {group.group_id} is not a consumer group.")
         if not self._policy.allows_upgrade or group.protocol_type != PROTOCOL_TYPE or group.is_in(ClassicState.DEAD):
             raise refused
         if len(group.members) > self._consumer.config(group.group_id).max_size:
             raise refused
         try:
-            members = [self._consumer_member(group, member) for member in group.members.values()]
+            return [self._consumer_member(group, member) for member in group.members.values()]
         except DecodeError as error:
             raise refused from error
-        return [records.group_tombstone(group.group_id), *self._group_records(group, members)]
 
-    def _group_records(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[CoordinatorRecord]:
+    async def _upgrade_records(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[CoordinatorRecord]:
         group_id, epoch = group.group_id, max(1, group.generation_id)
         names = frozenset().union(*(member.subscription.topic_names for member in members))
         return [
+            records.group_tombstone(group_id),
             *(consumer_records.member_subscription(group_id, each.member_id, each.subscription) for each in members),
-            consumer_records.group_epoch(group_id, epoch, self._topics.metadata_hash(names)),
+            consumer_records.group_epoch(group_id, epoch, await self._topics.metadata_hash(names)),
             *(consumer_records.target_assignment(group_id, each.member_id, each.current.assigned) for each in members),
             # Without a time, so that the member whose join caused this gets a new target at once.
             consumer_records.target_epoch(group_id, epoch, 0),

@@ -110,7 +110,7 @@ class Plan:
         group = self.group
         written: list[CoordinatorRecord] = []
         names = {member_id: self._names(each) for member_id, each in self._subscriptions.items()}
-        metadata_hash = self._topics.metadata_hash(frozenset().union(*names.values()))
+        metadata_hash = await self._topics.metadata_hash(frozenset().union(*names.values()))
         epoch = group.group_epoch
         if self._bumps or metadata_hash != group.metadata_hash:
             epoch += 1

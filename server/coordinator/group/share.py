@@ -192,7 +192,7 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         written: list[CoordinatorRecord] = []
         bumps |= group.group_epoch <= group.target_epoch and self._lacks_initialized(group)
         epoch, now_ms = group.group_epoch, self._clock.time_ms()
-        metadata_hash = self._topics.metadata_hash(_all_names(subscriptions.values()))
+        metadata_hash = await self._topics.metadata_hash(_all_names(subscriptions.values()))
         if bumps or metadata_hash != group.metadata_hash:
             epoch += 1
             written.append(share_records.group_epoch(group_id, epoch, metadata_hash))
@@ -306,7 +306,7 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
     async def _remove(self, group: ShareGroup, member: ShareMember) -> None:
         """Remove a member; the others get its partitions with their next heartbeats."""
         others = (other.subscription for other in group.members.values() if other is not member)
-        metadata_hash = self._topics.metadata_hash(_all_names(others))
+        metadata_hash = await self._topics.metadata_hash(_all_names(others))
         written = share_records.member_tombstones(group.group_id, member.member_id)
         written.append(share_records.group_epoch(group.group_id, group.group_epoch + 1, metadata_hash))
         await self.commit(group, written)

@@ -89,7 +89,7 @@ class StreamsPlan:
         if configured is not None and group.topology is not None and group.checked_version == self._version:
             self.configured = configured
             return
-        self._hash = self._topics.metadata_hash(topology.required_topics)
+        self._hash = await self._topics.metadata_hash(topology.required_topics)
         if configured is not None and group.topology is not None and self._hash == group.metadata_hash:
             self.configured = configured
             return

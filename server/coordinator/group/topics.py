@@ -8,6 +8,7 @@ from uuid import UUID
 import trio
 
 from ottla.server.coordinator.errors import InvalidRegularExpressionError
+from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.image import MetadataImage
 
 MAX_REGEX_LENGTH: Final = 4_096
@@ -49,15 +50,20 @@ class GroupTopics:
         topic = self._image().topic(name)
         return None if topic is None else len(topic.partitions)
 
-    def metadata_hash(self, names: Iterable[str]) -> int:
-        """A number that changes when any of these topics comes, goes or grows; 0 if none of them exists."""
+    async def metadata_hash(self, names: Iterable[str]) -> int:
+        """A number that changes when any of these topics comes, goes or grows; 0 if none of them exists.
+
+        Computed in steps, from what the metadata says when it begins: an expression may match thousands of topics.
+        """
         image = self._image()
-        parts = [
-            f"{name}\0{topic.topic_id}\0{len(topic.partitions)}\n"
-            for name in sorted(names)
-            if (topic := image.topic(name)) is not None
-        ]
-        return zlib.crc32("".join(parts).encode()) if parts else 0
+        pace = Pace()
+        found = 0
+        for name in sorted(names):
+            topic = image.topic(name)
+            if topic is not None:
+                found = zlib.crc32(f"{name}\0{topic.topic_id}\0{len(topic.partitions)}\n".encode(), found)
+            await pace.rest()
+        return found
 
     async def matching(self, regex: str) -> frozenset[str]:
         """The topics whose whole name matches. Runs in a worker thread, in time linear in what it reads (RE2)."""

@@ -57,7 +57,7 @@ class Topics:
     def partition_count(self, name: str) -> int | None:
         return self.counts.get(name)
 
-    def metadata_hash(self, names: Any) -> int:
+    async def metadata_hash(self, names: Any) -> int:
         return hash(tuple(sorted(self.counts.items())))
 
 
