@@ -55,25 +55,38 @@ class HighWatermarks:
                 "%s cannot be read: high watermarks start where the logs start: %s", self._path, error, extra=keys
             )
 
-    async def run(self, partitions: Callable[[], Iterable[Partition]], interval_ms: int) -> None:
-        """Write what has changed every `interval_ms`, and once more in the end; until cancelled."""
+    async def run(
+        self,
+        partitions: Callable[[], Iterable[Partition]],
+        unopened: Callable[[], Iterable[tuple[UUID, int]]],
+        interval_ms: int,
+    ) -> None:
+        """Write what has changed every `interval_ms`, and once more in the end; until cancelled.
+
+        What was known of partitions that should be here, and could not be opened, is kept.
+        """
         try:
             while True:
                 await trio.sleep(interval_ms / 1000)
-                await self._write(partitions())
+                await self._write(partitions(), unopened())
         finally:
             with trio.CancelScope(shield=True):
-                await self._write(partitions())
+                await self._write(partitions(), unopened())
 
-    async def _write(self, partitions: Iterable[Partition]) -> None:
+    async def _write(self, partitions: Iterable[Partition], unopened: Iterable[tuple[UUID, int]]) -> None:
         found: dict[str, int] = {}
         pace = Pace()
-        topic_id, prefix = None, ""
+        for topic_id, index in list(unopened):
+            await pace.rest()
+            key = f"{topic_id}-{index}"
+            if key in self._written:
+                found[key] = self._written[key]
+        last_id, prefix = None, ""
         for number, partition in enumerate(list(partitions)):
             if not number % _AT_ONCE:
                 await pace.rest()
-            if partition.topic_id is not topic_id:
-                topic_id, prefix = partition.topic_id, f"{partition.topic_id}-"
+            if partition.topic_id is not last_id:
+                last_id, prefix = partition.topic_id, f"{partition.topic_id}-"
             if len(partition.replicas) > 1:
                 found[f"{prefix}{partition.index}"] = partition.log.high_watermark
         if found == self._written:

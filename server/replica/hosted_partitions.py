@@ -95,9 +95,9 @@ class HostedPartitions:
             yield from partitions.values()
 
     @property
-    def unopened(self) -> int:
-        """How many partitions should be here and are not, because their logs could not be opened."""
-        return len(self._unopened)
+    def unopened(self) -> Collection[tuple[UUID, int]]:
+        """The partitions that should be here and are not, because their logs could not be opened."""
+        return self._unopened.keys()
 
     async def postponed(self) -> Collection[tuple[UUID, int]]:
         """Wait until there are partitions whose logs could not be opened for want of room or of descriptors."""

@@ -168,6 +168,10 @@ class ReplicaManager:
     @property
     def unopened_partitions(self) -> int:
         """How many partitions should be here and are not, because their logs could not be opened."""
+        return len(self._partitions.unopened)
+
+    def unopened(self) -> Collection[tuple[UUID, int]]:
+        """Those partitions."""
         return self._partitions.unopened
 
     async def postponed_partitions(self) -> Collection[tuple[UUID, int]]:

@@ -41,23 +41,36 @@ async def loaded(disk: MemoryDisk) -> HighWatermarks:
 async def test_what_was_written_last_is_known_after_a_start(disk: MemoryDisk, autojump_clock: object) -> None:
     partitions = [partition(0, 5), partition(1, 9), partition(2, 3, replicas=(1,))]
     with trio.move_on_after(2.5):
-        await (await loaded(disk)).run(lambda: partitions, 1000)
+        await (await loaded(disk)).run(lambda: partitions, tuple, 1000)
     again = await loaded(disk)
     assert [again.of(TOPIC, index) for index in range(4)] == [5, 9, 0, 0]  # one replica alone knows by itself
     partitions[0].log.high_watermark = 6
     with trio.move_on_after(0.5):  # an orderly stop writes it once more
-        await again.run(lambda: partitions, 1000)
+        await again.run(lambda: partitions, tuple, 1000)
     assert (await loaded(disk)).of(TOPIC, 0) == 6
+
+
+async def test_what_could_not_be_opened_is_not_forgotten(disk: MemoryDisk, autojump_clock: object) -> None:
+    """A log for which there was no room, or no descriptor, is opened later, or by the next start."""
+    partitions = [partition(0, 5), partition(1, 9), partition(2, 7)]
+    with trio.move_on_after(1.5):
+        await (await loaded(disk)).run(lambda: partitions, tuple, 1000)
+    watermarks = await loaded(disk)
+    partitions[1:] = []
+    with trio.move_on_after(1.5):
+        await watermarks.run(lambda: partitions, lambda: [(TOPIC, 1), (TOPIC, 3)], 1000)
+    assert [watermarks.of(TOPIC, index) for index in range(4)] == [5, 9, 0, 0]  # partition 2 is gone
+    assert (await loaded(disk)).of(TOPIC, 1) == 9
 
 
 async def test_nothing_is_written_while_nothing_changes(disk: MemoryDisk, autojump_clock: object) -> None:
     partitions = [partition(0, 5)]
     watermarks = await loaded(disk)
     with trio.move_on_after(1.5):
-        await watermarks.run(lambda: partitions, 1000)
+        await watermarks.run(lambda: partitions, tuple, 1000)
     disk.unlink(f"/node/{FILE}")
     with trio.move_on_after(10):
-        await watermarks.run(lambda: partitions, 1000)
+        await watermarks.run(lambda: partitions, tuple, 1000)
     assert not disk.exists(f"/node/{FILE}")
 
 
