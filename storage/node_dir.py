@@ -113,6 +113,11 @@ class NodeDir:
         self.starts = count
         self._write(clean=False)
 
+    def note_loss(self) -> None:
+        """Note that something of what was written may be gone, as after a loss of power."""
+        self.lost_power = True
+        self._write(clean=False)
+
     def settle_loss(self) -> None:
         """The cluster no longer counts on what may be gone."""
         if self.lost_power:

@@ -18,6 +18,9 @@ from typing import Any, Final
 from ottla.cli.backup.errors import BackupError
 from ottla.cli.backup.snapshot import METADATA_FILE, taken
 from ottla.kproto.records.crc import extend as crc32c
+from ottla.storage.disk import RealDisk
+from ottla.storage.errors import StorageError
+from ottla.storage.node_dir import NodeDir, node_ids_in
 
 MANIFEST_FILE: Final = "backup.json"
 FORMAT_VERSION: Final = 1
@@ -82,7 +85,8 @@ def back_up(
 def restore(backup: Path, data_dir: Path, report: Report) -> dict[str, Any]:
     """Put a backup into `data_dir`, which must be new or empty; returns what `backup.json` says.
 
-    Every byte is checked on the way. Until everything is there, nothing is in a place where a broker would use it.
+    Every byte is checked on the way. Until everything is there, nothing is in a place where a broker would use it. The
+    nodes of a backup without metadata leave the in-sync sets at their start.
     """
     manifest = read_manifest(backup)
     _make_empty(data_dir, but=_RESTORING)
@@ -99,15 +103,26 @@ def restore(backup: Path, data_dir: Path, report: Report) -> dict[str, Any]:
                 raise BackupError(f"{backup / name} is damaged: its CRC is {crc:#010x}, not {file['crc32c']:#010x}")
             copied_bytes += file["size"]
             report(copied_bytes, total_bytes)
+        if METADATA_FILE not in manifest["files"]:
+            # Then the cluster's is younger, and may count on these nodes for what was acknowledged since.
+            for node_id in node_ids_in(beside):
+                _note_loss(beside, node_id)
         _sync_folders(beside)
         # The metadata first: without it a broker would take the nodes' folders for a new cluster's.
         for name in sorted(os.listdir(beside), key=lambda name: name != METADATA_FILE):
             os.rename(beside / name, data_dir / name)
         beside.rmdir()
         _sync_folder(data_dir)
-    except OSError as error:
+    except (OSError, StorageError) as error:
         raise BackupError(str(error)) from None
     return manifest
+
+
+def _note_loss(data_dir: Path, node_id: int) -> None:
+    node_dir = NodeDir(RealDisk(), str(data_dir), node_id)
+    node_dir.open()
+    node_dir.note_loss()
+    node_dir.close(clean=node_dir.was_clean is True)
 
 
 def read_manifest(backup: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+from ottla.cli.backup.archive import back_up, restore
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
 from ottla.server.metadata import keys
 from ottla.server.metadata.image import NO_LEADER, MetadataDelta, MetadataImage
@@ -322,6 +323,24 @@ async def test_a_leader_whose_folder_was_replaced_by_an_older_copy_does_not_lead
         await cluster.kill(3)
         shutil.rmtree(folder)
         shutil.copytree(tmp_path / "copy", folder)
+        await cluster.start(3)
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
+
+
+async def test_a_leader_whose_folder_was_restored_from_a_backup_does_not_lead_with_less(
+    run_cluster: RunCluster, tmp_path: Path
+) -> None:
+    """The backup was made while the node ran as it did until it died, and the machine has not gone down."""
+    async with run_cluster(3, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
+        await create(cluster, (3, 1, 2))
+        await acknowledged(cluster[3], b"a")
+        folder = Path(cluster[3].broker.log_manager.node_dir.path).parent
+        shutil.copytree(folder, tmp_path / "as it was")
+        back_up(tmp_path / "as it was", tmp_path / "backup", "1.0", lambda done, total: None)
+        await acknowledged(cluster[3], b"b")
+        await cluster.kill(3)
+        shutil.rmtree(folder)
+        restore(tmp_path / "backup", folder, lambda done, total: None)
         await cluster.start(3)
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
 
