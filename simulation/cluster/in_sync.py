@@ -16,8 +16,6 @@ from ottla.server.metadata.evolution import evolve
 from ottla.server.metadata.image import MetadataImage
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ottla.server.metadata.image import MetadataDelta, PartitionState
     from ottla.server.metadata.memory import MemoryMetadataStore
     from ottla.server.metadata.store import Watch
@@ -66,20 +64,14 @@ async def _watch(world: World) -> None:
         while True:
             with trio.move_on_after(_EVERY_S):
                 _check_joining(world, await metadata.next())
+            # Of nodes that serve: what another one has is seen once it has recovered it.
+            brokers = [(node_id, machine.broker) for node_id, machine in world.machines.items()]
+            managers = [(node_id, broker.log_manager) for node_id, broker in brokers if broker is not None]
             for topic in metadata.image.topics.values():
                 for index, state in enumerate(topic.partitions):
-                    _check(world, f"{topic.name}-{index}", state, _logs(world, topic.topic_id, index))
-
-
-def _logs(world: World, topic_id: UUID, index: int) -> dict[int, PartitionLog]:
-    """The replicas of nodes that serve: what another one has is seen once it has recovered it."""
-    found = {}
-    for node_id, machine in world.machines.items():
-        broker = machine.broker
-        log = None if broker is None else broker.log_manager.get_log(topic_id, index)
-        if log is not None:
-            found[node_id] = log
-    return found
+                    found = [(node_id, manager.get_log(topic.topic_id, index)) for node_id, manager in managers]
+                    logs = {node_id: log for node_id, log in found if log is not None}
+                    _check(world, topic.name, index, state, logs)
 
 
 def _check_joining(world: World, delta: MetadataDelta) -> None:
@@ -98,14 +90,14 @@ def _check_joining(world: World, delta: MetadataDelta) -> None:
             )
 
 
-def _check(world: World, name: str, state: PartitionState, logs: Mapping[int, PartitionLog]) -> None:
-    is_led = state.leader in state.isr or (state.leader < 0 and state.isr)
-    world.check(bool(is_led), f"{name} is led by {state.leader}, and in sync are {state.isr}")
+def _check(world: World, topic: str, index: int, state: PartitionState, logs: Mapping[int, PartitionLog]) -> None:
+    if not (state.leader in state.isr or (state.leader < 0 and state.isr)):
+        world.fail(f"{topic}-{index} is led by {state.leader}, and in sync are {state.isr}")
     committed = max((log.high_watermark for log in logs.values()), default=0)
     for node_id in (*state.isr, *state.elr):
         log = logs.get(node_id)
         if log is not None and log.log_end_offset < committed:
             world.fail(
-                f"{name} is committed up to {committed}, and node {node_id} has it up to {log.log_end_offset} alone "
-                f"and may lead it: led by {state.leader}, in sync {state.isr}, eligible {state.elr}"
+                f"{topic}-{index} is committed up to {committed}, and node {node_id} has it up to {log.log_end_offset} "
+                f"alone and may lead it: led by {state.leader}, in sync {state.isr}, eligible {state.elr}"
             )

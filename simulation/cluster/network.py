@@ -14,9 +14,9 @@ import math
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ottla.simulation.cluster.epoll import Epoll
 
 __all__ = ["Host", "Network", "Stack"]
-
-T = TypeVar("T")
 
 _SYN_RETRIES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
@@ -222,12 +220,13 @@ class _Listening:
 class _Pipe:
     """One direction of a connection."""
 
-    __slots__ = ("_last_s", "chunks", "has_end", "network", "size_bytes", "source", "target")
+    __slots__ = ("_hosts", "_last_s", "chunks", "has_end", "network", "size_bytes", "source", "target")
 
     def __init__(self, network: Network, source: _End, target: _End) -> None:
         self.network = network
         self.source = source
         self.target = target
+        self._hosts = (source.host.address, target.host.address)
         self.chunks: deque[tuple[float, bytes]] = deque()
         self.size_bytes = 0
         self.has_end = False
@@ -235,8 +234,7 @@ class _Pipe:
 
     def put(self, data: bytes) -> None:
         """Bytes, or none of them for the end."""
-        source, target = self.source.host.address, self.target.host.address
-        self._last_s = max(self._last_s, trio.current_time() + self.network.flight_s(source, target))
+        self._last_s = max(self._last_s, trio.current_time() + self.network.flight_s(*self._hosts))
         self.chunks.append((self._last_s, data))
         self.size_bytes += len(data)
         self.network.sent_bytes += len(data)
@@ -254,7 +252,7 @@ class _Pipe:
 
     @property
     def is_blocked(self) -> bool:
-        return self.network.is_blocked(self.source.host.address, self.target.host.address)
+        return self._hosts in self.network._blocked
 
     def reopened(self) -> None:
         """What was held back arrives after all: it is sent again a moment later."""
@@ -443,30 +441,24 @@ class _End(trio.abc.Stream):
         rest = memoryview(data)
         while rest:
             try:
-                rest = rest[_or_broken(lambda rest=rest: self.send([rest])) :]  # type: ignore[misc]
+                rest = rest[self.send([rest]) :]
             except BlockingIOError:
                 await self.wait_writable()
+            except OSError as error:
+                raise trio.BrokenResourceError from error
 
     async def wait_send_all_might_not_block(self) -> None:
         await self.wait_writable()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         await trio.lowlevel.checkpoint()
-        while True:
-            try:
-                return _or_broken(lambda: self._receive(max_bytes or 65536))
-            except BlockingIOError:
-                await self.wait_readable()
+        if self.readable_at() > trio.current_time():
+            await self.wait_readable()
+        try:
+            return self._receive(max_bytes or 65536)
+        except OSError as error:
+            raise trio.BrokenResourceError from error
 
     async def aclose(self) -> None:
         self.close()
         await trio.lowlevel.checkpoint()
-
-
-def _or_broken(operation: Callable[[], T]) -> T:
-    try:
-        return operation()
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        raise trio.BrokenResourceError from error

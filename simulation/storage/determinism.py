@@ -19,8 +19,9 @@ def run(function: Callable[[], Awaitable[None]], seed: int, *, limit_s: float) -
     _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     _trio_run._r.seed(seed)
     try:
-        with mock.patch.object(trio, "sleep", sleep):
-            trio.run(function, clock=VirtualClock(limit_s))
+        clock = VirtualClock(limit_s)
+        with mock.patch.object(trio, "sleep", sleep), mock.patch.object(trio, "current_time", clock.look):
+            trio.run(function, clock=clock)
     except trio.TrioInternalError as error:
         if isinstance(error.__cause__, HangError):
             raise error.__cause__ from None
