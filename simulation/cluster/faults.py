@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Awaitable, Callable, Collection
 from random import Random
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.simulation.cluster.in_sync import view
+from ottla.storage.disk.faults import Fault, FaultKind
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.machine import Machine
@@ -33,6 +35,7 @@ FAULTS: Final = (
     "replace",
     "untold",
     "roll",
+    "fail",
 )
 
 
@@ -42,6 +45,8 @@ _ROLLS_ON_S: Final = 4.0
 _DISTURBED: Final = 0.4
 """How many of the starts after a fault are disturbed."""
 _WRONG_BY_MS: Final = 3_500_000
+_FAILING: Final = (("pwritev",), ("fdatasync",), ("create",), ("pwritev", "fdatasync", "create"))
+"""Of which operations of a disk some may fail."""
 
 
 class Faults:
@@ -57,8 +62,8 @@ class Faults:
         self._world = world
         self._only = only
         self._rng = rng = Random(f"faults {world.seed}")
-        # A node that is alone has nobody to copy back from what was on its disk.
-        impossible = ("replace",) if len(world.machines) == 1 else ()
+        # A node that is alone has nobody to copy back from what was on its disk, or was never synced.
+        impossible = ("replace", "fail") if len(world.machines) == 1 else ()
         self._kinds = [kind for kind in FAULTS if kind in kinds and kind not in impossible]
         self._pause_s = rng.choice((0.5, 1.5, 4.0))
         self.unlucky = rng.choice(list(world.machines))
@@ -86,8 +91,11 @@ class Faults:
         for machine in world.machines.values():
             machine.go_on()
             machine.free_disk()
+            machine.mend_disk()
             if machine.process is None:
                 machine.start()
+            elif machine.process.is_failing:
+                world.nursery.start_soon(machine.start_anew)
             else:
                 machine.process.store.heal()
 
@@ -166,6 +174,26 @@ class Faults:
         machine.fill_disk(rng.choice((0, 500, 5_000)))
         await _last(rng, (0.5, 3.0, 6.0))
         machine.free_disk()
+
+    async def _fail(self, rng: Random) -> None:
+        """Operations of a disk fail, once or until somebody starts the process again: stores stop, and others lead."""
+        machine = self._any(rng)
+        operations, count, after = rng.choice(_FAILING), rng.choice((1, None)), rng.choice((0, 5, 30))
+        is_in_order = rng.random() < 0.5
+        process = machine.process
+        if process is None or process.is_stopping:
+            return
+        machine.fail_disk(
+            Fault(FaultKind.ERROR, frozenset(operations), errno=errno.EIO, after=rng.randint(0, after), count=count)
+        )
+        await _last(rng, (0.5, 3.0, 6.0))
+        if machine.process is not process:
+            return
+        if not process.is_failing:
+            machine.mend_disk()
+            return
+        can_stop = process.broker is not None and not self._world.pauses.is_held(machine.node_id)
+        await self._down(rng, machine, machine.stop if is_in_order and can_stop else machine.kill)
 
     async def _clock(self, rng: Random) -> None:
         """The wall clock of a machine jumps, forward or back, but is never so wrong that it refuses records of now

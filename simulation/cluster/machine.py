@@ -16,11 +16,12 @@ from ottla.server.settings.config import BrokerConfig
 from ottla.simulation.cluster.metadata import StoreLink
 from ottla.simulation.cluster.pauses import PROCESS
 from ottla.storage.disk.simulated_disk import SimulatedDisk
-from ottla.storage.errors import DiskFullError
+from ottla.storage.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataImage
     from ottla.simulation.cluster.world import World
+    from ottla.storage.disk.faults import Fault
 
 __all__ = ["PORT", "Machine", "Process", "is_of_full_disk"]
 
@@ -61,6 +62,13 @@ class Process:
         self.broker: Broker | None = None
         self.is_dead = False
         self.is_stopping = False
+        #: What was made to fail on its disk.
+        self.failures: list[Fault] = []
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether an operation of its disk has failed: a store may have stopped for good."""
+        return any(failure.struck for failure in self.failures)
 
     def started(self, ready: Ready | None = None) -> None:
         """Trio's task status: the node serves."""
@@ -88,6 +96,8 @@ class Machine:
         self.process: Process | None = None
         #: The disk had no room at some time in the life of this process.
         self.has_been_full = False
+        #: What was made to fail on its disks.
+        self._failures: list[Fault] = []
         #: Nobody starts it again.
         self.is_retired = False
 
@@ -148,6 +158,8 @@ class Machine:
             return all(self._is_excused(each) for each in failure.exceptions)
         if self.has_been_full and is_of_full_disk(failure):
             return True
+        if self.has_failed and isinstance(failure, OSError | StorageError):
+            return True
         return isinstance(failure, StoreUnavailableError | DuplicateBrokerIdError)
 
     def _left(self, process: Process) -> None:
@@ -186,6 +198,27 @@ class Machine:
         if self.disk.capacity_bytes is not None:
             self.world.note(f"node {self.node_id} has room again")
             self.disk.capacity_bytes = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an operation of a disk has failed here at any time."""
+        return any(failure.struck for failure in self._failures)
+
+    def fail_disk(self, failure: Fault) -> None:
+        """Let operations of the disk fail until `mend_disk`, or until the process ends."""
+        assert self.process is not None
+        self.world.note(f"node {self.node_id} has a disk of which {', '.join(sorted(failure.operations))} fails")
+        self._failures.append(self.disk.faults.add(failure))
+        self.process.failures.append(failure)
+
+    def mend_disk(self) -> None:
+        """Nothing of the disk fails any more. What has failed is not undone: see `Process.is_failing`."""
+        self.disk.faults.clear()
+
+    async def start_anew(self) -> None:
+        """Kill the process, and begin another one."""
+        await self.kill()
+        self.start()
 
     async def _die(self, disk: SimulatedDisk) -> None:
         process = self.process

@@ -8,6 +8,7 @@ Each spoils a line or two for as long as it is planted. One that is not found is
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import sys
 import time
@@ -51,6 +52,7 @@ from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.node_dir import NodeDir
 from ottla.storage.state import producer_state
 from ottla.storage.state.producer_entry import ProducerEntry
+from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.tail_cache import TailCache
 
 __all__ = ["FAULTS", "MOST_SEEDS", "PlantedFault", "planted", "seeds_until_found"]
@@ -150,6 +152,14 @@ def _open_and_forget(self: Any) -> None:
     self.lost_power = lost_power
 
 
+def _write_and_hope(self: Any, pieces: Any) -> None:
+    try:
+        _write(self, pieces)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+
+
 _ANYBODYS: Final = (DeliveryState.AVAILABLE, DeliveryState.ACQUIRED)
 _GIVEN_BACK_TO_NOBODY: Final = {**in_flight._STATES, in_flight.RELEASE: DeliveryState.ARCHIVED}
 _begin_share: Final[Callable[..., Any]] = SharePartition._begin
@@ -159,6 +169,7 @@ _follow_live: Final[Callable[..., Any]] = partition_changes.follow_live
 _change_isr: Final[Callable[..., Any]] = IsrChange.__call__
 _open_node: Final[Callable[..., Any]] = NodeDir.open
 _record_fetch: Final[Callable[..., Any]] = FollowerProgress.record_fetch
+_write: Final[Callable[..., Any]] = FileStore.write
 
 FAULTS: Final[tuple[PlantedFault, ...]] = (
     PlantedFault("acknowledged before the other replicas have it", ((AppendOperation, "_settle", _settle_alone),)),
@@ -185,6 +196,7 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     PlantedFault("in-sync sets are changed by former leaders", ((IsrChange, "__call__", _change_in_any_epoch),)),
     PlantedFault("who lost power stays in sync", ((server_main, "leave_after_loss", _nothing),)),
     PlantedFault("a start that ends early forgets that power was lost", ((NodeDir, "open", _open_and_forget),)),
+    PlantedFault("a write that failed is taken for written", ((FileStore, "write", _write_and_hope),)),
     PlantedFault("a session that has ended is not begun anew", ((Membership, "_register_anew", _wait_for_ever),)),
     PlantedFault("readers see what is not committed", ((FetchOperation, "_plan", _plan_to_the_end),)),
     PlantedFault(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -18,6 +20,7 @@ from ottla.simulation.cluster.pauses import PROCESS, Pauses
 from ottla.simulation.cluster.surroundings import Connect
 from ottla.simulation.storage.workers import Workers
 from ottla.storage.disk.simulated_disk import IS_DEAD
+from ottla.storage.errors import StoreOfflineError
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
@@ -173,6 +176,8 @@ class LogWatch(logging.Handler):
         world.note(f"node {node_id} {record.levelname.lower()}: {record.getMessage()}")
         if machine is not None and machine.has_been_full and _is_of_full_disk(record):
             return
+        if machine is not None and machine.has_failed and _is_of_failed_disk(record):
+            return
         if record.exc_info is not None and isinstance(record.exc_info[1], BaseException):
             world.fail(f"node {node_id}: {record.getMessage()}: {record.exc_info[1]!r}", record.exc_info[1])
         elif record.levelno >= logging.ERROR and not self._is_of_power(record):
@@ -192,3 +197,11 @@ def _is_of_full_disk(record: logging.LogRecord) -> bool:
     error = None if record.exc_info is None else record.exc_info[1]
     told = record.getMessage()
     return is_of_full_disk(error) or any(text in told for text in ("is full", "No space left", "no room"))
+
+
+def _is_of_failed_disk(record: logging.LogRecord) -> bool:
+    """Whether it says that an operation of the disk has failed, or what a write that failed has left."""
+    error = None if record.exc_info is None else record.exc_info[1]
+    told = record.getMessage()
+    texts = ("is offline", "are offline", os.strerror(errno.EIO), "set aside", "damaged")
+    return isinstance(error, StoreOfflineError) or any(text in told for text in texts)
