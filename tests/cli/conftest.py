@@ -12,6 +12,8 @@ from typing import IO
 
 import pytest
 
+from tests.cli.commands import run_forked
+
 OTTLA = [sys.executable, "-m", "ottla.cli"]
 
 
@@ -36,9 +38,7 @@ class Broker:
     def run(self, *arguments: str, stdin: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
         """Run another command against this broker."""
         environment = {"OTTLA_BOOTSTRAP": self.address, "PATH": "/usr/bin:/bin"}
-        done = subprocess.run(
-            [*OTTLA, *arguments], input=stdin, capture_output=True, env=environment, timeout=60, check=False
-        )
+        done = run_forked(arguments, stdin=stdin, environment=environment)
         if check:
             assert done.returncode == 0, done.stderr.decode()
         return done
