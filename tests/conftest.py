@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import trio
@@ -17,6 +18,28 @@ from hypothesis import settings
 settings.register_profile("ottla", settings.default, deadline=None)
 settings.load_profile("ottla")
 
+LONG: Final = (
+    "test_coordinators.py",
+    "test_group.py",
+    "test_upgrade.py",
+    "test_backup.py",
+    "test_spark.py",
+    "test_attacks.py",
+    "test_backup_etcd.py",
+    "test_planted_faults.py",
+    "test_distributions.py",
+    "test_storage.py",
+    "test_serve_nodes.py",
+    "test_group_kinds.py",
+    "test_running.py",
+    "test_operations_page.py",
+    "test_mirror.py",
+    "test_doctor.py",
+    "test_move_metadata.py",
+    "test_serve_etcd.py",
+)
+"""Few tests that take long, the longest first: whoever of several workers begins with one last lets the others wait."""
+
 
 def pytest_configure() -> None:
     """Where tests run in the background (`nohup`, a script's `&`) signals are ignored, by what they start as well."""
@@ -25,9 +48,22 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a worker waits for a third of its time, for processes and for clocks."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A clock that stands still for whole files. pytest-trio takes one from a test's own arguments alone."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A clock that stands still for whole files. pytest-trio takes one from a test's own arguments alone.
+
+    Workers are given the files in the order of their items: long ones first, and then those of many tests.
+    """
+    if hasattr(config, "workerinput"):
+        tests = Counter(item.path for item in items)
+        place = {name: number for number, name in enumerate(LONG)}
+        items.sort(key=lambda item: (place.get(item.path.name, len(LONG)), -tests[item.path], item.path))
     for item in items:
         if item.get_closest_marker("frozen_clock") is not None:
             item.add_marker(pytest.mark.trio(run=_run_without_time))
