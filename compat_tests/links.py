@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from compat_tests.process import HOST, lasting_port
+from compat_tests.process import HOST, free_port
 
 _PIECE_BYTES: Final = 1 << 16
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
@@ -29,7 +29,7 @@ class Link:
 
     def __init__(self, target_port: int | None = None) -> None:
         #: Where the node listens for brokers, if nothing else is meant.
-        self.target_port = lasting_port() if target_port is None else target_port
+        self.target_port = free_port() if target_port is None else target_port
         self._server = socket.create_server((HOST, 0))
         #: Where brokers are told to go.
         self.port: int = self._server.getsockname()[1]
@@ -127,7 +127,7 @@ class Links:
 
 
 def _settings(link: Link, of_clients: Link | None) -> dict[str, object]:
-    port = lasting_port() if of_clients is None else of_clients.target_port
+    port = free_port() if of_clients is None else of_clients.target_port
     told = port if of_clients is None else of_clients.port
     return {
         "listeners": f"PLAINTEXT://{HOST}:{port},BROKERS://{HOST}:{link.target_port}",

@@ -129,18 +129,11 @@ class BrokerProcess:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 that stays free until somebody listens on it, and while who does is down.
 
-
-def lasting_port() -> int:
-    """A port of 127.0.0.1 that stays free while who listens on it is down.
-
-    It is below those that Linux gives to outgoing connections: one to a port at which nobody listens may be given that
-    very port, is connected to itself then, and holds it.
+    It is below those that Linux gives to whoever asks for any port, and to outgoing connections: a JVM takes seconds to
+    listen, in which others would be given its port; and a connection to a port at which nobody listens may be given
+    that very port, is connected to itself then, and holds it.
     """
     while True:
         with socket.socket() as probe, suppress(OSError):

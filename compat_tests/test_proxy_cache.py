@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from compat_tests.process import HOST, BrokerProcess
+from compat_tests.process import HOST, BrokerProcess, free_port
 from compat_tests.proxied import start_proxy
 from compat_tests.wire import WireConnection
 from ottla.kproto.errors import ErrorCode
@@ -112,12 +111,6 @@ class Cached:
         with urllib.request.urlopen(f"http://{HOST}:{self._http_port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         return sum(float(it) for it in re.findall(rf"^ottla_proxy_{name} (\S+)$", text, re.MULTILINE))
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as taken:
-        taken.bind((HOST, 0))
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture
