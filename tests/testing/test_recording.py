@@ -122,6 +122,7 @@ def test_a_recording_leaves_out_what_was_not_committed_unless_it_is_asked_for(br
         producer.produce("t", value)
         producer.flush(30)
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    broker.wait_for("t", 1)  # The end of a transaction is answered before its marker is written.
     committed, everything = tmp_path / "committed.jsonl", tmp_path / "everything.jsonl"
 
     assert run(broker, "record", "t", str(committed)) == 0
