@@ -106,10 +106,9 @@ class OffsetCache:
 
     def keys(self, group_id: str) -> list[bytes]:
         """The keys under which a group has an offset, committed or in an open transaction."""
-        found = dict.fromkeys(self._committed.get(group_id, _NONE))
-        for groups in self._pending.values():
-            found.update(dict.fromkeys(groups.get(group_id, _NONE)))
-        return list(found)
+        committed = self._committed.get(group_id, _NONE)
+        pending = {key for groups in self._pending.values() for key in groups.get(group_id, _NONE)}
+        return [*committed, *pending.difference(committed)]
 
     def values(self, group_id: str, key: bytes) -> list[bytes]:
         """What is under a key: the committed offset's value, and those of open transactions."""
