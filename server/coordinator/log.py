@@ -25,7 +25,8 @@ class CoordinatorLog(Protocol):
         """Yield the partition's committed record batches from the log start on, in bounded pieces of whole batches.
 
         They include everything that was appended before the reading began, whether or not anybody waited for it, if it
-        is ever committed: a partition that has moved away and come back misses nothing.
+        is ever committed: a partition that has moved away and come back misses nothing. An empty piece says that what
+        comes next is not committed yet, and has to be waited for.
         """
         ...
 

@@ -180,14 +180,19 @@ class CoordinatorPartition(Generic[S]):
 
     # Its life
 
-    async def load(self) -> None:
-        """Replay the log. Ends early, and quietly, if the partition is closed meanwhile."""
+    async def load(self, step_aside: Callable[[], None]) -> None:
+        """Replay the log. Ends early, and quietly, if the partition is closed meanwhile.
+
+        `step_aside` is called when it has to wait until the log is committed, which may take long.
+        """
         count = 0
         skipped = _SkippedRecords(self)
         with self._scope:
             try:
                 async with aclosing(self._log.read(self.index)) as read:
                     async for batches in read:
+                        if not batches:
+                            step_aside()
                         count += await replay_batches(self.shard, batches, self._replay_batch, skipped.note)
                 # It may have been closed when nothing was left to wait for.
                 if self.life is Life.LOADING:

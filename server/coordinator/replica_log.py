@@ -77,6 +77,7 @@ class ReplicaLog:
             offset, end_offset = log.log_start_offset, log.log_end_offset
             while offset < max(end_offset, log.high_watermark):
                 if offset >= log.high_watermark:
+                    yield memoryview(b"")
                     await self._replica_manager.wait_committed(led, end_offset)
                 records, offset = await log.read_batches(offset, log.high_watermark)
                 with records:

@@ -63,7 +63,7 @@ class CoordinatorRuntime(Generic[S]):
         self._replay_batch = replay_batch or replay_records
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
         # They load one after the other, those that somebody has asked for first: most clients are answered long before
-        # everything is loaded, and no more than one read of a log is in memory.
+        # everything is loaded, and mostly one read of a log is in memory.
         self._unloaded: OrderedDict[int, CoordinatorPartition[S]] = OrderedDict()
         self._is_loading = False
         self._is_closed = False
@@ -128,8 +128,16 @@ class CoordinatorRuntime(Generic[S]):
     async def _load_all(self) -> None:
         while self._unloaded:
             _, partition = self._unloaded.popitem(last=False)
-            await partition.load()
+            next_may_load = trio.Event()
+            self._nursery.start_soon(self._load, partition, next_may_load)
+            await next_may_load.wait()
         self._is_loading = False
+
+    async def _load(self, partition: CoordinatorPartition[S], next_may_load: trio.Event) -> None:
+        try:
+            await partition.load(next_may_load.set)
+        finally:
+            next_may_load.set()
 
     # Operations
 

@@ -1,13 +1,14 @@
 """The coordinator runtime: replay, order, group commit, and what a failed append leaves behind."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from ottla.kproto.records import EndTxnMarker
+from ottla.kproto.records import BatchBuilder, EndTxnMarker
 from ottla.server.coordinator.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -329,3 +330,35 @@ async def test_a_plan_is_not_asked_when_the_partition_moves_away(
         with pytest.raises(NotCoordinatorError):
             await write.wait()
     assert not asked
+
+
+async def test_a_partition_whose_log_is_not_committed_yet_holds_up_no_other(log: Any, nursery: trio.Nursery) -> None:
+    """It waits for its replicas, perhaps for as long as too few of them are in sync."""
+    committed = trio.Event()
+    batch = BatchBuilder()
+    batch.append(key=b"key", value=b"value", timestamp_ms=0)
+    log.store(0, batch.build())
+
+    async def read(partition: int) -> AsyncGenerator[memoryview, None]:
+        if partition == 0:
+            yield memoryview(b"")
+            await committed.wait()
+        for batch in log.batches[partition]:
+            await trio.lowlevel.checkpoint()
+            yield memoryview(batch)
+
+    slow: Any = SimpleNamespace(read=read, begin_append=log.begin_append)
+    runtime = new_runtime(slow, nursery)
+    runtime.elect(0)
+    runtime.elect(1)
+    await trio.testing.wait_all_tasks_blocked()
+    assert runtime.shard(1).is_loaded
+    with pytest.raises(CoordinatorLoadInProgressError):
+        runtime.shard(0)
+    runtime.elect(2)
+    await trio.testing.wait_all_tasks_blocked()
+    assert runtime.shard(2).is_loaded
+    committed.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(runtime.shard(0).told) == 1
+    runtime.close()
