@@ -238,15 +238,15 @@ def planted(fault: PlantedFault) -> Iterator[None]:
             setattr(owner, attribute, replacement)
 
 
-def seeds_until_found(fault: PlantedFault, *, most: int = MOST_SEEDS) -> tuple[int, str] | None:
-    """How many seeds it takes, and what is found then; None if `most` are not enough."""
+def seeds_until_found(fault: PlantedFault, *, first: int = 0, most: int = MOST_SEEDS) -> tuple[int, str] | None:
+    """How many seeds it takes, beginning with `first`, and what is found then; None if `most` are not enough."""
     with planted(fault):
-        for seed in range(most):
+        for count, seed in enumerate([*range(first, most), *range(first)], 1):
             try:
                 Simulation(seed).run()
             except SimulationError as error:
                 if re.search(fault.finding, error.finding):
-                    return seed + 1, error.finding
+                    return count, error.finding
     return None
 
 
