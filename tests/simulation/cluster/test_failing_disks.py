@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.simulation.cluster.faults import Faults
-from ottla.simulation.cluster.simulation import simulate
+from ottla.simulation.cluster.in_sync import view
+from ottla.simulation.cluster.simulation import EVENTS, simulate
 from ottla.storage.disk.faults import Fault, FaultKind
 
 
@@ -23,15 +24,24 @@ def quiet() -> Iterator[None]:
 
 
 async def fail_every_write(self: Faults) -> None:
+    """Of the node that leads what is written all the time."""
     failure = Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.EIO, count=None)
-    self._world.machines[1].fail_disk(failure)
+    async with view(self._world.store) as metadata:
+        leader = metadata.image.topics[EVENTS].partitions[0].leader
+        self._world.machines[leader].fail_disk(failure)
+        while metadata.image.topics[EVENTS].partitions[0].leader == leader:
+            await metadata.next()
+    self._world.note(f"node {leader} leads no more")
 
 
-def test_a_node_whose_disk_has_failed_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only when nothing else is wrong any more: until then others lead, and records are acknowledged."""
+def test_a_node_whose_disk_has_failed_hands_over_and_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only when nothing else is wrong any more: until then another node leads."""
     monkeypatch.setattr(Faults, "run", fail_every_write)
     outcome = simulate(3, seconds=2)
     outcome.check()
-    assert outcome.acknowledged
-    assert sum("is offline, its last write failed" in line for line in outcome.trace)
-    assert sum(line.endswith("node 1 starts") for line in outcome.trace) == 2
+    lines = [line.split(maxsplit=1)[1] for line in outcome.trace]
+    assert any("is offline, its last write failed" in line for line in lines)
+    node, handed_over = next((line[: len("node 1")], at) for at, line in enumerate(lines) if "leads no more" in line)
+    healed = lines.index("all is well again")
+    assert handed_over < healed
+    assert [at > healed for at, line in enumerate(lines) if line == f"{node} starts"] == [False, True]
