@@ -57,6 +57,9 @@ class StorageListener(Protocol):
     def on_offline(self, logs: Sequence[PartitionLog], error: Exception) -> None:
         """The store of these logs has stopped for good: nothing more will be flushed or acknowledged."""
 
+    def on_damaged(self, logs: Sequence[PartitionLog]) -> None:
+        """Something was found in the files of these logs that cannot be read. Which of them it hits is not known."""
+
 
 class LogManager:
     """Opens `<data_dir>/node-<id>/`, locks it, and owns every store and log in it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -75,6 +75,8 @@ class HostedPartitions:
         self._doubted = doubted
         self._tell_unopened = unopened
         self._doubtful: set[Partition] = set()
+        # Of which that was found while they were served.
+        self._found_damaged: dict[Partition, None] = {}
         # Their folders say that they may lack records, for a start that comes before their replicas are sound.
         self._unsettled: dict[MessageStore, None] = {}
         self._now_ms = now_ms
@@ -100,11 +102,20 @@ class HostedPartitions:
         return self._unopened.keys()
 
     async def postponed(self) -> Collection[tuple[UUID, int]]:
-        """Wait until there are partitions whose logs could not be opened for want of room or of descriptors."""
-        while not any(self._unopened.values()):
+        """Wait until there is something to do about partitions when they are named again."""
+        while not any(self._unopened.values()) and not self._found_damaged:
             self._postponed = trio.Event()
             await self._postponed.wait()
-        return [key for key, may_pass in self._unopened.items() if may_pass]
+        damaged = [(partition.topic_id, partition.index) for partition in self._found_damaged]
+        return [*damaged, *(key for key, may_pass in self._unopened.items() if may_pass)]
+
+    def damaged(self, logs: Iterable[PartitionLog]) -> None:
+        """Some of these logs may have lost records: they are in doubt when their partitions are named again."""
+        for log in logs:
+            partition = self._by_log.get(log)
+            if partition is not None and len(partition.replicas) > 1:
+                self._found_damaged[partition] = None
+                self._postponed.set()
 
     def get(self, topic_id: UUID, partition: int) -> Partition:
         """The partition, whatever its role; raises what `ReplicaManager.get_partition` does."""
@@ -181,6 +192,9 @@ class HostedPartitions:
                 self._tell_unopened((topic.topic_id, index), self._brokers.keys())
             return
         await partition.settled()
+        if partition in self._found_damaged:
+            del self._found_damaged[partition]
+            self._doubt(partition)
         partition.apply(self._as_far_as_sure(partition, state), self._now_ms())
         self._topics.setdefault(topic.topic_id, {})[index] = partition
         self._changed(partition)
@@ -220,10 +234,13 @@ class HostedPartitions:
         partition.throttle(self._throttled(topic))
         self._by_log[log] = partition
         if log.may_lack_records:
-            partition.sound_until = UNKNOWN_OFFSET
-            self._doubtful.add(partition)
-            self._unsettled[log.store] = None
+            self._doubt(partition)
         return partition
+
+    def _doubt(self, partition: Partition) -> None:
+        partition.sound_until = UNKNOWN_OFFSET
+        self._doubtful.add(partition)
+        self._unsettled[partition.log.store] = None
 
     async def settle_losses(self) -> None:
         """Let go of what was noted of lost records, where no replica of a store is in doubt any more."""
@@ -249,6 +266,7 @@ class HostedPartitions:
             del partitions[partition.index]
             self._by_log.pop(partition.log, None)
             self._doubtful.discard(partition)
+            self._found_damaged.pop(partition, None)
         if not partitions:
             del self._topics[topic.topic_id]
             self.traffic.pop(topic.topic_id, None)

@@ -175,9 +175,10 @@ class ReplicaManager:
         return self._partitions.unopened
 
     async def postponed_partitions(self) -> Collection[tuple[UUID, int]]:
-        """Wait until there are partitions whose logs could not be opened for want of room or of descriptors.
+        """Wait until there are partitions whose logs could not be opened for want of room or of descriptors, or were
+        found to be damaged.
 
-        They are opened when `apply` names them again.
+        What is to be done about them is done when `apply` names them again.
         """
         return await self._partitions.postponed()
 
@@ -527,6 +528,10 @@ class ReplicaManager:
                 self._signal(partition)
         keys = {"partitions": count, "error": str(error)}
         logger.critical("%d partitions are offline until the broker is restarted: %s", count, error, extra=keys)
+
+    def on_damaged(self, logs: Iterable[PartitionLog]) -> None:
+        """Some of these logs may have lost records: where others have them, they are filled again."""
+        self._partitions.damaged(logs)
 
     def lose_followers(self) -> None:
         """This node stops, and nobody fetches from it any more: end every wait for other replicas, none for a flush."""

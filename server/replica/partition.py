@@ -480,8 +480,10 @@ class Partition:
     # Following ------------------------------------------------------------------------------------------------------
 
     def follows(self, leader_epoch: int) -> bool:
-        """Whether this node is a follower in this epoch still: what a leader said in another one is void."""
-        return self.role is Role.FOLLOWER and self.leader_epoch == leader_epoch
+        """Whether this node is a follower in this epoch still: what a leader said in another one is void. Of a log that
+        is being looked through, nothing is changed.
+        """
+        return self.role is Role.FOLLOWER and self.leader_epoch == leader_epoch and self.sound_until != UNKNOWN_OFFSET
 
     def mirrors(self, leader_epoch: int) -> bool:
         """Whether this node leads a mirror in this epoch still, and follows its source: as a follower in all but

@@ -251,6 +251,10 @@ class Simulation:
         """The disk is full for a store."""
         self.note(f"a store of {len(logs)} logs has no room")
 
+    def on_damaged(self, logs: Sequence[PartitionLog]) -> None:
+        """Damage was found."""
+        self.note(f"a store of {len(logs)} logs is damaged")
+
     def on_offline(self, logs: Sequence[PartitionLog], error: Exception) -> None:
         """A store has stopped."""
         self.note(f"a store of {len(logs)} logs is offline: {error}")

@@ -41,6 +41,9 @@ class StoreListener(Protocol):
     def on_offline(self, logs: Sequence[StoreLog], error: Exception) -> None:
         """The store of these logs has stopped for good: nothing more will be flushed or acknowledged."""
 
+    def on_damaged(self, logs: Sequence[StoreLog]) -> None:
+        """Something was found in the files of these logs that cannot be read."""
+
 
 class StorageContext:
     """The services of a node's storage; one object, made by the log manager, known to every store.

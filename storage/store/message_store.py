@@ -224,11 +224,18 @@ class MessageStore:
         self.uncleanable.clear()
 
     async def doubt(self) -> None:
-        """Something is damaged that was sound when the store was opened: the next start is to know. Raises OSError."""
+        """Something is damaged that was sound when the store was opened: the next start is to know.
+
+        Raises OSError. Who listens is told in any case.
+        """
         self._is_doubted = True
         path = os.path.join(self.files.directory, LOSS_FILE)
-        async with self.lock:
-            await self.context.offload(self.context.disk.write_file_atomic, path, b"")
+        try:
+            async with self.lock:
+                await self.context.offload(self.context.disk.write_file_atomic, path, b"")
+        finally:
+            if self.context.listener is not None:
+                self.context.listener.on_damaged(list(self.logs.values()))
 
     def damaged(self, log: StoreLog) -> None:
         """The log cannot be cleaned until a restart."""

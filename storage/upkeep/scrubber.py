@@ -149,17 +149,19 @@ class Scrubber:
         """Tell it; what may pass, as a disk that does not answer, is not told again after a restart."""
         if segment not in store.files.segments:
             return
-        path = self._name(segment.data_path)
-        if is_lasting:
-            self._findings.append(ScrubFinding(path, position, message))
-        is_new = self._context.damage.found(segment.data_path, position, f"{store.files.directory}: {message}")
-        if is_new and is_lasting:
-            await self.save()
-            try:
-                await store.doubt()
-            except OSError as error:
-                # What it says of the damage in its state is known to whoever asks.
-                logger.warning("%s: the damage cannot be noted: %s", store, error, extra={"error": str(error)})
+        self._context.damage.found(segment.data_path, position, f"{store.files.directory}: {message}")
+        finding = ScrubFinding(self._name(segment.data_path), position, message)
+        if not is_lasting:
+            return
+        self._findings.append(finding)
+        if finding in self.state.findings:
+            return  # the last pass has seen to it
+        await self.save()
+        try:
+            await store.doubt()
+        except OSError as error:
+            # What it says of the damage in its state is known to whoever asks.
+            logger.warning("%s: the damage cannot be noted: %s", store, error, extra={"error": str(error)})
 
     def _name(self, path: str) -> str:
         """A path below the node's folder, which may be moved."""

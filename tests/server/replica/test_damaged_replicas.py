@@ -52,13 +52,14 @@ def folder_of(node: Member) -> Path:
     return Path(node.broker.log_manager.node_dir.path)
 
 
-def damage(folder: Path, value: bytes) -> None:
-    """A bit of the record with this value flips, and the scrubber has found it."""
+def damage(folder: Path, value: bytes, *, is_noted_too: bool = True) -> None:
+    """A bit of the record with this value flips; the scrubber has found that, if it is noted."""
     (path,) = [path for path in folder.rglob("*.data") if value in path.read_bytes()]
     changed = bytearray(path.read_bytes())
     changed[changed.index(value)] ^= 1
     path.write_bytes(bytes(changed))
-    (path.parent / LOSS_FILE).touch()
+    if is_noted_too:
+        (path.parent / LOSS_FILE).touch()
 
 
 async def readable(node: Member) -> list[int]:
@@ -112,6 +113,30 @@ async def test_a_lost_file_is_filled_from_the_leader(run_cluster: RunCluster) ->
         await cluster.until(leader_is(1, (1, 2)))
         assert values_of(await until_equal(cluster, 1, 2)) == values
         await until_settled(folder)
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+async def test_damage_that_is_found_while_the_node_runs_is_filled_at_once(
+    run_cluster: RunCluster, damaged: int
+) -> None:
+    async with run_cluster(3, PATIENT) as cluster:
+        values = await fill(cluster, 1, 1, 2, 3)
+        node = cluster[damaged]
+        log = partition_at(node).log
+        damage(folder_of(node), values[8], is_noted_too=False)
+        with pytest.raises(CorruptLogError):
+            await content(node)
+        # As the scrubber does.
+        await log.store.doubt()
+        with trio.fail_after(20):
+            while len(await readable(node)) < COUNT:  # noqa: ASYNC110 (nobody could set an event)
+                await trio.sleep(0.01)
+        leader = cluster[3].image.topics["t"].partitions[0].leader
+        assert leader != damaged
+        await acknowledged(cluster[leader], b"later")
+        await cluster.until(leader_is(leader, (1, 2, 3)))
+        assert values_of(await until_equal(cluster, 1, 2, 3)) == [*values, b"later"]
+        assert partition_at(node).log is log
 
 
 async def test_nothing_is_cut_while_no_leader_has_more(run_cluster: RunCluster) -> None:

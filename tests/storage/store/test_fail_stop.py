@@ -33,6 +33,9 @@ class Listener:
     def on_offline(self, logs: Sequence[PartitionLog], error: Exception) -> None:
         self.offline.append(error)
 
+    def on_damaged(self, logs: Sequence[PartitionLog]) -> None:
+        pass
+
 
 @pytest.mark.parametrize(
     ("operation", "code"), [("pwritev", errno.EIO), ("fdatasync", errno.EIO), ("fdatasync", errno.ENOSPC)]

@@ -39,6 +39,9 @@ class Listener:
     def on_offline(self, logs: Sequence[PartitionLog], error: Exception) -> None:
         self.offline += 1
 
+    def on_damaged(self, logs: Sequence[PartitionLog]) -> None:
+        pass
+
 
 async def fill_up(harness: Any, log: PartitionLog, value: bytes = VALUE) -> int:
     """Append until there is no room; returns how many were acknowledged."""

@@ -301,6 +301,9 @@ class Listener:
     def on_offline(self, logs: Any, error: Exception) -> None:
         self.offline.append(error)
 
+    def on_damaged(self, logs: Any) -> None:
+        pass
+
 
 async def test_nothing_touches_a_store_that_was_deleted(
     harness: Any, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture

@@ -116,6 +116,9 @@ async def test_a_fault_of_the_listener_stops_the_store(harness: Any) -> None:
         def on_offline(self, logs: Any, error: Exception) -> None:
             self.error = error
 
+        def on_damaged(self, logs: Any) -> None:
+            pass
+
     listener = Faulty()
     async with harness.manager(SimulatedDisk(1)) as manager:
         log = await harness.open(manager)
