@@ -7,12 +7,12 @@ so they have a connection of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, UnexpectedAnswerError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from ottla.kproto.records import EndTxnMarker
     from ottla.kproto.schema import Request
     from ottla.server.cluster.peers import Peers
+
+T = TypeVar("T")
 
 MAX_BATCH: Final = 64
 _MARKERS: Final = "markers"
@@ -144,13 +146,13 @@ class PeerBrokers:
         )
         response = await self._call(node_id, request, _MARKERS, _MARKERS_SECONDS)
         failed: list[dict[Partition, Exception]] = []
-        for asked, answered in zip(batch, response.markers, strict=True):
+        for asked, answered in _matched(node_id, batch, response.markers):
             codes = {
                 Partition(topic.name, it.partition_index): it.error_code
                 for topic in answered.topics
                 for it in topic.partitions
             }
-            failed.append({it: _marker_error(node_id, codes[it]) for it in asked.partitions if codes[it]})
+            failed.append({it: _marker_error(node_id, code) for it, code in _failures(asked.partitions, codes)})
         return failed
 
     async def _ask(self, node_id: int, batch: Sequence[_Asked]) -> Sequence[Mapping[Partition, CoordinatorError]]:
@@ -171,17 +173,32 @@ class PeerBrokers:
         )
         response = await self._call(node_id, request, _TRANSACTIONS)
         refused: list[dict[Partition, CoordinatorError]] = []
-        for asked, answered in zip(batch, response.results_by_transaction, strict=True):
+        for asked, answered in _matched(node_id, batch, response.results_by_transaction):
             codes = {
                 Partition(topic.name, it.partition_index): it.partition_error_code
                 for topic in answered.topic_results
                 for it in topic.results_by_partition
             }
-            refused.append({it: _coordinator_error(node_id, codes[it]) for it in asked.partitions if codes[it]})
+            refused.append({it: _coordinator_error(node_id, code) for it, code in _failures(asked.partitions, codes)})
         return refused
 
     async def _call(self, node_id: int, request: Request, channel: str, timeout_seconds: float = 30.0) -> Any:
         return await self._peers.call(node_id, request, channel=channel, timeout_seconds=timeout_seconds)
+
+
+def _matched(node_id: int, batch: Sequence[T], answers: Sequence[Any]) -> Iterator[tuple[T, Any]]:
+    """Each that was asked with its answer: as many as were asked, or none is believed."""
+    if len(answers) != len(batch):
+        raise UnexpectedAnswerError(f"node {node_id} answered {len(answers)} of {len(batch)} transactions")
+    return zip(batch, answers, strict=True)
+
+
+def _failures(partitions: Collection[Partition], codes: Mapping[Partition, int]) -> Iterator[tuple[Partition, int]]:
+    """The partitions that failed, also those that were not answered, with their error codes."""
+    for partition in partitions:
+        code = codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if code:
+            yield partition, code
 
 
 def _by_topic(partitions: Collection[Partition]) -> Mapping[str, list[int]]:
