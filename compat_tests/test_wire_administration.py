@@ -329,6 +329,27 @@ CASES: dict[str, tuple[Request, int]] = {
         ),
         2,
     ),
+    "create a topic in no time": (ct.CreateTopicsRequest(topics=[topic("late")], timeout_ms=0), 7),
+    "create a topic in less than no time": (ct.CreateTopicsRequest(topics=[topic("late")], timeout_ms=-1), 7),
+    "create no topic in no time": (ct.CreateTopicsRequest(topics=[], timeout_ms=0), 7),
+    "what was created in no time": (names("late", allow_auto_topic_creation=False), 12),
+    "more partitions in no time": (
+        cp.CreatePartitionsRequest(topics=[cp.CreatePartitionsTopic(name="empty", count=2)], timeout_ms=0),
+        3,
+    ),
+    "delete in no time": (dt.DeleteTopicsRequest(topics=[dt.DeleteTopicState(name="empty")], timeout_ms=0), 6),
+    "reassign in no time": (
+        apr.AlterPartitionReassignmentsRequest(
+            topics=[
+                apr.ReassignableTopic(
+                    name="empty", partitions=[apr.ReassignablePartition(partition_index=0, replicas=[1])]
+                )
+            ],
+            timeout_ms=0,
+        ),
+        0,
+    ),
+    "elect in no time": (el.ElectLeadersRequest(topic_partitions=None, timeout_ms=0), 2),
     "elect all": (el.ElectLeadersRequest(topic_partitions=None), 2),
     "elect unknown kinds": (el.ElectLeadersRequest(election_type=7, topic_partitions=None), 2),
     "move to where it is": (reassign("t", 0, [1]), 1),

@@ -75,6 +75,9 @@ def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode, made: Itera
     """
     fields = [field for field in answer.FIELDS if field.versions.includes(version)]
     for field in fields:
+        if field.name == "error_message" and field.nullable.includes(version):
+            setattr(answer, field.name, None)  # the code says all there is; by default some say ""
+    for field in fields:
         if field.name in _CODE_FIELDS:
             setattr(answer, field.name, code)
             if getattr(answer, "API_KEY", None) not in _SAID_TWICE:
@@ -100,7 +103,8 @@ def _fail_items(answer: Struct, asked: Any, version: int, code: ErrorCode, made:
 def _failed(element: StructType, item: Any, version: int, code: ErrorCode, made: Iterator[int]) -> Steps[Any]:
     """The answer to one thing that was asked: it names the same thing, and fails."""
     failed = element()
-    fields = [f for f in element.FIELDS if f.kind != "array" and "error" not in f.name]
+    # What is -1 unless somebody knows better tells of a result, and does not name anything.
+    fields = [f for f in element.FIELDS if f.kind != "array" and "error" not in f.name and f.default != -1]
     if isinstance(item, Struct):
         for field in fields:
             source = next((n for n in (field.name, *_ALIASES.get(field.name, ())) if hasattr(item, n)), None)
