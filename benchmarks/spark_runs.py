@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks import report
-from benchmarks.process_cost import tree_cpu_s
+from benchmarks.process_cost import adopt_orphans, tree_cpu_s
 
 __all__ = ["Found", "Layout", "Ratios", "Run", "keep", "table", "timed"]
 
@@ -50,6 +50,7 @@ def timed(rows: int, work: Callable[[], object], *, idle: Collection[int] = ()) 
     The CPU is that of this process and all that it has started, except for the brokers in `idle`.
     """
     me = os.getpid()
+    adopt_orphans()
     before, started = tree_cpu_s(me, without=idle), time.perf_counter()
     work()
     seconds = time.perf_counter() - started
