@@ -82,7 +82,7 @@ class LogManager:
         listener: StorageListener | None = None,
         run_blocking: RunBlocking = trio.to_thread.run_sync,
     ) -> None:
-        self.node_dir = NodeDir(disk, str(data_dir), node_id)
+        self.node_dir = NodeDir(disk, str(data_dir), node_id, self._accept_nothing)
         self.context = StorageContext(disk, config, clock, run_blocking, reserve_path=self.node_dir.reserve_path)
         self.reader = Reader(self.context)
         self.maintenance = Maintenance(self.context)
@@ -111,8 +111,6 @@ class LogManager:
         """Lock the folder, own the background tasks; on leaving: flush, sync, checkpoint, unlock."""
         context = self.context
         self.node_dir.open()
-        if not self.node_dir.is_noted:
-            context.space.require(f"{self.node_dir.path} cannot be noted as being in use", self.node_dir.note_use)
         clean = False
         try:
             async with trio.open_nursery() as nursery:
@@ -132,6 +130,10 @@ class LogManager:
         finally:
             context.end()
             self.node_dir.close(clean=clean)
+
+    def _accept_nothing(self) -> None:
+        """There is no room for the node's note."""
+        self.context.space.require(f"{self.node_dir.path} cannot be noted as being in use", self.node_dir.note_again)
 
     async def _close_stores(self) -> bool:
         """Bring everything to the disk, and close every store; False if some could not be."""

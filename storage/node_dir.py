@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import threading
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 from zlib import crc32
@@ -16,7 +17,7 @@ from ottla.storage.errors import DataDirUnusableError, UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ottla.storage.disk import Disk, Handle
@@ -51,21 +52,26 @@ class NodeDir:
     `directory_id` stays the same as long as the folder exists: by it a cluster tells a node that has come back from
     another one that claims its id (`directory.id` in Kafka's meta.properties). `cluster_id` is that of the cluster
     whose topics are in it, None as long as it has not joined one.
+
+    A full disk keeps nobody from reading. Where there is no room for the note, `unnoted` is called, and must see to it
+    that nothing is appended before `note_again` has come through: if the node went down, its next start would not know
+    what it has to. Without `unnoted` such an OSError is raised.
     """
 
-    def __init__(self, disk: Disk, data_dir: str, node_id: int) -> None:
+    def __init__(self, disk: Disk, data_dir: str, node_id: int, unnoted: Callable[[], None] | None = None) -> None:
         self._disk = disk
         self._node_id = node_id
+        self._unnoted = unnoted
         self._lock: Handle | None = None
+        # What was to be noted and could not be. It is written in a thread, while more may come to be noted.
+        self._is_owed = False
+        self._owing = threading.Lock()
         self.path = os.path.join(data_dir, f"node-{node_id}")
         self.reserve_path = os.path.join(self.path, RESERVE_FILE)
         self.was_clean: bool | None = None
         #: The machine went down under an owner, so what was written and not synced may be gone, and the cluster has
         #: not been told yet. A start that ends early leaves this to the next one.
         self.lost_power = False
-        #: Whether the note says that the folder is in use. While it does not, nothing may be appended: if the machine
-        #: went down, the next owner would not know that records can be missing.
-        self.is_noted = False
         self.directory_id = uuid4().hex
         self.cluster_id: str | None = None
         #: How often the node had started when the folder was last in use, as the cluster counts it. If it has started
@@ -93,8 +99,7 @@ class NodeDir:
             self.directory_id = node.get("directory_id", self.directory_id)
             self.cluster_id = node.get("cluster_id")
             self.starts = node.get("starts")
-            self.is_noted = self.was_clean is False
-            self._write(clean=False)
+            self._note()
             for name in self._disk.listdir(self.path):
                 if name.endswith(DELETED_SUFFIX):
                     self._disk.rmtree(os.path.join(self.path, name))
@@ -106,35 +111,39 @@ class NodeDir:
         """Note for good which cluster the folder belongs to."""
         if self.cluster_id != cluster_id:
             self.cluster_id = cluster_id
-            self._write(clean=False)
+            self._note()
 
     def note_start(self, count: int) -> None:
         """Note the start that is about to be counted."""
         self.starts = count
-        self._write(clean=False)
+        self._note()
 
     def note_loss(self) -> None:
         """Note that something of what was written may be gone, as after a loss of power."""
         self.lost_power = True
-        self._write(clean=False)
+        self._note()
 
     def settle_loss(self) -> None:
         """The cluster no longer counts on what may be gone."""
         if self.lost_power:
             self.lost_power = False
-            self._write(clean=False)
+            self._note()
 
-    def note_use(self) -> None:
-        """Note that the folder is in use, where there was no room for that at first. Raises OSError."""
-        if not self.is_noted:
-            self._write(clean=False)
-        if not self.is_noted:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+    def note_again(self) -> None:
+        """Note what could not be noted for want of room, in a thread. Raises OSError."""
+        while True:
+            node = self._node(clean=False)
+            self._write(node)
+            with self._owing:
+                # Something may have come to be noted meanwhile, which has not been written because this was owed.
+                if self._node(clean=False) == node:
+                    self._is_owed = False
+                    return
 
     def close(self, *, clean: bool) -> None:
         """Leave the folder; `clean` says that everything in it is checkpointed."""
         if clean:
-            self._write(clean=True)
+            self._write_or_give_up(self._node(clean=True))
         self._unlock()
 
     def _read(self) -> dict[str, Any]:
@@ -157,8 +166,16 @@ class NodeDir:
             raise UnsupportedFormatError(f"{self.path} belongs to node {node_id}, not {self._node_id}")
         return dict(node)
 
-    def _write(self, *, clean: bool) -> None:
-        node = {
+    def _note(self) -> None:
+        with self._owing:
+            if self._is_owed:
+                return
+        if not self._write_or_give_up(self._node(clean=False)) and self._unnoted is not None:
+            self._is_owed = True
+            self._unnoted()
+
+    def _node(self, *, clean: bool) -> dict[str, Any]:
+        return {
             "format_version": FORMAT_VERSION,
             "node_id": self._node_id,
             "directory_id": self.directory_id,
@@ -168,28 +185,30 @@ class NodeDir:
             "clean_shutdown": clean,
             "lost_power": self.lost_power,
         }
+
+    def _write(self, node: dict[str, Any]) -> None:
         content = json.dumps(node | {"crc32": _checksum(node)}, indent=2).encode() + b"\n"
+        self._disk.write_file_atomic(os.path.join(self.path, NODE_FILE), content)
+
+    def _write_or_give_up(self, node: dict[str, Any]) -> bool:
+        """Write the note; if there is no room, give up the reserve for it; and if there still is none, the note.
+
+        False if it stays as it was.
+        """
         path = os.path.join(self.path, NODE_FILE)
         try:
-            self._disk.write_file_atomic(path, content)
+            self._write(node)
         except OSError as error:
             if not is_full(error):
                 raise
-            if not self._write_without_room(path, content):
-                return
-        self.is_noted = True
-
-    def _write_without_room(self, path: str, content: bytes) -> bool:
-        """Give up the reserve; and if there still is no room, the note: a full disk must not keep anybody from reading.
-
-        False if the note stays as it was.
-        """
+        else:
+            return True
         try:
             if self._disk.exists(self.reserve_path):
                 self._disk.unlink(self.reserve_path)
-            self._disk.write_file_atomic(path, content)
+            self._write(node)
         except OSError as error:
-            if not is_full(error) or not self._disk.exists(path):
+            if not is_full(error) or not self._disk.exists(path) or self._unnoted is None:
                 raise
             logger.warning("%s cannot be written: %s", path, error, extra={"path": path, "error": str(error)})
             return False

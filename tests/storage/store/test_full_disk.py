@@ -343,6 +343,54 @@ async def test_nothing_is_appended_before_it_can_be_noted_that_the_folder_is_in_
     assert node_dir.lost_power
 
 
+async def test_what_a_start_could_not_note_is_noted_when_there_is_room(harness: Any, autojump_clock: Any) -> None:
+    """The next start would take the folder for an older copy, or the loss for one that the cluster does not know."""
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk) as manager:
+        harness.append(await harness.open(manager), b"first")
+        disk = disk.crash()
+    disk.capacity_bytes = 0
+    async with harness.manager(disk) as manager:
+        manager.node_dir.note_loss()
+        manager.node_dir.note_start(7)
+        manager.node_dir.settle_loss()
+        with pytest.raises(DiskFullError):
+            harness.append(await harness.open(manager), b"not noted")
+        disk.capacity_bytes = None
+        await trio.sleep(3)
+        left = disk.crash()
+    node_dir = NodeDir(left, harness.folder, 0)
+    node_dir.open()
+    assert (node_dir.starts, node_dir.lost_power) == (7, False)
+
+
+async def test_what_comes_to_be_noted_while_a_note_is_written_again_is_noted_too(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk):
+        pass
+    node_dir = NodeDir(disk, harness.folder, 0, lambda: None)
+    node_dir.open()
+    disk.capacity_bytes = 0
+    node_dir.note_start(7)
+    disk.capacity_bytes = None
+    write, written = disk.write_file_atomic, []
+
+    def write_slowly(path: str, *pieces: Any) -> None:
+        write(path, *pieces)
+        written.append(path)
+        if len(written) == 1:
+            node_dir.note_start(8)
+
+    monkeypatch.setattr(disk, "write_file_atomic", write_slowly)
+    node_dir.note_again()
+    assert len(written) == 2, "one at a time"
+    again = NodeDir(disk.crash(), harness.folder, 0)
+    again.open()
+    assert again.starts == 8
+
+
 async def test_a_log_that_finds_no_room_to_be_opened_makes_the_node_full(harness: Any, autojump_clock: Any) -> None:
     """So that somebody looks for room, and tells when there is."""
     disk = SimulatedDisk(1)
