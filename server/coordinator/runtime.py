@@ -128,16 +128,22 @@ class CoordinatorRuntime(Generic[S]):
     async def _load_all(self) -> None:
         while self._unloaded:
             _, partition = self._unloaded.popitem(last=False)
-            next_may_load = trio.Event()
-            self._nursery.start_soon(self._load, partition, next_may_load)
-            await next_may_load.wait()
+            if await self._load(partition):
+                return
         self._is_loading = False
 
-    async def _load(self, partition: CoordinatorPartition[S], next_may_load: trio.Event) -> None:
-        try:
-            await partition.load(next_may_load.set)
-        finally:
-            next_may_load.set()
+    async def _load(self, partition: CoordinatorPartition[S]) -> bool:
+        """Load one; whether it had to wait for its replicas, so that another task has gone on with the rest."""
+        has_waited = False
+
+        def step_aside() -> None:
+            nonlocal has_waited
+            if not has_waited:
+                has_waited = True
+                self._nursery.start_soon(self._load_all)
+
+        await partition.load(step_aside)
+        return has_waited
 
     # Operations
 
