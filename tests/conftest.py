@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 from collections import Counter
@@ -71,6 +72,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _run_without_time(function: Callable[[], Awaitable[Any]], **options: Any) -> Any:
     return trio.run(function, **options | {"clock": options.get("clock") or trio.testing.MockClock()})
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[logging.Logger]:
+    """Logging as it was before: a command that is run within a test sets it up for its whole process."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield root
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -302,9 +302,14 @@ class TestManyIds:
     async def test_what_was_decided_is_carried_through_in_steps(
         self, shard: TransactionShard, turns: list[None], nursery: trio.Nursery
     ) -> None:
+        may_be_written = trio.Event()
+
+        async def write(*_: object, **__: object) -> None:
+            await may_be_written.wait()
+
         last = self.last_of(shard, TransactionStatus.PREPARE_COMMIT)
         completion = Completion(
-            runtime=SimpleNamespace(),  # type: ignore[arg-type]
+            runtime=SimpleNamespace(write=write),  # type: ignore[arg-type]
             markers=Markers(),
             clock=ManualClock(),
             coordinator_epoch=lambda _: 0,
@@ -316,7 +321,7 @@ class TestManyIds:
             while last.completing is None:
                 await trio.lowlevel.checkpoint()
         assert len(turns) - before > 3
-        shard.unloaded()
+        may_be_written.set()
 
     def last_of(self, shard: TransactionShard, status: TransactionStatus) -> Entry:
         last = shard.entries[f"id-{self.COUNT - 1}"]

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,15 +16,6 @@ from ottla.server.telemetry.logs import KEYS, ConsoleFormatter, JsonFormatter
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture
-def root() -> Iterator[logging.Logger]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield root
-    root.handlers[:], root.level = handlers, level
-    root.setLevel(level)
 
 
 def record(level: int = logging.INFO, text: str = "it is %s", *args: object, **extra: object) -> logging.LogRecord:
@@ -81,9 +71,7 @@ def test_what_json_does_not_know_is_text() -> None:
         ("console", io.StringIO, False),
     ],
 )
-def test_the_form_follows_the_setting_and_the_terminal(
-    root: logging.Logger, form: str, stream: type[io.StringIO], is_json: bool
-) -> None:
+def test_the_form_follows_the_setting_and_the_terminal(form: str, stream: type[io.StringIO], is_json: bool) -> None:
     written = stream()
     logs.configure("warning", form, written)
     logging.getLogger("ottla.test").info("not this")
@@ -93,7 +81,7 @@ def test_the_form_follows_the_setting_and_the_terminal(
     assert "this" in line
 
 
-def test_colours_can_be_refused(root: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_can_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     written = Terminal()
     logs.configure("info", "auto", written)
