@@ -141,10 +141,12 @@ class NodeDir:
                     return
 
     def close(self, *, clean: bool) -> None:
-        """Leave the folder; `clean` says that everything in it is checkpointed."""
-        if clean:
-            self._write_or_give_up(self._node(clean=True))
-        self._unlock()
+        """Leave the folder; `clean` says that everything in it is checkpointed. It is left even if that cannot be noted."""
+        try:
+            if clean:
+                self._write_or_give_up(self._node(clean=True))
+        finally:
+            self._unlock()
 
     def _read(self) -> dict[str, Any]:
         path = os.path.join(self.path, NODE_FILE)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.storage.disk import Disk, RealDisk
+from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DataDirUnusableError
 from ottla.storage.node_dir import NodeDir
@@ -44,6 +45,16 @@ def opened(disk: Disk) -> NodeDir:
     node_dir = NodeDir(disk, "/data", 1)
     node_dir.open()
     return node_dir
+
+
+def test_a_folder_is_left_even_if_the_end_cannot_be_noted() -> None:
+    disk = SimulatedDisk(1)
+    node_dir = opened(disk)
+    disk.faults.add(Fault(FaultKind.ERROR, frozenset({"fdatasync"}), errno=errno.EIO))
+    with pytest.raises(OSError, match="Input/output error"):
+        node_dir.close(clean=True)
+    disk.faults.clear()
+    assert opened(disk).was_clean is False
 
 
 @pytest.mark.parametrize("end", ["in order", "killed", "power again"])
