@@ -260,7 +260,8 @@ class ReplicaFetcher:
                     except StorageError as error:
                         if self._followed.get(key) is not followed:
                             continue  # its log was closed while this waited: it is moved away, or deleted
-                        self._tell_broken(followed, error)
+                        if followed.is_current:
+                            self._tell_broken(followed, error)
                         self._let_rest(followed)
         if not has_errors:
             self._told_codes.clear()
