@@ -196,12 +196,13 @@ def _is_of_full_disk(record: logging.LogRecord) -> bool:
     """Whether it says that there is no room."""
     error = None if record.exc_info is None else record.exc_info[1]
     told = record.getMessage()
-    return is_of_full_disk(error) or any(text in told for text in ("is full", "No space left", "no room"))
+    texts = ("is full", "No space left", "no room", "could not be opened")
+    return is_of_full_disk(error) or any(text in told for text in texts)
 
 
 def _is_of_failed_disk(record: logging.LogRecord) -> bool:
     """Whether it says that an operation of the disk has failed, or what a write that failed has left."""
     error = None if record.exc_info is None else record.exc_info[1]
     told = record.getMessage()
-    texts = ("is offline", "are offline", os.strerror(errno.EIO), "set aside", "damaged")
+    texts = ("is offline", "are offline", "could not be opened", os.strerror(errno.EIO), "set aside", "damaged")
     return isinstance(error, StoreOfflineError) or any(text in told for text in texts)
