@@ -186,9 +186,10 @@ class Node:
             parts.begin(nursery)
             await refuse_other_cluster(node_dir, parts.store)
             await parts.membership.claim_id()
-            await leave_after_loss(
+            if await leave_after_loss(
                 parts.store, config, node_dir.directory_id, lost_power=node_dir.lost_power, starts=node_dir.starts
-            )
+            ):
+                await parts.high_watermarks.forget()
             node_dir.settle_loss()
             if parts.guard is not None:
                 nursery.start_soon(parts.guard.run)

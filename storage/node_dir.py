@@ -141,7 +141,7 @@ class NodeDir:
                     return
 
     def close(self, *, clean: bool) -> None:
-        """Leave the folder; `clean` says that everything in it is checkpointed. It is left even if that cannot be noted."""
+        """Leave the folder; `clean` says that all of it is checkpointed. Unlocks it even if that cannot be noted."""
         try:
             if clean:
                 self._write_or_give_up(self._node(clean=True))

@@ -39,7 +39,7 @@ async def hand_over_partitions(controller: Controller) -> None:
 
 async def leave_after_loss(
     store: MetadataStore, config: BrokerConfig, directory_id: str, *, lost_power: bool, starts: int | None = None
-) -> None:
+) -> bool:
     """Leave the in-sync sets, and stop being an eligible leader, if what this node had written may be gone: its folder
     is a different one, or an older copy that has seen only so many `starts`, or the machine went down before everything
     was on the disk (KIP-966; Kafka compares the broker epoch of the last orderly stop).
@@ -52,15 +52,15 @@ async def leave_after_loss(
     for _ in range(_MAX_ATTEMPTS):
         entry = await store.get(key)
         if entry is None:
-            return
+            return lost_power
         registered = keys.decode_broker(key, entry.value, entry.mod_revision)
         is_older = starts is not None and starts < await _counted_starts(store, node_id)
         if not lost_power and not is_older and registered.directory_id in ("", directory_id):
-            return
+            return False
         if await store.commit([Compare(key, entry.mod_revision)], [Put(key, entry.value)]) is None:
             continue
         if await _leave(store, config):
-            return
+            return True
     raise ConflictError("The in-sync sets keep being changed elsewhere.")
 
 

@@ -3,6 +3,9 @@
 A replica that starts does not know how much of its log is committed before its leader, or its followers, say so. From
 this file it knows most of it at once: consumers do not see the high watermark go back when all nodes start again. It
 may be behind by `replica.high.watermark.checkpoint.interval.ms`, or missing: then less is shown at first.
+
+It says nothing after a loss of power. The disk may have lost that a log was cut, and what was written after that: then
+the log has again what its leader does not know, below an offset up to which all was committed.
 """
 
 from __future__ import annotations
@@ -54,6 +57,11 @@ class HighWatermarks:
             logger.warning(
                 "%s cannot be read: high watermarks start where the logs start: %s", self._path, error, extra=keys
             )
+
+    async def forget(self) -> None:
+        """Know nothing, here and at the next start: what the logs hold may be what was cut off them. Raises OSError."""
+        await self._run_blocking(self._remove)
+        self._written = {}
 
     async def run(
         self,
@@ -108,6 +116,10 @@ class HighWatermarks:
         if not isinstance(content, dict) or not all(type(offset) is int and offset >= 0 for offset in content.values()):
             raise ValueError("it is not a table of offsets")
         return content
+
+    def _remove(self) -> None:
+        if self._disk.exists(self._path):
+            self._disk.unlink(self._path)
 
     def _store(self, found: dict[str, int]) -> None:
         self._disk.write_file_atomic(self._path, json.dumps(found).encode())

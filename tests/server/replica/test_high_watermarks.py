@@ -63,6 +63,18 @@ async def test_what_could_not_be_opened_is_not_forgotten(disk: MemoryDisk, autoj
     assert (await loaded(disk)).of(TOPIC, 1) == 9
 
 
+async def test_what_is_forgotten_is_not_known_by_the_next_start_either(
+    disk: MemoryDisk, autojump_clock: object
+) -> None:
+    with trio.move_on_after(1.5):
+        await (await loaded(disk)).run(lambda: [partition(0, 5)], tuple, 1000)
+    watermarks = await loaded(disk)
+    for _ in range(2):
+        await watermarks.forget()
+        assert watermarks.of(TOPIC, 0) == 0
+    assert (await loaded(disk)).of(TOPIC, 0) == 0
+
+
 async def test_nothing_is_written_while_nothing_changes(disk: MemoryDisk, autojump_clock: object) -> None:
     partitions = [partition(0, 5)]
     watermarks = await loaded(disk)
