@@ -104,17 +104,18 @@ class Coordinators:
             self.transactions.apply(delta)
 
     def answer_waiting(self) -> None:
-        """Answer everyone who waits for other clients, now and later: this node is stopping. Everything else
-        continues.
+        """Answer everyone who waits for other clients, or to ask a share coordinator again, now and later: this node is
+        stopping. Everything else continues.
         """
+        if "persister" in vars(self):
+            self.persister.close()
         groups: GroupCoordinator | None = vars(self).get("groups")
         if groups is not None:
             groups.answers.close()
 
     def close(self) -> None:
         """Stop coordinating: waiting and later requests are refused at once."""
-        if "persister" in vars(self):
-            self.persister.close()
+        self.answer_waiting()
         for made in map(vars(self).get, ("transactions", "groups", "shares")):
             if made is not None:
                 made.runtime.close()

@@ -70,12 +70,12 @@ class ClusterPersister:
         self._others = others
         self._leader_of = leader_of
         self._ensure_topic = ensure_topic
-        self._is_closed = False
+        self._closed = trio.Event()
         self.on_reset: Callable[[SharePartitionKey], None] = lambda key: None
 
     def close(self) -> None:
-        """Ask nobody again: this node stops."""
-        self._is_closed = True
+        """Ask nobody again: this node stops, and who waits to be stored is told so."""
+        self._closed.set()
 
     def _find(self, key: SharePartitionKey) -> tuple[int, OtherShareCoordinators | None]:
         """The broker of a share partition's coordinator, and how it is asked; None if it is this one."""
@@ -155,9 +155,9 @@ class ClusterPersister:
                     if isinstance(error, _PASSING):
                         again.append(key)
             left = again
-            if not left or pause is None or self._is_closed:
+            if not left or pause is None or self._closed.is_set():
                 break
-            await trio.sleep(pause)
+            await self._pause(pause)
         return found
 
     async def _repeated(self, ask: Callable[[], Awaitable[R]]) -> R:
@@ -165,10 +165,14 @@ class ClusterPersister:
             try:
                 return await ask()
             except _PASSING:
-                if self._is_closed:
+                if self._closed.is_set():
                     raise
-                await trio.sleep(pause)
+                await self._pause(pause)
         return await ask()
+
+    async def _pause(self, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            await self._closed.wait()
 
     async def _ask_all(
         self,
@@ -190,9 +194,9 @@ class ClusterPersister:
                 if isinstance(outcomes[key_of(each)], _PASSING):
                     passing.append(each)
             left = passing
-            if not left or pause is None or self._is_closed:
+            if not left or pause is None or self._closed.is_set():
                 break
-            await trio.sleep(pause)
+            await self._pause(pause)
         for key, error in outcomes.items():
             await pace.rest()
             if error is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
@@ -15,7 +16,7 @@ from ottla.server.coordinator.group.share import ShareGroupConfig, ShareHeartbea
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.share.cluster import RETRY_SECONDS, ClusterPersister
 from ottla.server.coordinator.share.persister import Initialization
-from ottla.server.coordinator.share.state import SharePartitionKey
+from ottla.server.coordinator.share.state import SharePartitionKey, StateChange
 
 from .test_overlaps import CHECK_S, FIRST, World
 
@@ -145,22 +146,44 @@ async def test_state_that_is_set_up_behind_its_deletion_goes(shares: Shares) -> 
         assert not shares.keeper.starts
 
 
-def ask_again(shares: Shares) -> None:
-    """The keeper is asked as others are: what it refuses for the moment is asked again."""
-    keeper = shares.keeper
+def persister_of(**coordinator: Any) -> ClusterPersister:
+    """One that asks this broker's own coordinator."""
 
     async def exists(topic: str) -> None:
         await trio.lowlevel.checkpoint()
 
-    coordinator = SimpleNamespace(partition_for=lambda key: 0, initialize=keeper.initialize, delete=keeper.delete)
-    persister = ClusterPersister(
+    return ClusterPersister(
         1,
-        coordinator,  # type: ignore[arg-type]
+        SimpleNamespace(partition_for=lambda key: 0, **coordinator),  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
         leader_of=lambda partition: 1,
         ensure_topic=exists,
     )
+
+
+def ask_again(shares: Shares) -> None:
+    """The keeper is asked as others are: what it refuses for the moment is asked again."""
+    persister = persister_of(initialize=shares.keeper.initialize, delete=shares.keeper.delete)
     shares.world.options["persister"] = lambda: persister
+
+
+async def test_a_stop_does_not_wait_to_ask_again(autojump_clock: MockClock) -> None:
+    async def refuse(key: SharePartitionKey, change: StateChange) -> None:
+        await trio.lowlevel.checkpoint()
+        raise CoordinatorNotAvailableError("the disk is full")
+
+    async def write() -> None:
+        with pytest.raises(CoordinatorNotAvailableError):
+            await persister.write(SharePartitionKey(FIRST, UUID(int=1), 0), StateChange(0, 0, 0, 0, ()))
+
+    persister = persister_of(write=refuse)
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await trio.sleep(1)
+        persister.close()
+    await write()
+    assert trio.current_time() - began == 1
 
 
 async def test_a_group_that_is_made_again_is_not_begun_again_for_the_former_one(
