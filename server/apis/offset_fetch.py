@@ -5,6 +5,7 @@
 - No committed offset is -1 with leader epoch -1 and metadata "", not an error; nor is a group that does not exist.
 - `require_stable` (version 7): UNSTABLE_OFFSET_COMMIT where a transaction may still change the offset (KIP-447).
 - Version 1 has no place for a group's error except its partitions.
+- A broker that is cut off from the metadata answers once it is sure to coordinate the groups still, or NOT_COORDINATOR.
 """
 
 from collections.abc import Iterable, Sequence
@@ -50,9 +51,17 @@ _AT_ONCE: Final = 128
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     version = context.header.api_version
     if version >= 8:
+        try:
+            await _confirm((group.group_id for group in request.groups), context)
+        except CoordinatorError as error:
+            code = error_code(error)
+            groups = context.work.over(request.groups)
+            refused = [OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) async for group in groups]
+            return OffsetFetchResponse(groups=refused)
         return OffsetFetchResponse(groups=[await _fetch_group(group, request, context) for group in request.groups])
     wanted = await _partitions(((it.name, it.partition_indexes) for it in request.topics or ()), context)
     try:
+        await _confirm([request.group_id], context)
         found = await _fetch(request.group_id, None if request.topics is None else wanted, request, context)
     except CoordinatorError as error:
         code = error_code(error)
@@ -61,6 +70,15 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
         return OffsetFetchResponse(error_code=code, topics=await _topics(failed, context))
     context.work.leave(wanted, found)
     return OffsetFetchResponse(topics=await _topics(found, context))
+
+
+async def _confirm(group_ids: Iterable[str], context: RequestContext) -> None:
+    """See that no other broker coordinates the groups by now, where this one might not have heard of it."""
+    if context.broker.replica_manager.may_be_replaced():
+        groups = context.broker.group_coordinator
+        ids = context.work.over(group_ids, counts=False)
+        partitions = {groups.partition_for(group_id) async for group_id in ids}
+        await groups.offsets.confirm(partitions)
 
 
 async def _fetch(

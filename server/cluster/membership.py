@@ -6,7 +6,8 @@ clients are sent to it. Kafka's counterparts are BrokerLifecycleManager and the 
 - A broker that is frozen for longer than `broker.session.timeout.ms` is fenced, and registers again when it resumes, in
   the same process.
 - Whether a broker may serve does not depend on its session: leader epochs protect what is acknowledged. If the metadata
-  store cannot be reached, the broker carries on, and renews its session as soon as it can.
+  store cannot be reached, the broker carries on, and renews its session as soon as it can. Only committed offsets are
+  read more carefully when it may have ended (`replica/confirmation.py`).
 - A node is known by its data folder. Whoever holds the folder's lock takes the session of the process that had it
   before, which must be dead; a node with another folder under the same id has to wait until that session ends, and is
   refused if it does not. Should a copy of the folder be used elsewhere, the process that was there first ends.
@@ -15,6 +16,7 @@ clients are sent to it. Kafka's counterparts are BrokerLifecycleManager and the 
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -57,6 +59,8 @@ class Membership:
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._incarnation = ""
         self._lease = NO_LEASE
+        # When the session was begun or renewed last, at the latest.
+        self._renewed = -math.inf
         self._fenced = trio.Event()
         self._life = trio.CancelScope()
         self._is_cut_off = False
@@ -65,6 +69,11 @@ class Membership:
     def lease(self) -> int:
         """The lease of the present session, for keys that must not outlive it; NO_LEASE if there is none."""
         return self._lease
+
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether the session may be over by now: then others may have been elected in this broker's place."""
+        return trio.current_time() - self._renewed >= self._session_timeout_ms / 1000
 
     async def claim_id(self) -> None:
         """Make sure that no other node is alive under this id, and wait until the session of a dead one has ended.
@@ -118,7 +127,9 @@ class Membership:
                 if self._fenced.is_set():
                     await self._register_anew(broker)
                 else:
+                    began = trio.current_time()
                     await self._store.keep_alive(self._lease)
+                    self._renewed = began
             except LeaseExpiredError:
                 self._fenced.set()
             except ConflictError:
@@ -154,8 +165,10 @@ class Membership:
                 self._fenced.set()
 
     async def _register(self, broker: BrokerImage, *, is_new: bool) -> None:
+        began = trio.current_time()
         self._lease = await self._store.grant_lease(self._session_timeout_ms)
         await self._controller.register_broker(broker, self._lease, is_new=is_new)
+        self._renewed = began
         self._fenced = trio.Event()
 
     async def _register_anew(self, broker: BrokerImage) -> None:

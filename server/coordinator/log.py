@@ -1,6 +1,6 @@
 """The door from a coordinator to the internal topic that keeps its state."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from typing import Protocol
 
 from ottla.server.event_loop.stages import Stages
@@ -27,6 +27,12 @@ class CoordinatorLog(Protocol):
         They include everything that was appended before the reading began, whether or not anybody waited for it, if it
         is ever committed: a partition that has moved away and come back misses nothing. An empty piece says that what
         comes next is not committed yet, and has to be waited for.
+        """
+        ...
+
+    async def confirm(self, partitions: Iterable[int]) -> None:
+        """Return when nobody else had led any of the partitions when this was called. Raises NotCoordinatorError if
+        that cannot be known, or CoordinatorNotAvailableError.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Coordinators' logs on the replica manager, through which all their appends and reads go."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -86,6 +86,13 @@ class ReplicaLog:
                     yield batches
                 await trio.lowlevel.checkpoint()
         except (ReplicaError, StorageError, OSError) as error:
+            raise _translated(error) from error
+
+    async def confirm(self, partitions: Iterable[int]) -> None:
+        """Return when nobody else had led any of the partitions when this was called."""
+        try:
+            await self._replica_manager.confirm_leadership([self._key(partition) for partition in partitions])
+        except (ReplicaError, StorageError) as error:
             raise _translated(error) from error
 
     async def delete_below(self, partition: int, offset: int) -> None:

@@ -21,7 +21,7 @@ rolls back when an append fails; this one applies them when the append is commit
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Generic
 
@@ -153,6 +153,12 @@ class CoordinatorRuntime(Generic[S]):
         Raises NotCoordinatorError or CoordinatorLoadInProgressError.
         """
         return self._serving(index).shard
+
+    async def confirm(self, partitions: Iterable[int]) -> None:
+        """Return when nobody else had coordinated those of these that are here when this was called: needed where this
+        broker may have been replaced without having heard of it. Raises NotCoordinatorError if that cannot be known.
+        """
+        await self._log.confirm([index for index in partitions if index in self._partitions])
 
     def shards(self) -> list[S]:
         """All shards here, except those that failed. Raises CoordinatorLoadInProgressError while one is replayed."""

@@ -15,6 +15,7 @@ class FollowerProgress:
 
     __slots__ = (
         "broker_epoch",
+        "fetches",
         "last_caught_up_ms",
         "last_fetch_ms",
         "leader_end_offset_at_last_fetch",
@@ -25,6 +26,8 @@ class FollowerProgress:
     def __init__(self, caught_up_ms: int = 0) -> None:
         #: Of the registration of the process that fetches (KIP-903); -1 if it does not say.
         self.broker_epoch = -1
+        #: How often it has fetched.
+        self.fetches = 0
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.last_caught_up_ms = caught_up_ms
@@ -39,6 +42,7 @@ class FollowerProgress:
         It is caught up as of now if it has all of the leader's log, and as of its last fetch if it has what the
         leader's log held then: a follower that always fetches at once stays in sync however fast the leader appends.
         """
+        self.fetches += 1
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.leader_end_offset_at_last_fetch:
@@ -57,6 +61,7 @@ class FollowerProgress:
         """
         if (offset, log_start_offset, broker_epoch) != (self.log_end_offset, self.log_start_offset, self.broker_epoch):
             return False
+        self.fetches += 1
         if now_ms > self.last_caught_up_ms:
             self.last_caught_up_ms = now_ms
         self.last_fetch_ms = now_ms

@@ -110,10 +110,12 @@ class ReplicaManager:
         leader_quota: ReplicaQuota | None = None,
         follower_quota: ReplicaQuota | None = None,
         max_lag_ms: int = 30_000,
+        may_be_replaced: Callable[[], bool] = lambda: False,
     ) -> None:
         """`last_high_watermark` is what is known of a partition from before the start, 0 for nothing; `max_lag_ms` is
         `replica.lag.time.max.ms`; `leader_quota` is of what throttled replicas are sent from here,
-        and `follower_quota` of what those here fetch."""
+        and `follower_quota` of what those here fetch. `may_be_replaced` says whether others may lead by now what this
+        node takes itself to lead, without its having heard of that."""
         self.node_id = node_id
         self.append_purgatory = Purgatory("append")
         self.fetch_purgatory = Purgatory("fetch")
@@ -132,6 +134,7 @@ class ReplicaManager:
         self.follower_quota = follower_quota or Unthrottled()
         self._clock = clock
         self._response_budget = response_budget
+        self.may_be_replaced = may_be_replaced
         self._checkers = trio.CapacityLimiter(_CHECKING_THREADS)
         self._partitions = HostedPartitions(
             log_manager,
@@ -160,6 +163,14 @@ class ReplicaManager:
         StoreOfflineError if its log could not be opened.
         """
         return self._partitions.get(topic_id, partition)
+
+    async def confirm_leadership(self, keys: Iterable[TopicIdPartition]) -> None:
+        """Return when nobody else had led any of these when this was called. Raises what `get_partition` does, and
+        NotLeaderError if that cannot be known. Only needed while this node `may_be_replaced`.
+        """
+        from ottla.server.replica.confirmation import confirm_leadership  # seldom needed
+
+        await confirm_leadership([self.get_partition(*key) for key in keys])
 
     def partitions(self) -> Iterator[Partition]:
         """All partitions that this node holds."""

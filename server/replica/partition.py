@@ -401,6 +401,10 @@ class Partition:
             and follower.fetches_again(offset, log_start_offset, now_ms, broker_epoch)
         )
 
+    def fetches(self) -> dict[int, int]:
+        """How often each of the other replicas that may be elected has fetched in this term."""
+        return {replica: self._followers[replica].fetches for replica in self._maximal_isr if replica != self.node_id}
+
     def may_join(self, replica: int) -> bool:
         """Whether a follower that is not in sync has become so.
 

@@ -148,6 +148,7 @@ class Parts:
             leader_quota=quota(lambda: config.leader_replication_throttled_rate),
             follower_quota=quota(lambda: config.follower_replication_throttled_rate),
             max_lag_ms=config.replica_lag_time_max_ms,
+            may_be_replaced=lambda: self.membership.may_have_ended,
         )
 
     def _new_broker(self) -> Broker:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from functools import partial
 from random import Random
 
@@ -50,6 +50,9 @@ class SimulatedLog:
             if self._rng.random() < 0.1:
                 await self._pause()
             yield memoryview(batch)
+
+    async def confirm(self, partitions: Iterable[int]) -> None:
+        await trio.lowlevel.checkpoint()
 
     async def _pause(self) -> None:
         if self._rng.random() < 0.5:

@@ -134,6 +134,12 @@ class GroupOffsets:
         """The partitions for which a group has offsets, in no order, decoded one by one as they are taken."""
         return map(records.offset_partition, self._shard(group_id).offsets.committed_keys(group_id))
 
+    async def confirm(self, partitions: Iterable[int]) -> None:
+        """Before a `fetch` by a broker that may have been replaced: return when nobody else had coordinated the groups
+        of these partitions when this was called. Raises NotCoordinatorError if that cannot be known.
+        """
+        await self._runtime.confirm(partitions)
+
     def fetch(
         self,
         group_id: str,

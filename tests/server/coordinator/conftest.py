@@ -1,7 +1,7 @@
 """An internal topic in memory: the coordinators' log without a broker."""
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from functools import partial
 
 import pytest
@@ -59,6 +59,9 @@ class MemoryLog:
             if self.read_error is not None:
                 raise self.read_error
             yield memoryview(batch)
+
+    async def confirm(self, partitions: Iterable[int]) -> None:
+        await trio.lowlevel.checkpoint()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ Whatever happens when, every write is settled exactly once, and what a shard hol
 
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from enum import Enum
 from functools import partial
@@ -113,6 +113,9 @@ class SteppedLog:
         async with aclosing(self.memory.read(partition)) as read:
             async for batches in read:
                 yield batches
+
+    async def confirm(self, partitions: Iterable[int]) -> None:
+        await self.memory.confirm(partitions)
 
     def tell(self) -> None:
         """Let every append that has begun return."""
