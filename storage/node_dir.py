@@ -27,6 +27,7 @@ __all__ = [
     "LOCK_FILE",
     "NODE_FILE",
     "RESERVE_FILE",
+    "SPARE_FILE",
     "NodeDir",
     "make_folder",
     "node_ids_in",
@@ -38,10 +39,14 @@ logger = logging.getLogger(__name__)
 
 DELETED_SUFFIX = ".deleted"
 NODE_FILE = "node.json"
+SPARE_FILE = "node.json.spare"
+"""As large as a note will be, and overwritten where it lies when there is no room for another file."""
 LOCK_FILE = "lock"
 RESERVE_FILE = "reserve"
 """Room that is kept for a full disk."""
 _NODE_DIR = re.compile(r"node-([0-9]+)")
+
+_SPARE_BYTES: Final = 1024
 
 _UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
@@ -53,9 +58,9 @@ class NodeDir:
     another one that claims its id (`directory.id` in Kafka's meta.properties). `cluster_id` is that of the cluster
     whose topics are in it, None as long as it has not joined one.
 
-    A full disk keeps nobody from reading. Where there is no room for the note, `unnoted` is called, and must see to it
-    that nothing is appended before `note_again` has come through: if the node went down, its next start would not know
-    what it has to. Without `unnoted` such an OSError is raised.
+    A full disk keeps nobody from reading. Where there is no room for the note, and no spare to write it over, `unnoted`
+    is called, and must see to it that nothing is appended before `note_again` has come through: if the node went down,
+    its next start would not know what it has to. Without `unnoted` such an OSError is raised.
     """
 
     def __init__(self, disk: Disk, data_dir: str, node_id: int, unnoted: Callable[[], None] | None = None) -> None:
@@ -65,6 +70,8 @@ class NodeDir:
         self._lock: Handle | None = None
         # What was to be noted and could not be. It is written in a thread, while more may come to be noted.
         self._is_owed = False
+        # How many notes were written: of two that are found, the later one counts.
+        self._notes = 0
         self._owing = threading.Lock()
         self.path = os.path.join(data_dir, f"node-{node_id}")
         self.reserve_path = os.path.join(self.path, RESERVE_FILE)
@@ -154,6 +161,9 @@ class NodeDir:
             return {}
         try:
             node = json.loads(self._disk.read_file(path))
+            spare = self._read_spare()
+            if spare.get("note", 0) > node.get("note", 0):
+                node = spare
             version, node_id = node["format_version"], node["node_id"]
         except (ValueError, KeyError, TypeError) as error:
             raise UnsupportedFormatError(f"{path} is not a node's identity: {error}") from error
@@ -164,9 +174,22 @@ class NodeDir:
         checksum = node.pop("crc32", None)
         if checksum is not None and checksum != _checksum(node):
             raise UnsupportedFormatError(f"{path} fails its checksum: remove it, and the next start writes it again")
+        self._notes = node.pop("note", 0)
         if node_id != self._node_id:
             raise UnsupportedFormatError(f"{self.path} belongs to node {node_id}, not {self._node_id}")
         return dict(node)
+
+    def _read_spare(self) -> dict[str, Any]:
+        """What the spare says; nothing if it was never written, or not to its end."""
+        path = os.path.join(self.path, SPARE_FILE)
+        if not self._disk.exists(path):
+            return {}
+        try:
+            node: dict[str, Any] = json.loads(self._disk.read_file(path))
+            is_whole = node["crc32"] == _checksum({name: value for name, value in node.items() if name != "crc32"})
+        except (ValueError, KeyError, TypeError):
+            return {}
+        return node if is_whole else {}
 
     def _note(self) -> None:
         with self._owing:
@@ -188,12 +211,42 @@ class NodeDir:
             "lost_power": self.lost_power,
         }
 
+    def _content(self, node: dict[str, Any]) -> bytes:
+        self._notes += 1
+        node = node | {"note": self._notes}
+        return json.dumps(node | {"crc32": _checksum(node)}, indent=2).encode() + b"\n"
+
     def _write(self, node: dict[str, Any]) -> None:
-        content = json.dumps(node | {"crc32": _checksum(node)}, indent=2).encode() + b"\n"
-        self._disk.write_file_atomic(os.path.join(self.path, NODE_FILE), content)
+        self._disk.write_file_atomic(os.path.join(self.path, NODE_FILE), self._content(node))
+        spare = os.path.join(self.path, SPARE_FILE)
+        if not self._disk.exists(spare):
+            try:
+                self._disk.write_file_atomic(spare, bytes(_SPARE_BYTES))
+            except OSError as error:
+                if not is_full(error):
+                    raise
+
+    def _write_spare(self, node: dict[str, Any]) -> bool:
+        """Write the note over the spare, which takes no room; False if there is no spare, or no room all the same."""
+        content = self._content(node).ljust(_SPARE_BYTES)
+        path = os.path.join(self.path, SPARE_FILE)
+        if len(content) > _SPARE_BYTES or not self._disk.exists(path):
+            return False
+        handle = self._disk.open_write(path)
+        try:
+            self._disk.pwritev(handle, [content], 0)
+            self._disk.fdatasync(handle)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return False
+        finally:
+            self._disk.close(handle)
+        return True
 
     def _write_or_give_up(self, node: dict[str, Any]) -> bool:
-        """Write the note; if there is no room, give up the reserve for it; and if there still is none, the note.
+        """Write the note; if there is no room, give up the reserve for it; if there still is none, write it over the
+        spare; and if that cannot be, give up the note.
 
         False if it stays as it was.
         """
@@ -210,6 +263,8 @@ class NodeDir:
                 self._disk.unlink(self.reserve_path)
             self._write(node)
         except OSError as error:
+            if is_full(error) and self._write_spare(node):
+                return True
             if not is_full(error) or not self._disk.exists(path) or self._unnoted is None:
                 raise
             logger.warning("%s cannot be written: %s", path, error, extra={"path": path, "error": str(error)})

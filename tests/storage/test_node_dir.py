@@ -12,7 +12,7 @@ from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DataDirUnusableError
-from ottla.storage.node_dir import NodeDir
+from ottla.storage.node_dir import SPARE_FILE, NodeDir
 
 
 class ReadOnly(RealDisk):
@@ -45,6 +45,16 @@ def opened(disk: Disk) -> NodeDir:
     node_dir = NodeDir(disk, "/data", 1)
     node_dir.open()
     return node_dir
+
+
+@pytest.mark.parametrize("spare", [b"", bytes(1024), b"{}", b'{"note": 9, "starts": 9, "crc32": "00000000"}', b"[1]"])
+def test_a_spare_that_was_not_written_to_its_end_says_nothing(spare: bytes) -> None:
+    disk = SimulatedDisk(1)
+    node_dir = opened(disk)
+    node_dir.note_start(3)
+    disk = disk.crash()
+    disk.write_file_atomic(f"/data/node-1/{SPARE_FILE}", spare)
+    assert opened(disk).starts == 3
 
 
 def test_a_folder_is_left_even_if_the_end_cannot_be_noted() -> None:

@@ -19,7 +19,7 @@ from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DiskFullError, StoreOfflineError
 from ottla.storage.inspect.fsck import check_node
 from ottla.storage.log.partition_log import PartitionLog
-from ottla.storage.node_dir import NodeDir
+from ottla.storage.node_dir import NODE_FILE, SPARE_FILE, NodeDir
 from tests.storage.held_disk import exists, until
 
 VALUE = b"x" * 300
@@ -317,6 +317,25 @@ async def test_a_store_is_closed_while_it_waits(harness: Any, autojump_clock: An
         assert not disk.exists(log.store.files.directory)
 
 
+def as_an_earlier_release_left_it(disk: SimulatedDisk, harness: Any) -> None:
+    """There is no file that a note could be written over."""
+    disk.unlink(f"{harness.folder}/node-0/{SPARE_FILE}")
+
+
+async def test_a_start_on_a_full_disk_is_noted_where_it_takes_no_room(harness: Any) -> None:
+    """Else the next start would take the folder for an older copy of itself."""
+    disk = SimulatedDisk(1)
+    for count in range(1, 4):
+        async with harness.manager(disk) as manager:
+            manager.node_dir.note_start(count)
+            disk = disk.crash() if count == 2 else disk.power_loss()
+        disk.capacity_bytes = 0
+        node_dir = NodeDir(disk, harness.folder, 0)
+        node_dir.open()
+        assert (node_dir.starts, node_dir.lost_power) == (count, True)
+        node_dir.close(clean=False)
+
+
 async def test_nothing_is_appended_before_it_can_be_noted_that_the_folder_is_in_use(
     harness: Any, autojump_clock: Any
 ) -> None:
@@ -324,6 +343,7 @@ async def test_nothing_is_appended_before_it_can_be_noted_that_the_folder_is_in_
     disk = SimulatedDisk(1)
     async with harness.manager(disk) as manager:
         harness.append(await harness.open(manager), b"first")
+    as_an_earlier_release_left_it(disk, harness)
     disk.capacity_bytes = 0
     async with harness.manager(disk) as manager:
         log = await harness.open(manager)
@@ -349,6 +369,7 @@ async def test_what_a_start_could_not_note_is_noted_when_there_is_room(harness: 
     async with harness.manager(disk) as manager:
         harness.append(await harness.open(manager), b"first")
         disk = disk.crash()
+    as_an_earlier_release_left_it(disk, harness)
     disk.capacity_bytes = 0
     async with harness.manager(disk) as manager:
         manager.node_dir.note_loss()
@@ -372,6 +393,7 @@ async def test_what_comes_to_be_noted_while_a_note_is_written_again_is_noted_too
         pass
     node_dir = NodeDir(disk, harness.folder, 0, lambda: None)
     node_dir.open()
+    as_an_earlier_release_left_it(disk, harness)
     disk.capacity_bytes = 0
     node_dir.note_start(7)
     disk.capacity_bytes = None
@@ -385,7 +407,7 @@ async def test_what_comes_to_be_noted_while_a_note_is_written_again_is_noted_too
 
     monkeypatch.setattr(disk, "write_file_atomic", write_slowly)
     node_dir.note_again()
-    assert len(written) == 2, "one at a time"
+    assert [path for path in written if path.endswith(NODE_FILE)] == [written[0]] * 2, "one at a time"
     again = NodeDir(disk.crash(), harness.folder, 0)
     again.open()
     assert again.starts == 8
