@@ -9,6 +9,8 @@ __all__ = ["BOUNDS_SECONDS", "Histogram"]
 
 BOUNDS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The upper (inclusive) ends of the classes; one more class has what took longer."""
+# Most are in the first class, and a search costs.
+_FIRST: Final = BOUNDS_SECONDS[0]
 
 
 class Histogram:
@@ -22,7 +24,7 @@ class Histogram:
 
     def observe(self, seconds: float) -> None:
         """Count one duration."""
-        self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
+        self.counts[0 if seconds <= _FIRST else bisect_left(BOUNDS_SECONDS, seconds)] += 1
         self.sum_seconds += seconds
 
     @property

@@ -243,7 +243,7 @@ class ReplicaManager:
 
     def begin_append(
         self,
-        entries: Iterable[tuple[TopicIdPartition, Records]],
+        entries: Collection[tuple[TopicIdPartition, Records]],
         *,
         required_acks: int,
         timeout_ms: int,
@@ -265,6 +265,7 @@ class ReplicaManager:
         operation = AppendOperation(required_acks, deadline, waits_for_room=origin is AppendOrigin.COORDINATOR)
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
         find = self._partitions.get
+        alone = len(entries) == 1 and not more_expected
         with HeldStore(more_expected=more_expected) as held:
             left = _APPENDED_AT_ONCE
             for (topic_id, index), (view, fragment, guard) in entries:
@@ -284,7 +285,8 @@ class ReplicaManager:
                         if not log.has_room:
                             held.leave_to_wait()
                             yield partial(_wait_for_room, partition, deadline)
-                        held.enter(log.store.writer)
+                        if not alone:
+                            held.enter(log.store.writer)
                         try:
                             info = partition.append(
                                 view,
@@ -296,6 +298,7 @@ class ReplicaManager:
                                 require_verification=require_verification,
                                 guard=guard,
                                 checked=checked,
+                                alone=alone,
                             )
                             break
                         except ChecksTakeLongError:
@@ -512,10 +515,12 @@ class ReplicaManager:
 
     def on_flushed(self, logs: Iterable[PartitionLog]) -> None:
         """The store has written these logs further: their flushed end, or their log start, has moved."""
-        now_ms = self._clock.time_ms()
+        now_ms = 0
         for log in logs:
             partition = self._partitions.of_log(log)
             if partition is not None:
+                if not now_ms and partition.has_followers:
+                    now_ms = self._clock.time_ms()
                 partition.advance_high_watermark(now_ms)
                 self._signal(partition)
 

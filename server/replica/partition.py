@@ -193,6 +193,11 @@ class Partition:
         self._min_insync_replicas = count
         self._count_isr()
 
+    @property
+    def has_followers(self) -> bool:
+        """Whether other nodes hold replicas, as far as their leader is concerned."""
+        return bool(self._followers)
+
     def throttle(self, throttled: Throttled) -> None:
         """What the topic says of throttled replicas has changed."""
         self.is_throttled_leader = throttled.as_leader is None or self.index in throttled.as_leader
@@ -309,6 +314,7 @@ class Partition:
         require_verification: bool = False,
         guard: VerificationGuard | None = None,
         checked: CheckedBatch | None = None,
+        alone: bool = False,
     ) -> AppendInfo:
         """Append as leader. Raises ReplicaError or StorageError, and then nothing has changed."""
         if self.role is not Role.LEADER:
@@ -329,6 +335,7 @@ class Partition:
             require_verification=require_verification,
             guard=guard,
             checked=checked,
+            alone=alone,
         )
 
     def _require_own(self, origin: AppendOrigin) -> None:

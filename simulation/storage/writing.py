@@ -129,7 +129,8 @@ def _take(simulation: Simulation, tracked: TrackedLog, batch: Batch, *, is_held:
     rng, log = simulation.rng, tracked.log
     fragment = simulation.memory.lend(build(batch, is_numbered=False))
     origin = AppendOrigin.CLIENT if batch.commits is None else AppendOrigin.COORDINATOR
-    is_held = rng.random() < 0.5 if is_held is None else is_held
+    way = rng.random() if is_held is None else 0.0 if is_held else 0.5
+    is_held = way < 0.5
     try:
         with gathered(log, is_held=is_held, more_expected=rng.random() < 0.2):
             info = log.append_as_leader(
@@ -138,6 +139,7 @@ def _take(simulation: Simulation, tracked: TrackedLog, batch: Batch, *, is_held:
                 leader_epoch=simulation.epoch,
                 origin=origin,
                 now_ms=simulation.clock.time_ms(),
+                alone=way > 0.7,
             )
             _appended(simulation, tracked, batch)
     finally:

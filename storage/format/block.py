@@ -17,12 +17,14 @@ __all__ = [
     "BLOCK_MAGIC",
     "FORMAT_VERSION",
     "KEY_BYTES",
+    "LONE_HEAD_BYTES",
     "RUN_BYTES",
     "BlockHeader",
     "Run",
     "RunFlag",
     "RunKind",
     "build_block_head",
+    "build_lone_head",
     "iter_runs",
     "log_key",
     "pack_run",
@@ -36,6 +38,7 @@ BLOCK_MAGIC = b"OtBk"
 
 # magic, format version, flags (0), sequence, block length, written at (ms), run count, CRC
 _HEADER = struct.Struct(">4sHHQQqII")
+_HEADER_BEFORE_CRC = struct.Struct(">4sHHQQqI")
 BLOCK_HEADER_BYTES = _HEADER.size
 _CRC = struct.Struct(">I")
 _CRC_POS = BLOCK_HEADER_BYTES - _CRC.size
@@ -130,9 +133,48 @@ def split_key(key: bytes) -> tuple[bytes, int]:
 
 def build_block_head(sequence: int, length: int, written_at_ms: int, runs: list[bytes]) -> bytes:
     """Return header and directory of a block of `length` bytes in all, from packed runs."""
-    directory = b"".join(runs)
-    head = _HEADER.pack(BLOCK_MAGIC, FORMAT_VERSION, 0, sequence, length, written_at_ms, len(runs), 0)[:_CRC_POS]
-    return b"".join((head, _CRC.pack(extend(extend(0, head), directory)), directory))
+    head = _HEADER_BEFORE_CRC.pack(BLOCK_MAGIC, FORMAT_VERSION, 0, sequence, length, written_at_ms, len(runs))
+    directory = runs[0] if len(runs) == 1 else b"".join(runs)
+    return head + _CRC.pack(extend(0, head + directory)) + directory
+
+
+#: The size of what `build_lone_head` makes.
+LONE_HEAD_BYTES: Final = BLOCK_HEADER_BYTES + RUN_BYTES
+# The header up to its CRC and a run, which are summed together.
+_LONE_HEAD = struct.Struct(_HEADER_BEFORE_CRC.format + _RUN.format.removeprefix(">"))
+
+
+def build_lone_head(
+    sequence: int,
+    length: int,
+    written_at_ms: int,
+    key: bytes,
+    leader_epoch: int,
+    base_offset: int,
+    last_offset: int,
+    max_timestamp_ms: int,
+    position: int,
+    flags: int,
+) -> bytes:
+    """`build_block_head` for a block of one run, which has all bytes behind the head."""
+    head = _LONE_HEAD.pack(
+        BLOCK_MAGIC,
+        FORMAT_VERSION,
+        0,
+        sequence,
+        length,
+        written_at_ms,
+        1,
+        key,
+        leader_epoch,
+        base_offset,
+        last_offset,
+        max_timestamp_ms,
+        position,
+        length - LONE_HEAD_BYTES,
+        flags,
+    )
+    return head[:_CRC_POS] + _CRC.pack(extend(0, head)) + head[_CRC_POS:]
 
 
 def parse_block_header(buf: bytes, pos: int = 0) -> BlockHeader | None:

@@ -20,16 +20,12 @@ class AppendCrowd:
     judged by the last blocks alone, so that equal histories are written equally.
     """
 
-    __slots__ = ("_alone_left", "_joined")
+    __slots__ = ("_joined", "alone_left")
 
     def __init__(self) -> None:
         self._joined = 0
-        self._alone_left = _PROBE_INTERVAL
-
-    @property
-    def is_there(self) -> bool:
-        """Whether the next append should wait for others."""
-        return not self._alone_left
+        #: How many appends are written for themselves before one should wait for others.
+        self.alone_left = _PROBE_INTERVAL
 
     def join(self) -> None:
         """An append has joined the next block."""
@@ -38,10 +34,10 @@ class AppendCrowd:
     def written_alone(self) -> None:
         """The next block was a single append, written at once."""
         self._joined = 0
-        self._alone_left -= 1
+        self.alone_left -= 1
 
     def swapped(self) -> None:
         """The write loop takes the next block."""
         if self._joined < _MIN_CROWD:
-            self._alone_left = _PROBE_INTERVAL
+            self.alone_left = _PROBE_INTERVAL
         self._joined = 0

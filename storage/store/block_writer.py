@@ -26,11 +26,11 @@ import trio
 from ottla.kproto.records import LENGTH_PREFIX_BYTES
 from ottla.storage.disk.passing import RETRY_SECONDS, is_full
 from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineError
-from ottla.storage.format.block import RunFlag
+from ottla.storage.format.block import BLOCK_HEADER_BYTES, LONE_HEAD_BYTES, RunFlag, build_lone_head
 from ottla.storage.store.append_crowd import AppendCrowd
 from ottla.storage.store.context import StorageContext
 from ottla.storage.store.file_store import FileStore
-from ottla.storage.store.memstore import Memstore, RunGroup, StoreLog
+from ottla.storage.store.memstore import FLAGS_OF_BATCH, Memstore, RunGroup, StoreLog, lone_group
 from ottla.storage.store.segment import Segment
 
 if TYPE_CHECKING:
@@ -55,6 +55,9 @@ class BlockOwner(Protocol):
     @property
     def needs_swap(self) -> bool:
         """Whether a checkpoint waits for a memstore to be swapped out."""
+
+    def takes_at_once(self, size_bytes: int, now_ms: int) -> bool:
+        """Whether a block of this size can be written without rolling, and no checkpoint waits for a swap."""
 
     def must_roll(self, size_bytes: int, now_ms: int) -> bool:
         """Whether a block of this size belongs in a new segment."""
@@ -170,14 +173,11 @@ class BlockWriter:
     ) -> None:
         """Accept a batch whose offsets were assigned; it will be in the next block."""
         memstore = self.active
-        group = memstore.groups.get(log)
-        if group is None:
-            group = memstore.group(log, self._context.config.run_bytes)
+        if log not in memstore.groups:
             self._owner.changed(log)
-        group.add(header, view, fragment, base_offset, leader_epoch)
+        memstore.add(log, self._context.config.run_bytes, header, view, fragment, base_offset, leader_epoch)
         size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
         records = header.last_offset_delta + 1
-        memstore.count(records, size_bytes)
         if counts_unsynced and log.wants_sync(records, size_bytes, self.sync_epoch):
             memstore.want_sync()
         if not self._is_running and not self._is_held:
@@ -208,7 +208,7 @@ class BlockWriter:
             return
         size_bytes = memstore.block_bytes()
         now_ms = self._context.clock.time_ms()
-        if more_expected or self._crowd.is_there or not self._can_write_in_place(size_bytes, now_ms):
+        if more_expected or not self._crowd.alone_left or not self._can_write_in_place(size_bytes, now_ms):
             self.start()
             return
         self._crowd.written_alone()
@@ -238,9 +238,88 @@ class BlockWriter:
             and size_bytes <= _MAX_IN_PLACE_BYTES
             and len(memstore.groups) <= _MAX_IN_PLACE_GROUPS
             and not memstore.wants_sync
-            and not self._owner.needs_swap
-            and not self._owner.must_roll(size_bytes, now_ms)
+            and self._owner.takes_at_once(size_bytes, now_ms)
         )
+
+    def add_alone(
+        self,
+        log: StoreLog,
+        header: BatchHeader,
+        view: memoryview,
+        fragment: Fragment | None,
+        base_offset: int,
+        leader_epoch: int,
+        *,
+        counts_unsynced: bool,
+        now_ms: int,
+    ) -> None:
+        """`hold`, `add_batch` and `write_gathered` for a request that appends nothing else.
+
+        Most appends are such, so where its batch is a block of its own that is written at once, everything from the
+        bytes of the block to what readers find is done here in one piece.
+        """
+        context, files, crowd = self._context, self._files, self._crowd
+        size_bytes = LONE_HEAD_BYTES + LENGTH_PREFIX_BYTES + header.batch_length
+        if (
+            self._is_running
+            or counts_unsynced
+            or self.active.has_work
+            or size_bytes > _MAX_IN_PLACE_BYTES
+            or not crowd.alone_left
+            or not files.is_open
+            or self.error is not None
+            or self._stops
+            or not self._owner.takes_at_once(size_bytes, now_ms)
+        ):
+            self.hold()
+            self.add_batch(log, header, view, fragment, base_offset, leader_epoch, counts_unsynced=counts_unsynced)
+            self.write_gathered()
+            return
+        crowd.written_alone()
+        context.writers.use(files)
+        self._owner.changed(log)
+        segment, sequence, run_bytes = files.segments[-1], files.next_sequence, context.config.run_bytes
+        position = segment.size_bytes + LONE_HEAD_BYTES
+        last_offset, max_timestamp_ms = base_offset + header.last_offset_delta, header.max_timestamp_ms
+        flags = header.attributes & FLAGS_OF_BATCH
+        head = build_lone_head(
+            sequence,
+            size_bytes,
+            now_ms,
+            log.key,
+            leader_epoch,
+            base_offset,
+            last_offset,
+            max_timestamp_ms,
+            position,
+            flags,
+        )
+        started = perf_counter()
+        try:
+            files.write((head, view))
+        except OSError as error:
+            if files.may_try_again(error):
+                self._pending = Memstore(files)
+                self._pending.add(log, run_bytes, header, view, fragment, base_offset, leader_epoch)
+                self.start()
+            else:
+                self.fail(error)
+            return
+        context.count_block(size_bytes, perf_counter() - started)
+        try:
+            files.advance(size_bytes, [head[BLOCK_HEADER_BYTES:]], synced=False)
+            group = lone_group(log, run_bytes, header, view, fragment, base_offset, position)
+            segment.table(log.key).append(
+                leader_epoch, base_offset, last_offset, max_timestamp_ms, position, group.size_bytes, flags
+            )
+            log.on_flushed(group)
+            if context.listener is not None:
+                context.listener.on_flushed((log,))
+            self._finish(Memstore.of_written(files, group, last_offset - base_offset + 1, sequence), size_bytes)
+        except Exception as error:
+            # A bug: what is written may not be published, so nothing may follow it.
+            self.fail(error)
+            raise
 
     def add_note(self, log: StoreLog, kind: int, leader_epoch: int, base_offset: int, last_offset: int = -1) -> None:
         """Accept a run without bytes: what happened to the log, for readers that have only the files."""

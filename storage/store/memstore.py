@@ -9,10 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from ottla.kproto.records import LENGTH_PREFIX_BYTES
 from ottla.storage.config import LogConfig
 from ottla.storage.format.block import BLOCK_HEADER_BYTES, RUN_BYTES, RunFlag, RunKind, build_block_head, pack_run
 from ottla.storage.format.run_table import RunTable, voided_from
@@ -28,6 +29,11 @@ __all__ = ["MemRun", "Memstore", "RunGroup", "StoreLog"]
 BATCH_OVERHEAD_BYTES = 300
 GROUP_OVERHEAD_BYTES = 900
 """What a batch and a partition's group cost in memory besides the bytes: objects, views, places in lists."""
+
+#: The attribute bits for transactional and control are those of a run's flags.
+FLAGS_OF_BATCH: Final = RunFlag.TRANSACTIONAL | RunFlag.CONTROL
+
+_new = object.__new__
 
 # From this many batches on, of fewer than this many bytes on average, one copy is cheaper than a chain of views.
 JOINED_BATCHES = 16
@@ -136,9 +142,8 @@ class RunGroup:
     ) -> None:
         """Add a batch whose offsets were assigned."""
         last_offset = base_offset + header.last_offset_delta
-        size_bytes = header.batch_length + 12
-        # The attribute bits for transactional and control are those of the run's flags.
-        flags = header.attributes & (RunFlag.TRANSACTIONAL | RunFlag.CONTROL)
+        size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
+        flags = header.attributes & FLAGS_OF_BATCH
         runs = self.runs
         run = runs[-1] if runs else None
         if (
@@ -303,6 +308,31 @@ class Done:
         self._event.set()
 
 
+def lone_group(
+    log: StoreLog,
+    run_bytes: int,
+    header: BatchHeader,
+    view: memoryview,
+    fragment: Fragment | None,
+    base_offset: int,
+    position: int,
+) -> RunGroup:
+    """What a `RunGroup` is to readers once its only batch was written, at `position` of the segment file."""
+    group = _new(RunGroup)
+    group.log = log
+    group.run_bytes = run_bytes
+    group.base_offset = base_offset
+    group.last_offsets = [base_offset + header.last_offset_delta]
+    group.views = [view]
+    group.fragments = [fragment if fragment is None else fragment.retain()]
+    group.joined = None
+    group.ends = []
+    group.size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
+    group.position = position
+    group.runs = []
+    return group
+
+
 class Memstore:
     """The batches and notes of one block to be.
 
@@ -334,16 +364,37 @@ class Memstore:
         self.runs: list[bytes] = []
         self.owner = owner
 
+    @classmethod
+    def of_written(cls, owner: object, group: RunGroup, records: int, sequence: int) -> Memstore:
+        """A block of one batch that is written already."""
+        memstore = cls(owner)
+        memstore.groups[group.log] = group
+        memstore.size_bytes = group.size_bytes
+        memstore.batch_count = 1
+        memstore.record_count = records
+        memstore.sequence = sequence
+        return memstore
+
     @property
     def has_work(self) -> bool:
         """True if there is something to write."""
         return bool(self.groups) or self.wants_sync or self.done is not None
 
-    def count(self, records: int, size_bytes: int) -> None:
-        """A batch was added to one of the groups."""
-        self.size_bytes += size_bytes
+    def add(
+        self,
+        log: StoreLog,
+        run_bytes: int,
+        header: BatchHeader,
+        view: memoryview,
+        fragment: Fragment | None,
+        base_offset: int,
+        epoch: int,
+    ) -> None:
+        """Add a log's batch, whose offsets were assigned."""
+        self.group(log, run_bytes).add(header, view, fragment, base_offset, epoch)
+        self.size_bytes += header.batch_length + LENGTH_PREFIX_BYTES
         self.batch_count += 1
-        self.record_count += records
+        self.record_count += header.last_offset_delta + 1
 
     def want_sync(self) -> None:
         """Its block must be synced before it counts."""
@@ -395,10 +446,15 @@ class Memstore:
         A frame whose batches were divided among two memstores counts for both. Where batches are so small that readers
         make them join them (`RunGroup`), room for the copy counts as well.
         """
-        frames: set[Fragment | None] = set()
-        for group in self.groups.values():
-            frames.update(group.fragments)
-        pinned = sum([self.size_bytes if frame is None else frame.capacity_bytes for frame in frames])
+        if self.batch_count == len(self.groups) == 1:
+            (group,) = self.groups.values()
+            (frame,) = group.fragments
+            pinned = self.size_bytes if frame is None else frame.capacity_bytes
+        else:
+            frames: set[Fragment | None] = set()
+            for group in self.groups.values():
+                frames.update(group.fragments)
+            pinned = sum([self.size_bytes if frame is None else frame.capacity_bytes for frame in frames])
         if self.size_bytes < self.batch_count * JOINED_MEAN_BYTES:
             pinned += self.size_bytes
         return pinned + self.batch_count * BATCH_OVERHEAD_BYTES + len(self.groups) * GROUP_OVERHEAD_BYTES

@@ -47,6 +47,8 @@ class MessageStore:
         "_ended",
         "_flush_timer",
         "_is_doubted",
+        "_limits",
+        "_limits_of",
         "_reclaimed",
         "_released",
         "_request_maintenance",
@@ -92,6 +94,9 @@ class MessageStore:
         self._flush_timer = FlushTimer(context, self.writer.sync_soon)
         self._written_bytes = 0
         self._checkpointed_bytes = 0
+        # The limits of a segment, and the settings that they follow from.
+        self._limits = (0, 0)
+        self._limits_of: tuple[object, object] = (None, None)
         # What has made bytes in sealed segments dead is counted; and what the last look at them had seen.
         self._released = 0
         self._reclaimed = (-1, -1)
@@ -303,6 +308,10 @@ class MessageStore:
         """Whatever is written from now on belongs in a new segment, as this one should be given back."""
         self._ended = segment
 
+    def takes_at_once(self, size_bytes: int, now_ms: int) -> bool:
+        """Whether a block of this size can be written without rolling, and no checkpoint waits for a swap."""
+        return not self.must_roll(size_bytes, now_ms) and (self.checkpoint is None or not self.needs_swap)
+
     def must_roll(self, size_bytes: int, now_ms: int) -> bool:
         """The triggers: bytes, index entries, age, an early end. The settings are those of the logs in the block's
         store.
@@ -326,13 +335,16 @@ class MessageStore:
         What is compacted can be after `max.compaction.lag.ms` at the latest (Kafka's `LogConfig.maxSegmentMs`).
         """
         config = self.context.config
-        log = next(iter(self.logs.values()), None)
-        if log is None or config.store_layout is StoreLayout.SHARED:
-            return config.segment_bytes, config.segment_ms
-        segment_ms = log.config.segment_ms
-        if log.config.compact:
-            segment_ms = min(segment_ms, log.config.max_compaction_lag_ms)
-        return min(config.segment_bytes, log.config.segment_bytes), segment_ms
+        for log in self.logs.values():
+            if config.store_layout is StoreLayout.SHARED:
+                break
+            topic = log.config
+            if topic is not self._limits_of[0] or config is not self._limits_of[1]:
+                segment_ms = min(topic.segment_ms, topic.max_compaction_lag_ms) if topic.compact else topic.segment_ms
+                self._limits = min(config.segment_bytes, topic.segment_bytes), segment_ms
+                self._limits_of = topic, config
+            return self._limits
+        return config.segment_bytes, config.segment_ms
 
     # Checkpoints.
 

@@ -56,9 +56,12 @@ class TailCache:
 
     async def forget(self, owner: object) -> None:
         """Let go of all blocks of a store, a few at a time. Nothing is added for it meanwhile."""
-        while blocks := self._of_owner.get(owner):
-            for _ in range(min(_EVICTED_AT_ONCE, len(blocks))):
-                self._let_go(next(iter(blocks)))
+        # A list, because the first key of a dictionary is found by passing over all that were removed before it.
+        blocks = list(self._of_owner.get(owner, ()))
+        for first in range(0, len(blocks), _EVICTED_AT_ONCE):
+            for memstore in blocks[first : first + _EVICTED_AT_ONCE]:
+                if memstore in self._blocks:
+                    self._let_go(memstore)
             await trio.lowlevel.checkpoint()
 
     def clear(self) -> None:

@@ -154,15 +154,15 @@ async def test_a_crowd_shares_a_block(harness: Any) -> None:
 def test_a_crowd_is_noticed_and_its_end_too() -> None:
     crowd = AppendCrowd()
     for _ in range(64):
-        assert not crowd.is_there
+        assert crowd.alone_left
         crowd.join()
         crowd.written_alone()
-    assert crowd.is_there
+    assert not crowd.alone_left
     for _ in range(4):
         crowd.join()
     crowd.swapped()
-    assert crowd.is_there
+    assert not crowd.alone_left
     for _ in range(3):
         crowd.join()
     crowd.swapped()
-    assert not crowd.is_there
+    assert crowd.alone_left
