@@ -20,6 +20,7 @@ from ottla.kproto.schema import Message, TaggedField, int16, int32, string
 if TYPE_CHECKING:
     from ottla.kproto.types import Buffer
 
+_new = object.__new__
 _REQUEST_START = struct.Struct(">hhi")
 _START_SIZE = _REQUEST_START.size
 _CLIENT_ID_LENGTH = struct.Struct(">h")
@@ -72,13 +73,12 @@ def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]
         raise DecodeError("the request header is malformed: it ends too early") from error
     except UnicodeDecodeError as error:
         raise DecodeError(f"the request header is malformed: {error}") from error
-    header = RequestHeader(
-        api_key=key,
-        api_version=api_version,
-        correlation_id=correlation_id,
-        client_id=client_id,
-        unknown_tagged_fields=tags,
-    )
+    header = _new(RequestHeader)
+    header.api_key = key
+    header.api_version = api_version
+    header.correlation_id = correlation_id
+    header.client_id = client_id
+    header.unknown_tagged_fields = tags
     return header, pos
 
 

@@ -1,5 +1,7 @@
 """Produce requests as producers send them, parsed faster than the schema's codec can, and light answers to them.
 
+The builder writes the answer to what most requests are: one partition, which has taken its records.
+
 The parser reads the ordinary request: names of up to 126 bytes, records up to 2 MiB a partition in the flexible
 versions, no null where none belongs, no tagged fields. Whatever else it meets, malformed input included, it leaves to
 the schema's codec: the result and the errors are always that one's. Records are views of the frame.
@@ -12,11 +14,19 @@ from typing import TYPE_CHECKING
 
 from ottla.kproto import codec
 from ottla.kproto.compiler.runtime import uuid_of
-from ottla.kproto.messages.produce import LeaderIdAndEpoch, PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 from ottla.kproto.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from ottla.kproto.codec import Buffer
     from ottla.kproto.messages.produce import BatchIndexAndErrorMessage
@@ -33,6 +43,14 @@ _unpack_index_size = struct.Struct(">ii").unpack_from
 _unpack_index_varint = struct.Struct(">iBBB").unpack_from
 
 _NO_LEADER = LeaderIdAndEpoch()
+
+# The count of partitions, the partition's answer, the throttle time and the count of tagged fields.
+_pack_lone = struct.Struct(">Bihqqq4siB").pack
+_FIRST_FLEXIBLE = 9
+_FIRST_BY_ID = 13
+_MAX_SHORT_NAME = 126
+# A short string's size, which is written as one more.
+_SHORT_SIZES = [bytes((size + 1,)) for size in range(_MAX_SHORT_NAME + 1)]
 
 #: Requests of more partitions are left to the schema's codec.
 _MAX_PARTITIONS = 512
@@ -59,6 +77,65 @@ class ProducedPartition:
         self.error_message: str | None = None
         self.current_leader = _NO_LEADER
         self.unknown_tagged_fields: tuple[TaggedField, ...] = ()
+
+
+def lone_response(name: str, topic_id: UUID, answer: ProducedPartition) -> ProduceResponse:
+    """The answer to a request of one partition."""
+    topic = _new(TopicProduceResponse)
+    topic.name, topic.topic_id = name, topic_id
+    topic.partition_responses = [answer]  # type: ignore[list-item] # the light twin of its elements
+    topic.unknown_tagged_fields = ()
+    response = _new(ProduceResponse)
+    response.responses = [topic]
+    response.throttle_time_ms = 0
+    response.node_endpoints = []
+    response.unknown_tagged_fields = ()
+    return response
+
+
+def build_parts(response: ProduceResponse, version: int) -> list[Buffer]:
+    """The encoded response in pieces, as `codec.build_parts` gives it, but joined."""
+    if version >= _FIRST_FLEXIBLE and len(response.responses) == 1:
+        (topic,) = response.responses
+        if len(topic.partition_responses) == 1:
+            body = _build_lone(response, topic, topic.partition_responses[0], version)
+            if body is not None:
+                return [body]
+    return [codec.build(response, version)]
+
+
+def _build_lone(response: ProduceResponse, topic: TopicProduceResponse, answer: object, version: int) -> bytes | None:
+    if (
+        type(answer) is not ProducedPartition
+        or answer.error_code
+        or answer.unknown_tagged_fields
+        or topic.unknown_tagged_fields
+        or response.unknown_tagged_fields
+        or response.node_endpoints
+    ):
+        return None
+    try:
+        if version >= _FIRST_BY_ID:
+            name = topic.topic_id.bytes
+        else:
+            name = topic.name.encode()
+            if len(name) > _MAX_SHORT_NAME:
+                return None
+            name = _SHORT_SIZES[len(name)] + name
+        rest = _pack_lone(
+            2,
+            answer.index,
+            0,
+            answer.base_offset,
+            answer.log_append_time_ms,
+            answer.log_start_offset,
+            b"\1",  # no record errors, no message, and no tagged fields of the partition and of the topic
+            response.throttle_time_ms,
+            0,
+        )
+    except (struct.error, UnicodeEncodeError):
+        return None
+    return b"\2" + name + rest
 
 
 def parse_request(version: int, buf: Buffer, pos: int = 0) -> ProduceRequest:

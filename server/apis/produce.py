@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.hot.produce import ProducedPartition
+from ottla.kproto.hot.produce import ProducedPartition, lone_response
 from ottla.kproto.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -33,7 +33,13 @@ from ottla.kproto.records import RecordError
 from ottla.server.apis.context import Deferred
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.leader_hints import leader_hint
-from ottla.server.apis.produced_records import is_transactional, producer_of, sequence_of, the_one_batch
+from ottla.server.apis.produced_records import (
+    FIRST_WITH_ALL_CODECS,
+    is_transactional,
+    producer_of,
+    sequence_of,
+    the_one_batch,
+)
 from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_error_code
 from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
@@ -47,23 +53,68 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.apis.context import RequestContext
-    from ottla.server.replica.append import AppendOperation
+    from ottla.server.replica.append import AppendOperation, AppendResult
     from ottla.storage.state.producer_state import VerificationGuard
 
 _NO_ACKS: Final = 0
 _VALID_ACKS: Final = (-1, _NO_ACKS, 1)
+_ALONE_ACKS: Final = (-1, 1)
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_LEADERS: Final = 10
 # As Kafka's own admin client calls itself, which may write to internal topics where the operator allows it.
 _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> Deferred | Rest[Deferred | None] | None:
-    return begin(_handle(request, context))
+Answer = ProduceResponse | Deferred | None
+
+
+def handle(request: ProduceRequest, context: RequestContext) -> Answer | Rest[Answer]:
+    if context.connection.has_more or request.transactional_id is not None or request.acks not in _ALONE_ACKS:
+        return begin(_handle(request, context))
+    return _append_alone(request, context) or begin(_handle(request, context))
+
+
+def _append_alone(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred | None:
+    """Append a request's only batch, as most have but one. The answer, or what waits for it.
+
+    None, and nothing has happened, where it is not as simple, or is refused: then `_handle` does it and says why.
+    """
+    version = context.header.api_version
+    if len(request.topic_data) != 1 or version < FIRST_WITH_ALL_CODECS:
+        return None
+    (topic_data,) = request.topic_data
+    if len(topic_data.partition_data) != 1:
+        return None
+    (data,) = topic_data.partition_data
+    index, records, image = data.index, data.records, context.broker.metadata
+    topic = image.topic_by_id(topic_data.topic_id) if version >= _FIRST_VERSION_BY_ID else image.topic(topic_data.name)
+    if (
+        topic is None
+        or topic.is_mirrored
+        or not 0 <= index < len(topic.partitions)
+        or type(records) is not memoryview
+        or is_transactional(records)
+    ):
+        return None
+    operation = context.broker.replica_manager.append_alone(
+        topic.topic_id, index, records, context.fragment, acks=request.acks, timeout_ms=request.timeout_ms
+    )
+    if operation is None:
+        return None
+    answer = ProducedPartition(index)
+    response = lone_response(topic_data.name, topic_data.topic_id, answer)
+    if operation.is_complete:
+        (result,) = operation.results
+        if result.error is None:
+            _fill(answer, result)
+            return response
+    produce = _Produce(request, context, response)
+    produce.appended(TopicIdPartition(topic.topic_id, index), records, answer, operation)
+    return produce
 
 
 def _handle(request: ProduceRequest, context: RequestContext) -> Stages[Deferred | None]:
-    produce = _Produce(request, context)
+    produce = _Produce(request, context, ProduceResponse())
     yield from produce.sort_out()
     if produce.entries and request.transactional_id is not None:
         yield partial(produce.join_transaction, request.transactional_id)
@@ -80,20 +131,34 @@ def _handle(request: ProduceRequest, context: RequestContext) -> Stages[Deferred
     return None
 
 
+def _fill(answer: ProducedPartition, result: AppendResult) -> None:
+    answer.base_offset = result.base_offset
+    answer.log_append_time_ms = result.log_append_time_ms
+    answer.log_start_offset = result.log_start_offset
+
+
 class _Produce(Deferred):
     """One request on its way to its response, which has the same shape."""
 
     __slots__ = ("_answers", "_context", "_operation", "_request", "_response", "_version", "entries")
 
-    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+    def __init__(self, request: ProduceRequest, context: RequestContext, response: ProduceResponse) -> None:
         self._request = request
         self._context = context
         self._version = context.header.api_version
         self._operation: AppendOperation | None = None
-        self._response = ProduceResponse()
+        self._response = response
         #: What can be appended, and the answers to it in the same order.
         self.entries: list[tuple[TopicIdPartition, Records]] = []
         self._answers: list[ProducedPartition] = []
+
+    def appended(
+        self, key: TopicIdPartition, records: memoryview, answer: ProducedPartition, operation: AppendOperation
+    ) -> None:
+        """The request's only batch is appended."""
+        self.entries.append((key, Records(records)))
+        self._answers.append(answer)
+        self._operation = operation
 
     def sort_out(self) -> Stages[None]:
         """Start an answer for each partition: those that can be appended become `entries`, the others have failed."""
@@ -258,11 +323,8 @@ class _Produce(Deferred):
             return self._response
         results = self._operation.results
         for answer, (key, _), result in zip(self._answers, self.entries, results, strict=True):
-            answer.log_start_offset = result.log_start_offset
-            if result.error is None:
-                answer.base_offset = result.base_offset
-                answer.log_append_time_ms = result.log_append_time_ms
-            else:
+            _fill(answer, result)
+            if result.error is not None:
                 self._fail(key, answer, result.error)
         return self._response
 

@@ -14,7 +14,9 @@ from ottla.kproto.records import (
 )
 from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
 
-_ZSTD_MIN_VERSION: Final = 7
+FIRST_WITH_ALL_CODECS: Final = 7
+"""Of Produce: the first version whose batches may be in zstd."""
+
 _MIN_RECORD_SIZE: Final = 14
 _SIZE_UP_TO_MAGIC: Final = 17
 _MAGIC_V2: Final = 2
@@ -40,8 +42,8 @@ def the_one_batch(records: memoryview, version: int) -> memoryview:
         raise InvalidRecordError("a produce request holds a whole record batch for each partition")
     if records[_MAGIC_POS] != _MAGIC_V2:
         raise InvalidRecordError(f"record format {records[_MAGIC_POS]} was dropped in Kafka 4.0: only 2 is accepted")
-    if version < _ZSTD_MIN_VERSION and records[_ATTRIBUTES_POS] & _COMPRESSION_MASK == Compression.ZSTD:
-        raise UnsupportedCompressionError(f"zstd needs Produce {_ZSTD_MIN_VERSION} or later")
+    if version < FIRST_WITH_ALL_CODECS and records[_ATTRIBUTES_POS] & _COMPRESSION_MASK == Compression.ZSTD:
+        raise UnsupportedCompressionError(f"zstd needs Produce {FIRST_WITH_ALL_CODECS} or later")
     if size_bytes == len(records):
         return records
     if _batch_size_bytes(records[size_bytes:]) is not None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ottla.storage.log.partition_log import AppendInfo, PartitionLog
     from ottla.storage.log_manager import LogManager
     from ottla.storage.memory.buffer_pool import MemoryBudget
+    from ottla.storage.memory.iobuf import Fragment
 
 logger = logging.getLogger(__name__)
 
@@ -308,6 +309,31 @@ class ReplicaManager:
                     self._note_refused(operation, error, partition)
                 else:
                     self._note_appended(operation, partition, len(view), info)
+        return operation
+
+    def append_alone(
+        self, topic_id: UUID, index: int, view: memoryview, fragment: Fragment | None, *, acks: int, timeout_ms: int
+    ) -> AppendOperation | None:
+        """`begin_append` of one batch of a client, outside a transaction, that comes alone.
+
+        None, and nothing has happened, where it has to wait or is refused: `begin_append` does so.
+        """
+        try:
+            partition = self._partitions.get(topic_id, index)
+            if partition.is_internal or not partition.log.has_room:
+                return None
+            info = partition.append(
+                view,
+                fragment,
+                required_acks=acks,
+                origin=AppendOrigin.CLIENT,
+                now_ms=self._clock.time_ms(),
+                alone=True,
+            )
+        except (ReplicaError, StorageError, RecordError):
+            return None
+        operation = AppendOperation(acks, trio.current_time() + timeout_ms / 1000)
+        self._note_appended(operation, partition, len(view), info)
         return operation
 
     async def _check_ahead(self, log: PartitionLog, view: memoryview, now_ms: int) -> CheckedBatch:

@@ -265,6 +265,7 @@ class Api:
 
             self.parse = produce.parse_request
             self.parse_in_steps = produce.parse_request_in_steps
+            self.build_parts = produce.build_parts
         elif self.key is ApiKey.FETCH:
             from ottla.kproto.hot import fetch
 

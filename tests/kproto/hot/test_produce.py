@@ -8,12 +8,19 @@ from hypothesis import strategies as st
 
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.errors import DecodeError
+from ottla.kproto.errors import DecodeError, EncodeError
 from ottla.kproto.hot import produce
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from ottla.kproto.schema import Request, TaggedField
 
 VERSIONS = st.integers(3, 13)
+INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 RECORDS = st.binary(max_size=300) | st.sampled_from([bytes(size) for size in (126, 127, 16_382, 16_383, 16_384)])
 TAGS = st.lists(st.binary(max_size=5), max_size=2).map(
@@ -118,3 +125,38 @@ def test_records_are_views_of_the_frame(version: int) -> None:
     assert isinstance(records, memoryview)
     assert records.obj is frame
     assert not records.readonly
+
+
+@settings(max_examples=300)
+@given(st.data(), VERSIONS)
+def test_answers_are_those_of_the_codec(data: st.DataObject, version: int) -> None:
+    """The light answer of one partition, and what only looks like it."""
+    draw = data.draw
+    answer = produce.ProducedPartition(draw(INT32))
+    answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = draw(st.tuples(INT64, INT64, INT64))
+    is_tagged = version >= 9 and draw(st.integers(0, 4)) == 0
+    tags = st.sampled_from([(), (TaggedField(7, b"tag"),)]) if is_tagged else st.just(())
+    answer.unknown_tagged_fields = draw(tags)
+    if draw(st.integers(0, 3)) == 0:
+        answer.error_code = draw(st.integers(1, 100))
+        answer.error_message = draw(st.none() | st.text(max_size=5))
+        if version >= 10:
+            answer.current_leader = LeaderIdAndEpoch(leader_id=draw(st.integers(-1, 5)), leader_epoch=3)
+    name = draw(st.text(max_size=20) | st.sampled_from(["n" * 126, "n" * 127, "é" * 63, "n" * 249]))
+    response = produce.lone_response(name, draw(st.uuids()), answer)
+    response.responses[0].unknown_tagged_fields = draw(tags)
+    response.unknown_tagged_fields = draw(tags)
+    response.throttle_time_ms = draw(st.integers(0, 2**31 - 1))
+    if version >= 10 and draw(st.integers(0, 4)) == 0:
+        response.node_endpoints = [NodeEndpoint(node_id=1, host="h", port=9092)]
+    if draw(st.integers(0, 4)) == 0:
+        response.responses = response.responses * draw(st.integers(0, 2))
+    assert b"".join(produce.build_parts(response, version)) == codec.build(response, version)
+
+
+def test_answers_that_do_not_fit_are_the_codecs_errors() -> None:
+    response = produce.lone_response("t", uuid.UUID(int=1), produce.ProducedPartition(2**31))
+    with pytest.raises(EncodeError):
+        produce.build_parts(response, 9)
+    with pytest.raises(EncodeError):
+        produce.build_parts(produce.lone_response("\ud800", uuid.UUID(int=1), produce.ProducedPartition(1)), 9)
