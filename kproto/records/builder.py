@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from ottla.kproto.records.compression import compress
 from ottla.kproto.records.crc import crc32c
+from ottla.kproto.records.crc import value as crc32c_of
 from ottla.kproto.records.errors import InvalidRecordError
 from ottla.kproto.records.header import (
     COMPRESSION_MASK,
@@ -28,9 +29,17 @@ from ottla.kproto.records.types import (
     Compression,
     TimestampType,
 )
+from ottla.kproto.records.varint import varint
 
 _CRC_START = 21
 _MAX_INT32 = (1 << 31) - 1
+# The header of a batch up to its CRC, and from there on; and the parts of a record, in front its attributes and deltas.
+_LONE_HEAD = struct.Struct(">qiibI")
+_LONE_TAIL = struct.Struct(">hiqqqhii")
+_LONE_LENGTH = HEADER_SIZE_BYTES - LENGTH_PREFIX_BYTES
+_LONE_RECORD_START = bytes(3)
+_NO_BYTES = varint(-1)
+_NO_HEADERS = varint(0)
 
 
 class BatchBuilder:
@@ -170,6 +179,26 @@ def assemble_batch(header: BatchHeader, payload: bytes) -> bytes:
     tail = head[_CRC_START:] + payload
     checksum = crc32c(tail, 0, len(tail))
     return b"".join((head[: _CRC_START - 4], checksum.to_bytes(4, "big"), tail))
+
+
+def build_lone(key: bytes, value: bytes | None, timestamp_ms: int) -> bytes:
+    """`build_batch` of one plain record with a key, of nobody's transaction, by hand: coordinators write many."""
+    body = b"".join(
+        (
+            _LONE_RECORD_START,
+            varint(len(key)),
+            key,
+            _NO_BYTES if value is None else varint(len(value)) + value,
+            _NO_HEADERS,
+        )
+    )
+    record = varint(len(body)) + body
+    try:
+        tail = _LONE_TAIL.pack(0, 0, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 1)
+        tail += record
+        return _LONE_HEAD.pack(0, _LONE_LENGTH + len(record), NO_LEADER_EPOCH, MAGIC_V2, crc32c_of(tail)) + tail
+    except struct.error as error:
+        raise InvalidRecordError(f"a batch header cannot hold its values: {error}") from error
 
 
 def build_batch(

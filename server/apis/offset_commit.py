@@ -12,6 +12,7 @@
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -28,98 +29,95 @@ from ottla.server.metadata.image import TopicImage
 _FIRST_VERSION_BY_ID = 10
 _FIRST_VERSION_WITH_EPOCHS = 9
 
-Answers = dict[TopicPartition, OffsetCommitResponsePartition]
-
-
 Answer = OffsetCommitResponse | Deferred
 
 
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | Rest[Answer]:
-    return begin(_handle(request, context))
-
-
-def _handle(request: OffsetCommitRequest, context: RequestContext) -> Stages[Answer]:
-    answers: Answers = {}
-    offsets: dict[TopicPartition, OffsetToCommit] = {}
-    response = OffsetCommitResponse()
+    if context.counted is not None:
+        return begin(_handle_large(request, context))
+    commit = _Commit(request, context)
     for asked in request.topics:
-        answered = yield from _sort_out(asked, request.retention_time_ms, context, answers, offsets)
-        response.topics.append(answered)
-    if not offsets:
-        return response
-    version = context.header.api_version
-    try:
-        commit = context.broker.group_coordinator.offsets.begin_commit(
-            request.group_id,
-            offsets,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            generation_id=request.generation_id_or_member_epoch,
-            producer=None,
-            knows_epochs=version >= _FIRST_VERSION_WITH_EPOCHS,
-            may_be_alone=not context.connection.has_more,
-        )
-    except CoordinatorError as error:
-        _fail(answers, error, version)
-        return response
-    return _Commit(response, answers, commit, version)
+        topic, answered = commit.begin_topic(asked)
+        for partition in asked.partitions:
+            answered.partitions.append(commit.sort_out(topic, partition))
+    return commit.begin()
 
 
-def _sort_out(
-    asked: OffsetCommitRequestTopic,
-    retention_ms: int,
-    context: RequestContext,
-    answers: Answers,
-    offsets: dict[TopicPartition, OffsetToCommit],
-) -> Stages[OffsetCommitResponseTopic]:
-    """The answer for one topic: what can be committed goes into `offsets`, the rest has failed."""
-    image = context.broker.metadata
-    is_large = context.counted is not None
-    by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
-    topic: TopicImage | None = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
-    answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
-    for partition in asked.partitions:
-        if is_large:
+def _handle_large(request: OffsetCommitRequest, context: RequestContext) -> Stages[Answer]:
+    commit = _Commit(request, context)
+    for asked in request.topics:
+        topic, answered = commit.begin_topic(asked)
+        for partition in asked.partitions:
             yield context.work.rest
+            answered.partitions.append(commit.sort_out(topic, partition))
+    return commit.begin()
+
+
+class _Commit(Deferred):
+    """One request: what can be committed goes into `_offsets`, the rest has failed; then records go to the log."""
+
+    __slots__ = ("_answers", "_by_id", "_commit", "_context", "_offsets", "_request", "_response", "_version")
+
+    def __init__(self, request: OffsetCommitRequest, context: RequestContext) -> None:
+        self._request = request
+        self._context = context
+        self._version = context.header.api_version
+        self._by_id = self._version >= _FIRST_VERSION_BY_ID
+        self._response = OffsetCommitResponse()
+        self._answers: dict[TopicPartition, OffsetCommitResponsePartition] = {}
+        self._offsets: dict[TopicPartition, OffsetToCommit] = {}
+        self._commit: Commit
+
+    def begin_topic(self, asked: OffsetCommitRequestTopic) -> tuple[TopicImage | None, OffsetCommitResponseTopic]:
+        """A topic that is named, and the beginning of its answer."""
+        image = self._context.broker.metadata
+        answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
+        self._response.topics.append(answered)
+        return image.topic_by_id(asked.topic_id) if self._by_id else image.topic(asked.name), answered
+
+    def sort_out(
+        self, topic: TopicImage | None, partition: OffsetCommitRequestPartition
+    ) -> OffsetCommitResponsePartition:
+        """One partition's answer, if it need not be committed."""
         index = partition.partition_index
         answer = OffsetCommitResponsePartition(partition_index=index)
-        answered.partitions.append(answer)
-        if topic is None and by_id:
+        if topic is None and self._by_id:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
         elif topic is None or not 0 <= index < len(topic.partitions):
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
             key = TopicPartition(topic.name, index)
             # What is named twice is committed once, as it was named last, and has one answer, which is told twice.
-            answered.partitions[-1] = answers.setdefault(key, answer)
-            offsets[key] = OffsetToCommit(
+            answer = self._answers.setdefault(key, answer)
+            self._offsets[key] = OffsetToCommit(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
-                retention_ms,
+                self._request.retention_time_ms,
                 topic.topic_id,
             )
-    return answered
+        return answer
 
-
-def _fail(answers: Answers, error: CoordinatorError, version: int) -> None:
-    code = error_code(error)
-    if isinstance(error, GroupIdNotFoundError) and version < _FIRST_VERSION_WITH_EPOCHS:
-        code = ErrorCode.ILLEGAL_GENERATION
-    for answer in answers.values():
-        answer.error_code = code
-
-
-class _Commit(Deferred):
-    """A commit whose records are on their way to the log."""
-
-    __slots__ = ("_answers", "_commit", "_response", "_version")
-
-    def __init__(self, response: OffsetCommitResponse, answers: Answers, commit: Commit, version: int) -> None:
-        self._response = response
-        self._answers = answers
-        self._commit = commit
-        self._version = version
+    def begin(self) -> Answer:
+        """Commit what can be: the answer, or this, which waits for it."""
+        if not self._offsets:
+            return self._response
+        request = self._request
+        try:
+            self._commit = self._context.broker.group_coordinator.offsets.begin_commit(
+                request.group_id,
+                self._offsets,
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                generation_id=request.generation_id_or_member_epoch,
+                producer=None,
+                knows_epochs=self._version >= _FIRST_VERSION_WITH_EPOCHS,
+                may_be_alone=not self._context.connection.has_more,
+            )
+        except CoordinatorError as error:
+            self._fail(error)
+            return self._response
+        return self.response() if self.is_ready else self
 
     @property
     def is_ready(self) -> bool:
@@ -131,9 +129,16 @@ class _Commit(Deferred):
     def response(self) -> OffsetCommitResponse:
         error = self._commit.write.error
         if error is not None:
-            _fail(self._answers, error, self._version)
+            self._fail(error)
         else:
             for partition, reason in self._commit.refused.items():
-                by_id = isinstance(reason, TopicDeletedError) and self._version >= _FIRST_VERSION_BY_ID
-                self._answers[partition].error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else error_code(reason)
+                unknown = isinstance(reason, TopicDeletedError) and self._by_id
+                self._answers[partition].error_code = ErrorCode.UNKNOWN_TOPIC_ID if unknown else error_code(reason)
         return self._response
+
+    def _fail(self, error: CoordinatorError) -> None:
+        code = error_code(error)
+        if isinstance(error, GroupIdNotFoundError) and self._version < _FIRST_VERSION_WITH_EPOCHS:
+            code = ErrorCode.ILLEGAL_GENERATION
+        for answer in self._answers.values():
+            answer.error_code = code

@@ -97,7 +97,7 @@ def _append_alone(request: ProduceRequest, context: RequestContext) -> ProduceRe
     ):
         return None
     operation = context.broker.replica_manager.append_alone(
-        topic.topic_id, index, records, context.fragment, acks=request.acks, timeout_ms=request.timeout_ms
+        topic.topic_id, index, records, context.fragment, required_acks=request.acks, timeout_ms=request.timeout_ms
     )
     if operation is None:
         return None

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic
 import trio
 
 from ottla.kproto.errors import DecodeError
-from ottla.kproto.records import BatchBuilder, EndTxnMarker, RecordError, build_end_txn_marker
+from ottla.kproto.records import BatchBuilder, EndTxnMarker, RecordError, build_end_txn_marker, build_lone
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.replay import (
@@ -353,6 +353,9 @@ class CoordinatorPartition(Generic[S]):
         if marker is not None:
             assert len(writes) == 1
             return build_end_txn_marker(marker, timestamp_ms=now_ms)
+        if producer is None and len(writes) == len(writes[0].records) == 1:
+            (record,) = writes[0].records
+            return build_lone(record.key, record.value, now_ms)
         builder = BatchBuilder(
             producer_id=-1 if producer is None else producer.producer_id,
             producer_epoch=-1 if producer is None else producer.producer_epoch,

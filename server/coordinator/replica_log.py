@@ -51,13 +51,17 @@ class ReplicaLog:
 
     def begin_append(self, partition: int, records: bytes) -> Stages[int]:
         """Append one batch; returns its base offset once all in-sync replicas have it."""
-        manager = self._replica_manager
-        operation = yield from manager.begin_append(
-            [(self._key(partition), Records(memoryview(bytearray(records))))],
-            required_acks=ACKS_ALL,
-            timeout_ms=NO_TIMEOUT_MS,
-            origin=AppendOrigin.COORDINATOR,
+        manager, key, view = self._replica_manager, self._key(partition), memoryview(bytearray(records))
+        operation = manager.append_alone(
+            *key, view, None, required_acks=ACKS_ALL, timeout_ms=NO_TIMEOUT_MS, origin=AppendOrigin.COORDINATOR
         )
+        if operation is None:
+            operation = yield from manager.begin_append(
+                [(key, Records(view))],
+                required_acks=ACKS_ALL,
+                timeout_ms=NO_TIMEOUT_MS,
+                origin=AppendOrigin.COORDINATOR,
+            )
         if not operation.is_complete:
             yield partial(manager.finish_append, operation)
         (result,) = operation.results

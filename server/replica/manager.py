@@ -312,27 +312,37 @@ class ReplicaManager:
         return operation
 
     def append_alone(
-        self, topic_id: UUID, index: int, view: memoryview, fragment: Fragment | None, *, acks: int, timeout_ms: int
+        self,
+        topic_id: UUID,
+        index: int,
+        view: memoryview,
+        fragment: Fragment | None,
+        *,
+        required_acks: int,
+        timeout_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendOperation | None:
-        """`begin_append` of one batch of a client, outside a transaction, that comes alone.
+        """`begin_append` of one batch that comes alone, and is not a client's within a transaction.
 
         None, and nothing has happened, where it has to wait or is refused: `begin_append` does so.
         """
+        from_client = origin is AppendOrigin.CLIENT
         try:
             partition = self._partitions.get(topic_id, index)
-            if partition.is_internal or not partition.log.has_room:
+            if (partition.is_internal and from_client) or not partition.log.has_room:
                 return None
             info = partition.append(
                 view,
                 fragment,
-                required_acks=acks,
-                origin=AppendOrigin.CLIENT,
+                required_acks=required_acks,
+                origin=origin,
                 now_ms=self._clock.time_ms(),
                 alone=True,
             )
         except (ReplicaError, StorageError, RecordError):
             return None
-        operation = AppendOperation(acks, trio.current_time() + timeout_ms / 1000)
+        deadline = trio.current_time() + timeout_ms / 1000
+        operation = AppendOperation(required_acks, deadline, waits_for_room=not from_client)
         self._note_appended(operation, partition, len(view), info)
         return operation
 
