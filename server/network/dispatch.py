@@ -79,10 +79,11 @@ class Dispatcher:
 
     def begin_at_once(self, context: RequestContext) -> bool:
         """`begin` as far as nothing has to be waited for; False if `begin` has to go on. Touches no task."""
-        api = context.api
-        if context.header.api_version not in api.prepared_versions or context.request_bytes > PARSED_AT_ONCE_BYTES:
+        if (
+            context.header.api_version not in context.api.prepared_versions
+            or context.request_bytes > PARSED_AT_ONCE_BYTES
+        ):
             return False
-        context.begun_at = perf_counter()
         self._parse(context)
         self._call_handler(context)
         context.handled_at = perf_counter()
@@ -96,8 +97,10 @@ class Dispatcher:
         if context.is_begun:
             if context.rest is None:
                 return
-        elif self.begin_at_once(context):
-            return
+        else:
+            context.begun_at = perf_counter()
+            if self.begin_at_once(context):
+                return
         remote_time.begin_request()
         if not context.is_begun:
             await self._begin_first_or_large(context)
@@ -115,7 +118,6 @@ class Dispatcher:
 
     async def _begin_first_or_large(self, context: RequestContext) -> None:
         api, version = context.api, context.header.api_version
-        context.begun_at = perf_counter()
         if version not in api.prepared_versions:
             if not api.min_version <= version <= api.max_version:
                 context.is_begun = True
@@ -186,7 +188,9 @@ class Dispatcher:
 
     def can_finish_at_once(self, context: RequestContext) -> bool:
         """Whether a request that was begun can be answered without waiting."""
-        return (context.counted is None or not _is_large(context)) and context.is_ready
+        response = context.response
+        is_ready = not isinstance(response, Deferred) or response.is_ready
+        return is_ready and (context.counted is None or not _is_large(context))
 
     def finish_at_once(self, context: RequestContext) -> list[Buffer] | None:
         """`finish` where nothing has to be waited for."""
@@ -198,7 +202,9 @@ class Dispatcher:
             if isinstance(response, Deferred):
                 response = response.response()
                 context.remote_seconds = perf_counter() - context.handled_at
-            parts = None if response is None else _encode(response, context, version)
+            parts = None
+            if response is not None:
+                parts = _framed(context.api.build_parts(response, version), context, version)
             if self._quotas.is_active or context.when_kept is not None:
                 response, parts = self._kept_or_throttled(context, response, parts)
         except CloseConnectionError:

@@ -99,7 +99,7 @@ class Readiness:
         """Serve for a slice of time those who were left over and those who are ready; whether any are left now."""
         left = self._left
         left.extend(ready)
-        began = perf_counter()
+        began = perf_counter() if len(left) > 1 else 0.0
         while left:
             descriptor, _ = left.popleft()
             sleeper = self._sleeping.get(descriptor)
@@ -109,7 +109,7 @@ class Readiness:
             elif not sleeper.serve():
                 del self._sleeping[descriptor]
                 trio.lowlevel.reschedule(sleeper.task)
-            if perf_counter() - began > SLICE_SECONDS:
+            if left and perf_counter() - began > SLICE_SECONDS:
                 break
         return bool(left)
 
