@@ -6,7 +6,7 @@ import errno
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
 import trio
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["AppendInfo", "AppendOrigin", "PartitionLog", "TimestampOffset", "logs_of"]
 
 _last_offset_of = attrgetter("last_offset")
+_FORGOTTEN_AT_ONCE: Final = 64
 
 
 class PartitionLog(AppendableLog):
@@ -43,7 +44,7 @@ class PartitionLog(AppendableLog):
     Methods that are not `async` never wait, and a caller sees no half-done change.
     """
 
-    __slots__ = ("_reader", "_tail", "places")
+    __slots__ = ("_forgotten", "_reader", "_tail", "places")
 
     def __init__(
         self, store: MessageStore, reader: Reader, topic_id: UUID, topic: str, partition: int, config: LogConfig
@@ -52,6 +53,8 @@ class PartitionLog(AppendableLog):
         self._reader = reader
         # The parts of blocks in memory, in the order of offsets, without a gap up to the flushed end.
         self._tail: list[RunGroup] = []
+        # So many at the front of it are no longer in memory.
+        self._forgotten = 0
         self.places = Places(self.key, store.files)
 
     @property
@@ -69,8 +72,16 @@ class PartitionLog(AppendableLog):
 
     def forget_tail(self, group: RunGroup) -> None:
         """The oldest part of the tail leaves memory."""
-        if self._tail and self._tail[0] is group:
-            del self._tail[0]
+        tail, oldest = self._tail, self._forgotten
+        if oldest < len(tail) and tail[oldest] is group:
+            self._forgotten = oldest = oldest + 1
+            # Several in one go, for all that are left move up: of a quiet log they may be tens of thousands.
+            if oldest >= _FORGOTTEN_AT_ONCE or 2 * oldest >= len(tail):
+                self._drop_forgotten()
+
+    def _drop_forgotten(self) -> None:
+        del self._tail[: self._forgotten]
+        self._forgotten = 0
 
     def close(self) -> None:
         """Everyone who still uses the log gets LogClosedError from now on; what is kept for its readers is released."""
@@ -94,13 +105,13 @@ class PartitionLog(AppendableLog):
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset)
         plan = ReadPlan(self, offset, max_bytes, min(end_offset, self.flushed_end_offset), min_one_batch=min_one_batch)
-        tail = self._tail
+        tail, oldest = self._tail, self._forgotten
         if offset >= plan.end_offset:
             plan.complete()
-        elif tail and offset >= tail[0].base_offset:
+        elif oldest < len(tail) and offset >= tail[oldest].base_offset:
             first = len(tail) - 1
             if offset < tail[first].base_offset:
-                first = bisect_left(tail, offset, key=_last_offset_of)
+                first = bisect_left(tail, offset, oldest, key=_last_offset_of)
             elif offset > tail[first].last_offsets[-1]:
                 # The log was truncated within a gap: after its last batch there are offsets that no record has.
                 first += 1
@@ -295,6 +306,7 @@ class PartitionLog(AppendableLog):
         super().truncated(offset)
         self.places.truncate(offset)
         self._reader.forget(self)
+        self._drop_forgotten()
         while self._tail and self._tail[-1].last_offset >= offset:
             group = self._tail[-1]
             group.truncate(offset)
@@ -308,6 +320,7 @@ class PartitionLog(AppendableLog):
         self.places.clear()
         self._reader.forget(self)
         self._tail.clear()
+        self._forgotten = 0
 
     def cleaned(self, end_offset: int, first_dirty_offset: int, aborted: Iterable[AbortedTransaction]) -> None:
         """Compaction has cleaned up to an offset, which blocks in memory do not know: their parts below it go.
@@ -318,6 +331,7 @@ class PartitionLog(AppendableLog):
         self.check_open()
         super().cleaned(end_offset, first_dirty_offset, aborted)
         self._reader.forget(self)
+        self._drop_forgotten()
         kept = 0
         while kept < len(self._tail) and self._tail[kept].base_offset < end_offset:
             self._tail[kept].release()

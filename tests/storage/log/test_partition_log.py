@@ -377,6 +377,25 @@ async def test_a_block_that_displaces_many_lets_others_run_meanwhile(
         assert [offset for offset, _ in await harness.read_all(log)] == list(range(41))
 
 
+async def test_what_the_tail_has_forgotten_is_read_from_the_file(harness: Any) -> None:
+    async with harness.manager(tail_cache_bytes=100_000) as manager:
+        log = await harness.open(manager)
+        harness.append(log, b"makes the file")
+        await log.flush()
+        for number in range(1, 400):
+            harness.append(log, b"%d" % number, alone=True)
+            assert log.flushed_end_offset == number + 1 or log.store.writer.is_running
+            if log.store.writer.is_running:
+                await log.store.writer.flush(sync=False)
+        in_memory = len(manager.context.tail)
+        assert 64 < in_memory < 100
+        for offset in range(400):
+            plan = log.plan_read(offset, max_bytes=1, end_offset=400, min_one_batch=True)
+            assert plan.is_complete == (offset >= 400 - in_memory)
+            plan.release()
+            assert (await harness.read_records(log, offset, max_bytes=1))[0][0] == offset
+
+
 async def test_the_last_stable_offset_is_not_below_the_start_of_the_log(harness: Any) -> None:
     """As in Kafka's UnifiedLog.maybeIncrementFirstUnstableOffset: it is where a read_committed consumer would begin."""
     async with harness.manager() as manager:
