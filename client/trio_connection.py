@@ -234,9 +234,14 @@ class TrioConnection:
             self._queue.remove(call)
             self._give_place()
 
-    def _begin(self, call: _Call) -> int:
-        """Give a call its correlation id: from now on it cannot be withdrawn."""
+    def _begin(self) -> int:
+        """Give the first call of the queue its correlation id: from now on it cannot be withdrawn.
+
+        ConnectionLostError leaves it in the queue, so that `_end` tells it.
+        """
+        call = self._queue[0]
         sent = self._protocol.send_body(call.key, call.version, call.body, has_answer=call.has_answer)
+        self._queue.popleft()
         call.body.clear()
         self._in_flight[sent.correlation_id] = call
         self._patience.deadline = min(self._patience.deadline, call.deadline)
@@ -312,13 +317,16 @@ class TrioConnection:
                 if trio.current_time() >= self._login_ends_at:
                     await self._log_in_again(stream)
                 self._queued = trio.Event()
-                sent = [self._begin(self._queue.popleft()) for _ in range(len(self._queue))]
+                sent = [self._begin() for _ in range(len(self._queue))]
                 await self._flush(stream)
                 for correlation_id in sent:
                     if (call := self._in_flight.get(correlation_id)) is not None and not call.has_answer:
                         self._finish(correlation_id, None)
         except trio.BrokenResourceError as error:
             self._lose(self._broken(error))
+        except ConnectionLostError as error:
+            # Another task lost it as this one was about to run, or no new session was begun.
+            self._lose(error)
 
     async def _receive(self, stream: trio.abc.Stream) -> None:
         try:

@@ -19,6 +19,7 @@ from ottla.client.errors import (
     UnreachableError,
     UnsupportedVersionError,
 )
+from ottla.client.security import Login, Security
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.framing import frame_prefix
@@ -32,9 +33,12 @@ from ottla.kproto.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.kproto.messages.produce import ProduceRequest
+from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateResponse
+from ottla.kproto.messages.sasl_handshake import SaslHandshakeResponse
 from ottla.kproto.versions import VersionRange
 from tests.client.brokers import BrokerSide, Received, answer, beat, versions
 
+PLAIN = Login("PLAIN", "alice", "wonder")
 HEARTBEAT = HeartbeatRequest(group_id="g", member_id="m")
 
 
@@ -50,8 +54,10 @@ def number_of(received: Received) -> int:
 class Peer:
     """The other end of a connection in memory, which answers when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, session_lifetime_ms: int = 0) -> None:
+        """With a lifetime, whoever connects has to log in."""
         self.ours, self.stream = trio.testing.memory_stream_pair()
+        self._session_lifetime_ms = session_lifetime_ms
         self.received: list[Received] = []
         self._side = BrokerSide()
 
@@ -87,6 +93,11 @@ class Peer:
 
     async def negotiate(self) -> None:
         await self.stream.send_all(versions(await self.request()))
+        if self._session_lifetime_ms:
+            handshaken = SaslHandshakeResponse(mechanisms=[PLAIN.mechanism])
+            await self.stream.send_all(answer(await self.request(), handshaken))
+            let_in = SaslAuthenticateResponse(session_lifetime_ms=self._session_lifetime_ms)
+            await self.stream.send_all(answer(await self.request(), let_in))
 
     async def beat(self, *requests: Received) -> None:
         """Answer heartbeats with their numbers."""
@@ -316,6 +327,29 @@ class TestEnds:
             }
             assert len(calls.results) == 2
             assert not connection.is_open
+
+    async def test_the_peer_hangs_up_as_a_call_is_about_to_be_sent(
+        self, autojump_clock: trio.testing.MockClock
+    ) -> None:
+        # Whether the sender or the receiver runs first is chance: in twenty connections each of them has been.
+        for _ in range(20):
+            async with connected() as (connection, peer):
+                await trio.testing.wait_all_tasks_blocked()
+                peer.stream.send_stream.close()
+                with pytest.raises(ConnectionLostError, match="closed the connection"):
+                    await connection.call(HEARTBEAT)
+        assert trio.current_time() < 1, "a call waited for its deadline"
+
+    async def test_the_peer_begins_no_new_session(self, mock_clock: trio.testing.MockClock) -> None:
+        peer = Peer(session_lifetime_ms=5000)
+        async with calling(peer=peer, security=Security(PLAIN), timeout_seconds=30) as (calls, connection, _):
+            mock_clock.jump(5)
+            await calls.start(0, timeout_seconds=1000)
+            assert (await peer.request()).key is ApiKey.SASL_HANDSHAKE
+            mock_clock.jump(31)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not connection.is_open
+            assert str(calls.results[0]) == "the broker at peer:9092 did not begin a new session in time"
 
     async def test_the_owner_ends_it(self) -> None:
         async with calling(max_in_flight=1) as (calls, connection, peer):
