@@ -138,7 +138,8 @@ async def test_offsets_of_many_partitions() -> None:
     topics = [OffsetFetchRequestTopics(name="closed", partition_indexes=list(range(COUNT)))]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
     group_coordinator = SimpleNamespace(offsets=SimpleNamespace(fetch=lambda *_, **__: {}))
-    asked: Any = Asked(request, ApiKey.OFFSET_FETCH, 8, group_coordinator=group_coordinator)
+    replicas = SimpleNamespace(may_be_replaced=lambda: False)
+    asked: Any = Asked(request, ApiKey.OFFSET_FETCH, 8, group_coordinator=group_coordinator, replica_manager=replicas)
     (group,) = (await offset_fetch.handle(request, asked)).groups
     assert {it.error_code for it in group.topics[0].partitions} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert asked.access.most_asked <= 2
