@@ -3,9 +3,9 @@
 While a producer sends numbered records, `ottla table sync` keeps tables of the topic: Delta, Parquet and Iceberg, which
 take every record, and Delta and Iceberg by key, with tombstones. Every hundredth value is one of `hostile`, and others
 are 100 KB long or have a key twice. The job is ended with kill -9 at random moments, by turns with Spark's JVM
-and without, and started again. On the way its settings change: those that may, and those that it must refuse; and it is
-started beside itself, which it must refuse too. When it has caught up at the end, each table must hold exactly what was
-produced, and so must the dead letters.
+and without, and started again. On the way its settings change: those that may, and those that it must refuse. It is
+started beside itself, which it must refuse too, and twice at the same moment, when one of the two must. When it has
+caught up at the end, each table must hold exactly what was produced, and so must the dead letters.
 
     make table-kill-loop        or        python -m compat_tests.spark.kill_loop [--kills 20] [--source kafka]
 
@@ -27,6 +27,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,7 @@ RATE_PER_S: Final = 1_000
 FIRST_BATCH_TIMEOUT_S: Final = 1800.0
 FLUSH_TIMEOUT_S: Final = 60.0
 LEAST_KILLS_WITH_CHANGES: Final = 4
+ANOTHER_RUNS: Final = "Another job that runs now has the checkpoint"
 
 CONFIG: Final = """
 bootstrap = "{bootstrap}"
@@ -123,6 +125,15 @@ max_offsets_per_batch = {batch}
 compact_every_batches = 5
 compact_files = 8
 """
+
+REFUSED: Final = (
+    ('mode = "upsert"', 'mode = "append"', "belongs to mode 'upsert', not 'append'"),
+    ('format = "parquet"', 'format = "delta"', 'written with format = "parquet", not with format = "delta"'),
+    ('key = "k"', 'key = "kk"', 'written with key = "k", not with key = "kk"'),
+    ('name = "delta"', 'name = "delta"\npartition_by = ["key"]', "written with partition_by = [], not with"),
+    ("n BIGINT", "n INT", "Column 'n' of the table is BIGINT, but INT in the schema"),
+)
+"""What must not change in the life of a table, each with what the job says of it."""
 
 
 @dataclass(slots=True)
@@ -211,6 +222,10 @@ class Job:
         if not self._process.stdout.readline():
             raise ChildProcessError(f"the job ended by itself with exit code {self._process.wait()}")
 
+    def has_ended(self) -> bool:
+        """Whether it ended by itself."""
+        return self._process.poll() is not None
+
     def kill(self, *, with_jvm: bool) -> None:
         """kill -9 of Python, and of its JVM; without it the JVM notices by itself."""
         if with_jvm:
@@ -291,20 +306,25 @@ def run(
     try:
         for number in range(1, kills + 1):
             began = time.monotonic()
-            job = Job(config, log)
+            changes = kills >= LEAST_KILLS_WITH_CHANGES
+            job = winner_of_two(config, log) if changes and number == kills * 3 // 4 else Job(config, log)
             try:
                 job.await_batch()
-                if kills >= LEAST_KILLS_WITH_CHANGES and number == kills // 4:
-                    require_refusal(config, log, "Another job that runs now has the checkpoint")
+                if changes and number == kills // 4:
+                    require_refusal(config, log, ANOTHER_RUNS)
+                if changes and number == kills // 2:
+                    kept = folder / "checkpoints" / "delta" / "schema.json"
+                    await_condition(kept.exists, "the table of Delta came to no batch in time")
                 time.sleep(moments.uniform(0.0, 3.0))
             except ChildProcessError as error:
                 raise ChildProcessError(f"{error}\n{log.read_text()[-3000:]}") from None
             finally:
                 job.kill(with_jvm=number % 2 == 1)
             print(f"kill {number} of {kills} after {time.monotonic() - began:.1f} s", flush=True)
-            if kills >= LEAST_KILLS_WITH_CHANGES and number == kills // 2:
-                config.write_text(at_first.replace('mode = "upsert"', 'mode = "append"'))
-                require_refusal(config, log, "belongs to mode 'upsert', not 'append'")
+            if changes and number == kills // 2:
+                for old, new, sentence in REFUSED:
+                    config.write_text(at_first.replace(old, new, 1))
+                    require_refusal(config, log, sentence)
                 config.write_text(changed(at_first))
             if time.monotonic() > end:
                 break
@@ -323,9 +343,35 @@ def changed(text: str) -> str:
 def require_refusal(config: Path, log: Path, sentence: str) -> None:
     """Start the job, which must end by itself and say why."""
     said = len(log.read_text())
-    code = Job(config, log).finish()
-    if code != 1 or sentence not in log.read_text()[said:]:
-        raise ChildProcessError(f"the job was not refused (exit code {code})\n{log.read_text()[said:][-3000:]}")
+    _check_refusal(Job(config, log).finish(), log.read_text()[said:], sentence)
+
+
+def winner_of_two(config: Path, log: Path) -> Job:
+    """Start the job twice at once. One must end by itself and say why; the other."""
+    said = len(log.read_text())
+    jobs = [Job(config, log), Job(config, log)]
+    try:
+        await_condition(lambda: any(job.has_ended() for job in jobs), "neither of two jobs was refused in time")
+        jobs.sort(key=Job.has_ended)
+        _check_refusal(jobs[1].finish(), log.read_text()[said:], ANOTHER_RUNS)
+    except BaseException:
+        for job in jobs:
+            job.kill(with_jvm=True)
+        raise
+    return jobs[0]
+
+
+def await_condition(holds: Callable[[], bool], otherwise: str) -> None:
+    end = time.monotonic() + FIRST_BATCH_TIMEOUT_S
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(otherwise)
+        time.sleep(0.1)
+
+
+def _check_refusal(code: int, said: str, sentence: str) -> None:
+    if code != 1 or sentence not in said:
+        raise ChildProcessError(f"the job was not refused (exit code {code})\n{said[-3000:]}")
     print(f"refused: {sentence}", flush=True)
 
 
