@@ -85,7 +85,8 @@ def keep(name: str, about: str, spark_version: str, found: Found, layout: Layout
     RESULTS.mkdir(parents=True, exist_ok=True)
     held = {"machine": machine, "spark": spark_version, "runs": found}
     (RESULTS / f"{place.replace(' ', '_')}.json").write_text(json.dumps(held, indent=1) + "\n")
-    shared = "with others at work on the same machine" if busy else "which all share"
+    load = f"load {os.getloadavg()[2]:.0f}"
+    shared = f"with others at work on the same machine ({load})" if busy else f"which all share ({load})"
     text = (
         f"{about} on {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, "
         f"Python {machine['python']}, {shared}.\n\n{table(found, layout, busy=busy)}"

@@ -70,10 +70,12 @@ def test_rates_of_a_quiet_machine_stay_when_a_busy_one_measures(
     page, kept = tmp_path / "page.md", tmp_path / "results"
     monkeypatch.setattr(report, "PAGE", page)
     monkeypatch.setattr(spark_runs, "RESULTS", kept)
+    monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 8.0, 6.6))
     page.write_text("<!-- x: start -->\nold\n<!-- x: end -->\n<!-- x cpu: start --><!-- x cpu: end -->\nend")
     spark_runs.keep("x", "Measured", "4.2", FOUND, LAYOUT, busy=True)
     text = page.read_text()
     assert text.startswith("<!-- x: start -->\nold\n<!-- x: end -->\n<!-- x cpu: start -->\nMeasured on ")
+    assert "with others at work on the same machine (load 7)." in text
     assert text.endswith("| 2.50× |\n<!-- x cpu: end -->\nend")  # noqa: RUF001
     assert [path.name for path in kept.iterdir()] == ["x_cpu.json"]
 
