@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-from collections.abc import Collection
+import threading
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PARENT, _UTIME, _STIME, _CUTIME, _CSTIME = 1, 11, 12, 13, 14  # fields of /proc/PID/stat after the process's name
-_PR_SET_CHILD_SUBREAPER = 36
+_PARENT, _UTIME, _STIME, _CUTIME, _CSTIME, _START = 1, 11, 12, 13, 14, 19  # of /proc/PID/stat, after the process's name
+_LOOK_INTERVAL_S = 2.0
 
 
 class Cost(NamedTuple):
@@ -40,26 +40,57 @@ def threads_cpu_s(pid: int) -> float:
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
-def adopt_orphans() -> None:
-    """Become the parent of what a child leaves behind when it ends, so that `tree_cpu_s` goes on counting it.
-
-    Spark's idle Python workers end while others run, and what they had used was missing afterwards.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def tree_cpu_s(pid: int, *, without: Collection[int] = ()) -> float:
     """CPU seconds of a process and of all that it has started, also of those that have ended and were waited for.
 
     The processes in `without`, and what they have started, are left out.
     """
+    fields = (_UTIME, _STIME, _CUTIME, _CSTIME)
+    return sum(int(stat[field]) for _, stat in _tree(pid, without) for field in fields) / _TICKS_PER_S
+
+
+class TreeWatch:
+    """What a process and all that it starts use from now until `stop`, also those of them that end meanwhile.
+
+    Spark's Python workers end when they were idle for a minute, and nobody inherits what they had used. So this looks
+    at each process now and then; of one that ends, what it used after the last look is missing.
+    """
+
+    def __init__(self, pid: int, *, without: Collection[int] = ()) -> None:
+        self._pid = pid
+        self._without = without
+        self._ticks: dict[tuple[int, str], int] = {}
+        self.look()
+        self._at_first = dict(self._ticks)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> float:
+        """The CPU seconds."""
+        self._stopped.set()
+        self._thread.join()
+        self.look()
+        return sum(ticks - self._at_first.get(each, 0) for each, ticks in self._ticks.items()) / _TICKS_PER_S
+
+    def look(self) -> None:
+        """Take in what each has used until now."""
+        for pid, stat in _tree(self._pid, self._without):
+            self._ticks[pid, stat[_START]] = int(stat[_UTIME]) + int(stat[_STIME])
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_LOOK_INTERVAL_S):
+            self.look()
+
+
+def _tree(pid: int, without: Collection[int]) -> Iterator[tuple[int, list[str]]]:
+    """A process and all that it has started, each with its fields of /proc/PID/stat."""
     stats: dict[int, list[str]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # It has ended meanwhile.
             stats[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
-    left, ticks = [pid], 0
+    left = [pid]
     while left:
         each = left.pop()
-        ticks += sum(int(stats[each][field]) for field in (_UTIME, _STIME, _CUTIME, _CSTIME))
+        yield each, stats[each]
         left += [child for child, stat in stats.items() if int(stat[_PARENT]) == each and child not in without]
-    return ticks / _TICKS_PER_S

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks import report
-from benchmarks.process_cost import adopt_orphans, tree_cpu_s
+from benchmarks.process_cost import TreeWatch
 
 __all__ = ["Found", "Layout", "Ratios", "Run", "keep", "table", "timed"]
 
@@ -49,12 +49,13 @@ def timed(rows: int, work: Callable[[], object], *, idle: Collection[int] = ()) 
 
     The CPU is that of this process and all that it has started, except for the brokers in `idle`.
     """
-    me = os.getpid()
-    adopt_orphans()
-    before, started = tree_cpu_s(me, without=idle), time.perf_counter()
-    work()
-    seconds = time.perf_counter() - started
-    return Run(rows / seconds, (tree_cpu_s(me, without=idle) - before) * _US_PER_S / rows)
+    watch, started = TreeWatch(os.getpid(), without=idle), time.perf_counter()
+    try:
+        work()
+    finally:
+        seconds = time.perf_counter() - started
+        cpu_s = watch.stop()
+    return Run(rows / seconds, cpu_s * _US_PER_S / rows)
 
 
 def table(found: Found, layout: Layout, *, busy: bool) -> str:

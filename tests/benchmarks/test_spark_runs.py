@@ -12,11 +12,32 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report, spark_runs
-from benchmarks.process_cost import tree_cpu_s
+from benchmarks.process_cost import TreeWatch, tree_cpu_s
 from benchmarks.spark_runs import Layout, Run
 
 BUSY_S = 0.1
 WORK = f"import time\nend = time.process_time() + {BUSY_S}\nwhile time.process_time() < end: pass\n"
+# Like Spark's daemon it does not wait for its children.
+FORGETFUL = f"""
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+read, write = os.pipe()
+for line in sys.stdin:
+    if line == "work\\n":
+        child = os.fork()
+        if child == 0:
+            {WORK.replace(chr(10), chr(10) + " " * 12).rstrip()}
+            os.write(write, b"x")
+            signal.pause()
+        os.read(read, 1)
+    else:
+        os.kill(child, signal.SIGKILL)
+        try:
+            os.wait()
+        except ChildProcessError:
+            pass
+    print("done", flush=True)
+"""
 LAYOUT = Layout({"ours": "`ottla`", "theirs": "connector"}, {"`ottla` / connector": ("ours", "theirs")})
 FOUND = {"100 B": {"ours": [Run(2e6, 1.0), Run(9e6, 9.0), Run(3e6, 2.0)], "theirs": [Run(1e6, 5.0)] * 3}}
 
@@ -42,6 +63,30 @@ def test_processes_that_run_and_those_that_have_ended_count_except_the_idle_ones
         assert running - before >= BUSY_S - 0.02
         assert ended >= running
         assert tree_cpu_s(me) - ended >= BUSY_S - 0.02
+
+
+def test_what_ends_under_watch_counts_though_nobody_inherits_it() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FORGETFUL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        answers = parent.stdout
+
+        def say(line: str) -> None:
+            print(line, file=parent.stdin, flush=True)
+            answers.readline()
+
+        say("work")
+        of_idle_child = TreeWatch(parent.pid)
+        say("end")
+        assert 0 <= of_idle_child.stop() <= BUSY_S / 2
+        of_busy_child = TreeWatch(parent.pid)
+        say("work")
+        of_busy_child.look()
+        say("end")
+        assert of_busy_child.stop() >= BUSY_S - 0.02
+        parent.communicate()
 
 
 def test_medians_and_their_ratios_are_told() -> None:
