@@ -1,13 +1,15 @@
 """`python -m benchmarks.spark`: rows a second that Spark reads by its own connector, without a jar, and from files.
 
-    python -m benchmarks.spark [--rounds 3] [--quick] [--divide N] [--busy]
+    python -m benchmarks.spark [--rounds 3] [--quick] [--divide N] [--busy] [--only NAME …]
 
 Records of 100 B and of 1 KB in four partitions, read by Spark on two local threads into nothing (`noop`) and into
 Parquet: by Spark's Kafka connector from Apache Kafka and from Ottla, with its defaults and with the options that
 docs/spark.md recommends for scans, by `format("ottla")` and by `format("ottla-segments")`. Each has a turn in every
 round, and every round has another order. The medians of rows a second and of CPU time a row go into
 benchmarks/results/spark.json and into docs/performance.md. That takes some ten minutes on two cores; `--quick` takes
-two, and writes neither. With `--busy`, for a machine that others use too, only CPU time is shown.
+two, and writes neither. With `--busy`, for a machine that others use too, only CPU time is shown. `--only` measures the
+sources that it names, and writes no page. One of them is `memory`: rows that Spark has already show what it takes by
+itself; they need much of its memory, so they are not among the others.
 """
 
 from __future__ import annotations
@@ -86,6 +88,7 @@ SOURCES: Final = {
     "connector-tuned": Source("tuned connector, Ottla", "kafka", "ottla", TUNED),
     "ottla": Source('`format("ottla")`', "ottla", "ottla"),
     "segments": Source('`format("ottla-segments")`', "ottla-segments", "ottla"),
+    "memory": Source("no source, Spark's own memory", "memory", "none"),
 }
 _RATIOS: Final[Ratios] = {
     "connector: Ottla / Apache Kafka": ("connector", "kafka"),
@@ -95,7 +98,12 @@ _RATIOS: Final[Ratios] = {
     "`ottla-segments` / connector": ("segments", "connector"),
     "`ottla-segments` / tuned connector": ("segments", "connector-tuned"),
 }
-LAYOUT: Final = Layout({name: source.title for name, source in SOURCES.items()}, _RATIOS)
+
+
+def layout_of(sources: Mapping[str, Source]) -> Layout:
+    """Their rows, and the ratios between them."""
+    ratios = {title: pair for title, pair in _RATIOS.items() if sources.keys() >= set(pair)}
+    return Layout({name: source.title for name, source in sources.items()}, ratios)
 
 
 class Bench:
@@ -115,11 +123,26 @@ class Bench:
             fill(broker.bootstrap, workload)
 
     def read(self, source: Source, workload: Workload) -> DataFrame:
+        if source.format == "memory":
+            return self._in_memory(workload)
         broker = self._brokers[source.broker]
         options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": workload.topic, **source.options}
         if source.format == "ottla-segments":
             options["path"] = str(broker.folder / "data")
         return self._spark.read.format(source.format).options(**options).load()
+
+    def _in_memory(self, workload: Workload) -> DataFrame:
+        """The workload's rows, made once; Spark finds those of the same plan again."""
+        columns = (
+            "CAST(NULL AS BINARY) AS key",
+            f"binary(rpad(string(id), {workload.value_bytes}, 'ottla spark kafka ')) AS value",
+            f"'{workload.topic}' AS topic",
+            f"int(id % {PARTITIONS}) AS partition",
+            f"id DIV {PARTITIONS} AS offset",
+            "timestamp_millis(1700000000000 + id) AS timestamp",
+            "0 AS timestampType",
+        )
+        return self._spark.range(0, workload.records, numPartitions=PARTITIONS).selectExpr(*columns).persist()
 
     def check(self, source: Source, workload: Workload) -> None:
         """Read once, and see that nothing is missing."""
@@ -159,18 +182,18 @@ def fill(bootstrap: str, workload: Workload) -> None:
         raise TimeoutError(f"{left} records were not acknowledged")
 
 
-def measure(bench: Bench, workloads: tuple[Workload, ...], rounds: int) -> Found:
+def measure(bench: Bench, sources: Mapping[str, Source], workloads: tuple[Workload, ...], rounds: int) -> Found:
     """The runs of each workload and sink, by source."""
     found: Found = {}
     for workload in workloads:
         bench.fill(workload)
-        for name in SOURCES:
-            bench.check(SOURCES[name], workload)
+        for name in sources:
+            bench.check(sources[name], workload)
         for sink in SINKS:
-            runs = found[f"{workload.name} into {sink}"] = {name: [] for name in SOURCES}
+            runs = found[f"{workload.name} into {sink}"] = {name: [] for name in sources}
             for turn in range(rounds):
-                for name in SOURCES if turn % 2 == 0 else reversed(SOURCES):
-                    run = bench.run(SOURCES[name], workload, sink)
+                for name in sources if turn % 2 == 0 else reversed(tuple(sources)):
+                    run = bench.run(sources[name], workload, sink)
                     runs[name].append(run)
                     print(
                         f"{workload.name} | {sink} | {name} | {run.rows_per_s:,.0f} rows/s, {run.cpu_us:.2f} µs",
@@ -190,6 +213,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each source")
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, one round, no page")
     parser.add_argument("--divide", type=int, default=1, metavar="N", help="an N-th of the records")
+    parser.add_argument("--only", nargs="+", choices=SOURCES, metavar="NAME", help="these sources, and no page")
     parser.add_argument("--busy", action="store_true", help="others use this machine: show only CPU time")
     arguments = parser.parse_args()
     if reason := session.missing():
@@ -198,25 +222,26 @@ def main() -> int:
     divisor = QUICK_DIVISOR if arguments.quick else arguments.divide
     workloads = tuple(workload.divided(divisor) for workload in WORKLOADS)
     rounds = 1 if arguments.quick else arguments.rounds
+    sources = {name: SOURCES[name] for name in arguments.only or SOURCES if arguments.only or name != "memory"}
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder, brokers(Path(folder)) as running:
         spark = session.start(threads=THREADS)
         try:
             bench = Bench(spark, running, Path(folder))
             bench.fill(WARM_UP)
-            for source in SOURCES.values():
+            for source in sources.values():
                 for sink in SINKS:
                     bench.run(source, WARM_UP, sink)
-            found = measure(bench, workloads, rounds)
+            found = measure(bench, sources, workloads, rounds)
             version = spark.version
         finally:
             spark.stop()
-    print(spark_runs.table(found, LAYOUT, busy=arguments.busy))
-    if not arguments.quick:
+    print(spark_runs.table(found, layout_of(sources), busy=arguments.busy))
+    if not (arguments.quick or arguments.only):
         about = (
             f"`python -m benchmarks.spark`: Spark {version} on local[{THREADS}], {PARTITIONS} partitions, "
             f"{' and '.join(map(str, workloads))} records, medians of {rounds} alternating runs"
         )
-        spark_runs.keep("spark", about, version, found, LAYOUT, busy=arguments.busy)
+        spark_runs.keep("spark", about, version, found, layout_of(sources), busy=arguments.busy)
     return 0
 
 
