@@ -26,7 +26,12 @@ RETENTION_MS = 1000
 
 def data_files(log: PartitionLog) -> dict[str, int]:
     folder = log.store.files.directory
-    return {name: os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder) if name.endswith(".data")}
+    sizes = {}
+    for name in os.listdir(folder):
+        if name.endswith(".data"):
+            with suppress(FileNotFoundError):  # a thread has removed it meanwhile
+                sizes[name] = os.path.getsize(os.path.join(folder, name))
+    return sizes
 
 
 async def given_back(log: PartitionLog) -> None:
