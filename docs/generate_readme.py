@@ -14,13 +14,13 @@ START: Final = (
 
 #: A row of the page's first table, and what README calls it.
 ROWS: Final = {
-    "produce 100 B, records/s": "produce, records of 100 B, records/s",
-    "produce 1 KB, MB/s": "produce, records of 1 KB, MB/s",
-    "consume 1 KB, MB/s": "consume, records of 1 KB, MB/s",
-    "produce 1 KB, broker CPU s/GB": "the broker's CPU for producing, s/GB",
+    "100 B: produce, MB/s": "produce, records of 100 B, MB/s",
+    "1 KB: produce, MB/s": "produce, records of 1 KB, MB/s",
+    "1 KB: consume, MB/s": "consume, records of 1 KB, MB/s",
+    "1 KB: produce, broker CPU s/GB": "the broker's CPU for producing, s/GB",
     "resident under load (1 KB), peak, MB": "its memory at most, MB",
     "end to end at 1,000 records/s, p50, ms": "latency at 1,000 records/s, median, ms",
-    "end to end at 1,000 records/s, p99, ms": "99th percentile, ms",
+    "… with a core each for broker and clients, p99, ms": "99th percentile, with a core for the broker, ms",
     "start to the first answer, ms": "start to the first answer, ms",
 }
 
