@@ -157,11 +157,12 @@ class NodeDir:
 
     def _read(self) -> dict[str, Any]:
         path = os.path.join(self.path, NODE_FILE)
+        spare = self._read_spare()
         if not self._disk.exists(path):
+            self._notes = spare.get("note", 0)  # who has removed the note wants nothing of what the spare says
             return {}
         try:
-            node = json.loads(self._disk.read_file(path))
-            spare = self._read_spare()
+            node = dict(json.loads(self._disk.read_file(path)))
             if spare.get("note", 0) > node.get("note", 0):
                 node = spare
             version, node_id = node["format_version"], node["node_id"]

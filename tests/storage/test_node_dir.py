@@ -11,7 +11,7 @@ import pytest
 from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
-from ottla.storage.errors import DataDirUnusableError
+from ottla.storage.errors import DataDirUnusableError, UnsupportedFormatError
 from ottla.storage.node_dir import SPARE_FILE, NodeDir
 
 
@@ -55,6 +55,29 @@ def test_a_spare_that_was_not_written_to_its_end_says_nothing(spare: bytes) -> N
     disk = disk.crash()
     disk.write_file_atomic(f"/data/node-1/{SPARE_FILE}", spare)
     assert opened(disk).starts == 3
+
+
+def test_a_note_that_was_removed_does_not_come_back_from_the_spare() -> None:
+    disk = SimulatedDisk(1)
+    opened(disk)
+    disk = disk.crash()
+    disk.capacity_bytes = 0
+    opened(disk).note_start(3)
+    disk = disk.crash()
+    disk.capacity_bytes = None
+    disk.unlink("/data/node-1/node.json")
+    opened(disk).note_start(1)
+    assert opened(disk.crash()).starts == 1
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"[]", b"7", b'"node"'])
+def test_a_note_that_is_no_note_is_refused(content: bytes) -> None:
+    disk = SimulatedDisk(1)
+    opened(disk)
+    disk = disk.crash()
+    disk.write_file_atomic("/data/node-1/node.json", content)
+    with pytest.raises(UnsupportedFormatError, match="is not a node's identity"):
+        opened(disk)
 
 
 def test_a_folder_is_left_even_if_the_end_cannot_be_noted() -> None:
