@@ -6,7 +6,6 @@ It reads only.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -20,7 +19,9 @@ from ottla.server.metadata import keys
 from ottla.server.metadata.clock_difference import CONSEQUENCE, TOLERATED_SECONDS, sentence
 from ottla.server.metadata.errors import MetadataError, StoreUnavailableError
 from ottla.server.settings.metadata_address import parse_metadata_address
-from ottla.storage.node_dir import NODE_FILE
+from ottla.storage.disk import RealDisk
+from ottla.storage.errors import UnsupportedFormatError
+from ottla.storage.node_dir import node_ids_in, read_note
 
 if TYPE_CHECKING:
     from ottla.server.metadata.etcd_client import EtcdAccess, EtcdClient
@@ -179,11 +180,11 @@ async def _contents(address: EtcdAddress, config: BrokerConfig, data_dir: str) -
 
 def _cluster_of(data_dir: Path) -> str | None:
     """The cluster that the nodes of a folder belong to; None if the folder does not say."""
-    for path in sorted(data_dir.glob(f"node-*/{NODE_FILE}")):
+    for node_id in node_ids_in(data_dir):
         try:
-            cluster_id = json.loads(path.read_bytes()).get("cluster_id")
-        except (OSError, ValueError, AttributeError):
+            note = read_note(RealDisk(), str(data_dir / f"node-{node_id}"))
+        except (OSError, UnsupportedFormatError):
             continue
-        if cluster_id:
-            return str(cluster_id)
+        if note is not None and note.get("cluster_id"):
+            return str(note["cluster_id"])
     return None

@@ -26,7 +26,7 @@ from ottla.cli.watched_disk import WatchedDisk, size_of
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import DataDirLockedError, StorageError
 from ottla.storage.inspect.fsck import Report, check_node
-from ottla.storage.node_dir import LOCK_FILE, NODE_FILE, node_ids_in
+from ottla.storage.node_dir import LOCK_FILE, node_ids_in, read_note
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -196,8 +196,7 @@ async def _find_and_delete(data_dir: Path, node_id: int, metadata: str | None, d
 
 def _check_cluster(node_dir: Path, cluster_id: str, *, may_be_none: bool) -> None:
     """With another cluster's metadata every topic would be unknown. `may_be_none`: the folder need not say."""
-    path = node_dir / NODE_FILE
-    own = json.loads(path.read_bytes()).get("cluster_id") if path.exists() else None
+    own = (read_note(RealDisk(), str(node_dir)) or {}).get("cluster_id")
     if own != cluster_id and not (own is None and may_be_none):
         raise CommandError(
             f"{node_dir} belongs to {f'the cluster {own}' if own else 'no cluster yet'}, and the metadata is that of "

@@ -31,6 +31,7 @@ __all__ = [
     "NodeDir",
     "make_folder",
     "node_ids_in",
+    "read_note",
     "remove_folder",
     "store_directories",
 ]
@@ -156,41 +157,15 @@ class NodeDir:
             self._unlock()
 
     def _read(self) -> dict[str, Any]:
-        path = os.path.join(self.path, NODE_FILE)
-        spare = self._read_spare()
-        if not self._disk.exists(path):
-            self._notes = spare.get("note", 0)  # who has removed the note wants nothing of what the spare says
+        node = read_note(self._disk, self.path)
+        if node is None:
+            # Who has removed the note wants nothing of what the spare says, but the next note counts on from it.
+            self._notes = _read_spare(self._disk, self.path).get("note", 0)
             return {}
-        try:
-            node = dict(json.loads(self._disk.read_file(path)))
-            if spare.get("note", 0) > node.get("note", 0):
-                node = spare
-            version, node_id = node["format_version"], node["node_id"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise UnsupportedFormatError(f"{path} is not a node's identity: {error}") from error
-        if version != FORMAT_VERSION:
-            raise UnsupportedFormatError(
-                f"{self.path} is of format version {version}; this release reads {FORMAT_VERSION}"
-            )
-        checksum = node.pop("crc32", None)
-        if checksum is not None and checksum != _checksum(node):
-            raise UnsupportedFormatError(f"{path} fails its checksum: remove it, and the next start writes it again")
         self._notes = node.pop("note", 0)
-        if node_id != self._node_id:
-            raise UnsupportedFormatError(f"{self.path} belongs to node {node_id}, not {self._node_id}")
-        return dict(node)
-
-    def _read_spare(self) -> dict[str, Any]:
-        """What the spare says; nothing if it was never written, or not to its end."""
-        path = os.path.join(self.path, SPARE_FILE)
-        if not self._disk.exists(path):
-            return {}
-        try:
-            node: dict[str, Any] = json.loads(self._disk.read_file(path))
-            is_whole = node["crc32"] == _checksum({name: value for name, value in node.items() if name != "crc32"})
-        except (ValueError, KeyError, TypeError):
-            return {}
-        return node if is_whole else {}
+        if node["node_id"] != self._node_id:
+            raise UnsupportedFormatError(f"{self.path} belongs to node {node['node_id']}, not {self._node_id}")
+        return node
 
     def _note(self) -> None:
         with self._owing:
@@ -281,6 +256,43 @@ class NodeDir:
 def _checksum(node: dict[str, Any]) -> str:
     """Of what is said, not of how it is written."""
     return f"{crc32(json.dumps(node, sort_keys=True).encode()):08x}"
+
+
+def read_note(disk: Disk, node_path: str) -> dict[str, Any] | None:
+    """What was last noted in a node's folder: `node.json`, or its spare if that is later. None if there is none.
+
+    UnsupportedFormatError if it is no note, damaged, or of another version. Raises OSError.
+    """
+    path = os.path.join(node_path, NODE_FILE)
+    if not disk.exists(path):
+        return None
+    spare = _read_spare(disk, node_path)
+    try:
+        node = dict(json.loads(disk.read_file(path)))
+        if spare.get("note", 0) > node.get("note", 0):
+            node = spare
+        version, _ = node["format_version"], node["node_id"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnsupportedFormatError(f"{path} is not a node's identity: {error}") from error
+    if version != FORMAT_VERSION:
+        raise UnsupportedFormatError(f"{node_path} is of format version {version}; this release reads {FORMAT_VERSION}")
+    checksum = node.pop("crc32", None)
+    if checksum is not None and checksum != _checksum(node):
+        raise UnsupportedFormatError(f"{path} fails its checksum: remove it, and the next start writes it again")
+    return node
+
+
+def _read_spare(disk: Disk, node_path: str) -> dict[str, Any]:
+    """What the spare says; nothing if it was never written, or not to its end."""
+    path = os.path.join(node_path, SPARE_FILE)
+    if not disk.exists(path):
+        return {}
+    try:
+        node: dict[str, Any] = json.loads(disk.read_file(path))
+        is_whole = node["crc32"] == _checksum({name: value for name, value in node.items() if name != "crc32"})
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return node if is_whole else {}
 
 
 def make_folder(disk: Disk, path: str) -> None:

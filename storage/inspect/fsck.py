@@ -7,7 +7,6 @@ is an error. What is normal, such as a store without a checkpoint yet, is a note
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from uuid import UUID
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import iter_batches, verify_crc
-from ottla.storage.errors import StorageError
+from ottla.storage.errors import StorageError, UnsupportedFormatError
 from ottla.storage.format.block import Run, RunFlag, RunKind, split_key
 from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, scan_heads
 from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, parse_checkpoint
@@ -25,7 +24,7 @@ from ottla.storage.format.sealed_index import SealedIndex
 from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, parse_segment_header
 from ottla.storage.format.segment_list import SEGMENT_LIST_NAME, parse_segment_list
 from ottla.storage.format.topic_file import TOPIC_FILE
-from ottla.storage.node_dir import NODE_FILE, store_directories
+from ottla.storage.node_dir import read_note, store_directories
 from ottla.storage.store.segment import Segment
 from ottla.storage.store.segment_files import ASIDE_MARK, LOSS_FILE, list_segments, mark_losses
 
@@ -95,9 +94,10 @@ def check_node(disk: Disk, node_path: str) -> Report:
 def _was_closed_in_order(disk: Disk, node_path: str) -> bool:
     """Whether the node's last owner stopped in order. A restored backup of a running broker was not."""
     try:
-        return bool(json.loads(disk.read_file(os.path.join(node_path, NODE_FILE)))["clean_shutdown"])
-    except (OSError, ValueError, KeyError, TypeError):
+        note = read_note(disk, node_path)
+    except (OSError, UnsupportedFormatError):
         return False
+    return note is not None and bool(note.get("clean_shutdown"))
 
 
 class _StoreCheck:

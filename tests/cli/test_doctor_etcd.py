@@ -17,6 +17,8 @@ from ottla.server.metadata.open_store import open_etcd
 from ottla.server.metadata.store import Put
 from ottla.server.settings.config import BrokerConfig
 from ottla.server.settings.metadata_address import parse_metadata_address
+from ottla.storage.disk import RealDisk
+from ottla.storage.node_dir import NodeDir
 from tests.etcd import Etcd, needs_etcd
 
 pytestmark = needs_etcd
@@ -59,8 +61,10 @@ def test_an_etcd_that_is_well(etcd: Etcd, tmp_path: Path) -> None:
 
 
 def test_the_cluster_of_another_folder(etcd: Etcd, tmp_path: Path) -> None:
-    (tmp_path / "node-1").mkdir()
-    (tmp_path / "node-1" / "node.json").write_text(json.dumps({"cluster_id": "ours"}))
+    node_dir = NodeDir(RealDisk(), str(tmp_path), 1)
+    node_dir.open()
+    node_dir.join("ours")
+    node_dir.close(clean=True)
     found = examine(etcd.hosts, tmp_path)["metadata"]
     assert (found.level, found.message) == (
         "fail",

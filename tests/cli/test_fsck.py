@@ -22,6 +22,7 @@ from ottla.storage.clock import SystemClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk
 from ottla.storage.log_manager import LogManager
+from ottla.storage.node_dir import NodeDir
 
 KNOWN, UNKNOWN = UUID(int=1), UUID(int=2)
 
@@ -136,8 +137,10 @@ def test_metadata_that_has_moved_counts_no_topic_as_unknown(tmp_path: Path, caps
 
 def test_a_folder_of_another_cluster_is_refused(tmp_path: Path, capsys: Any) -> None:
     trio.run(_make_node, tmp_path)
-    path = tmp_path / "node-1" / "node.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "cluster_id": "another"}))
+    node_dir = NodeDir(RealDisk(), str(tmp_path), 1)
+    node_dir.open()
+    node_dir.join("another")
+    node_dir.close(clean=True)
     assert main(["fsck", "--data-dir", str(tmp_path), "--delete-unknown", "--yes"]) != 0
     assert "belongs to the cluster another, and the metadata is that of a cluster" in capsys.readouterr().err
     assert _folders(tmp_path) == 2

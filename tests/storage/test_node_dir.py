@@ -12,7 +12,7 @@ from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DataDirUnusableError, UnsupportedFormatError
-from ottla.storage.node_dir import SPARE_FILE, NodeDir
+from ottla.storage.node_dir import SPARE_FILE, NodeDir, read_note
 
 
 class ReadOnly(RealDisk):
@@ -68,6 +68,21 @@ def test_a_note_that_was_removed_does_not_come_back_from_the_spare() -> None:
     disk.unlink("/data/node-1/node.json")
     opened(disk).note_start(1)
     assert opened(disk.crash()).starts == 1
+
+
+def was_closed(disk: Disk) -> Any:
+    note = read_note(disk, "/data/node-1")
+    assert note is not None
+    return note["clean_shutdown"]
+
+
+def test_what_was_noted_last_is_read_wherever_it_is() -> None:
+    disk = SimulatedDisk(1)
+    opened(disk).close(clean=True)
+    assert was_closed(disk) is True
+    disk.capacity_bytes = 0
+    opened(disk)
+    assert was_closed(disk) is False, "in use, as the spare says"
 
 
 @pytest.mark.parametrize("content", [b"[1]", b"[]", b"7", b'"node"'])

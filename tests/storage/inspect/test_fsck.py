@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from ottla.storage.disk import RealDisk
 from ottla.storage.format.segment_header import segment_name
 from ottla.storage.inspect.dump import dump_file
 from ottla.storage.inspect.fsck import Report, check_node
+from ottla.storage.node_dir import NodeDir
 from ottla.storage.store.index_files import rebuild_tables, write_sealed_index
 from ottla.storage.store.segment import Segment
 from ottla.storage.upkeep.reclaim import keep_map, rewrite_segments
@@ -221,8 +221,9 @@ async def test_a_missing_checkpoint_is_usual_unless_the_node_stopped_in_order(
     """A backup of a running broker, or a killed one, has stores that had no checkpoint yet."""
     store = await fill(harness)
     (store / "checkpoint").unlink()
-    identity = Path(harness.folder) / "node-0" / "node.json"
-    identity.write_text(json.dumps(json.loads(identity.read_text()) | {"clean_shutdown": was_clean}))
+    node_dir = NodeDir(RealDisk(), harness.folder, 0)
+    node_dir.open()
+    node_dir.close(clean=was_clean)
     report = check(harness)
     assert [finding.severity for finding in report.findings] == [severity]
     assert report.is_sound is not was_clean
