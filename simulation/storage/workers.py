@@ -70,6 +70,8 @@ class Workers:
         self._pause_probability = pause_probability
         self._current: _Thread | None = None
         self._under_way: list[_Thread] = []
+        #: For how long all calls together have been held up so far, as the seed decided.
+        self.held_up_s = 0.0
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """As `trio.to_thread.run_sync`: once begun it cannot be cancelled."""
@@ -120,5 +122,7 @@ class Workers:
             for _ in range(self._rng.randint(1, 3)):
                 await trio.lowlevel.cancel_shielded_checkpoint()
         else:
+            seconds = self._rng.choice((0.001, 0.01, 0.1))
+            self.held_up_s += seconds
             with trio.CancelScope(shield=True):
-                await trio.sleep(self._rng.choice((0.001, 0.01, 0.1)))
+                await trio.sleep(seconds)
