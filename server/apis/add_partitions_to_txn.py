@@ -115,7 +115,8 @@ class _Asked:
         if refused:
             asked._codes = _Codes(ErrorCode.OPERATION_NOT_ATTEMPTED, refused)
         elif transaction.verify_only:
-            verified = {it: _verify(transaction, it, context) async for it in context.work.over(partitions)}
+            refusal = await _refusal(transaction, context)
+            verified = {it: refusal or _verify(transaction, it, context) async for it in context.work.over(partitions)}
             context.work.leave(verified)
             asked._codes = _Codes(ErrorCode.NONE, verified)
         return asked
@@ -142,6 +143,15 @@ async def _closed_topics(asked: AddPartitionsToTxnTransaction, context: RequestC
 
     names = {it.name async for it in context.work.over(asked.topics, counts=False) if is_closed(it.name)}
     return INTERNAL_TOPICS.union(names)
+
+
+async def _refusal(asked: AddPartitionsToTxnTransaction, context: RequestContext) -> ErrorCode:
+    """NONE, unless another broker may coordinate the transactional id by now."""
+    try:
+        await context.broker.transaction_coordinator.confirm(asked.transactional_id)
+    except CoordinatorError as error:
+        return error_code(error)
+    return ErrorCode.NONE
 
 
 def _verify(asked: AddPartitionsToTxnTransaction, partition: Partition, context: RequestContext) -> ErrorCode:

@@ -31,8 +31,9 @@ class CoordinatorLog(Protocol):
         ...
 
     async def confirm(self, partitions: Iterable[int]) -> None:
-        """Return when nobody else had led any of the partitions when this was called. Raises NotCoordinatorError if
-        that cannot be known, or CoordinatorNotAvailableError.
+        """Return when nobody else had led any of the partitions when this was called: at once, unless this broker may
+        have been replaced without having heard of it. Raises NotCoordinatorError if that cannot be known, or
+        CoordinatorNotAvailableError.
         """
         ...
 

@@ -93,7 +93,11 @@ class ReplicaLog:
             raise _translated(error) from error
 
     async def confirm(self, partitions: Iterable[int]) -> None:
-        """Return when nobody else had led any of the partitions when this was called."""
+        """Return when nobody else had led any of the partitions when this was called: at once, unless this node may
+        have been replaced.
+        """
+        if not self._replica_manager.may_be_replaced():
+            return
         try:
             await self._replica_manager.confirm_leadership([self._key(partition) for partition in partitions])
         except (ReplicaError, StorageError) as error:

@@ -155,8 +155,11 @@ class CoordinatorRuntime(Generic[S]):
         return self._serving(index).shard
 
     async def confirm(self, partitions: Iterable[int]) -> None:
-        """Return when nobody else had coordinated those of these that are here when this was called: needed where this
-        broker may have been replaced without having heard of it. Raises NotCoordinatorError if that cannot be known.
+        """Return when nobody else had coordinated those of these that are here when this was called. Raises
+        NotCoordinatorError if that cannot be known.
+
+        Whoever answers without having written anything needs this: this broker may have been replaced without having
+        heard of it, and then what it remembers is out of date.
         """
         await self._log.confirm([index for index in partitions if index in self._partitions])
 

@@ -2,7 +2,7 @@
 
 What is read needs no agreement of other replicas, so a leader that is cut off from the metadata could go on showing
 what is long out of date. Consumers of records may see that in Kafka, too. But where a committed offset goes back, a
-transaction is repeated.
+transaction is repeated, and where the last transaction is taken for the present one, that is lost.
 """
 
 from __future__ import annotations

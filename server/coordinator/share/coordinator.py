@@ -208,6 +208,7 @@ class ShareCoordinator:
             return (records.update(key, change, entry.snapshot_epoch),)
 
         await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
+        await self._runtime.confirm([shard.partition])
         if shard.entries.get(key) is not entry:
             raise UninitializedShareError("Read operation on uninitialized share partition not allowed.")
         return entry.state

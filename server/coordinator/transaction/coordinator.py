@@ -29,6 +29,7 @@ from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.transaction.completion import Completion, store
 from ottla.server.coordinator.transaction.decisions import (
+    REFUSALS,
     TRANSACTION_V2,
     needs_end,
     require_owner,
@@ -137,19 +138,31 @@ class TransactionCoordinator:
     async def _exclusively(
         self, transactional_id: str, *, may_begin: bool = False
     ) -> AsyncIterator[tuple[TransactionShard, Entry]]:
-        """The operations of a transactional id, one after the other. `may_begin`: also of one that is not known yet."""
+        """The operations of a transactional id, one after the other. `may_begin`: also of one that is not known yet.
+
+        What is answered, or refused, without a write is answered only if no other broker may have written since.
+        """
         while True:
             shard = self._shard(transactional_id)
             entry = shard.entries.get(transactional_id)
             if entry is None:
                 if not may_begin:
+                    await self._runtime.confirm([shard.partition])
                     raise _unknown(transactional_id)
                 entry = shard.entries[transactional_id] = Entry(None)
             try:
                 async with entry.lock:
                     # It may have been forgotten meanwhile, or the partition has gone, and perhaps come back.
                     if shard.holds(transactional_id, entry):
-                        yield shard, entry
+                        before = entry.transaction
+                        try:
+                            yield shard, entry
+                        except REFUSALS:
+                            if entry.transaction is before:
+                                await self._runtime.confirm([shard.partition])
+                            raise
+                        if entry.transaction is before:
+                            await self._runtime.confirm([shard.partition])
                         return
             finally:
                 # Also if the task was cancelled before it had the lock, which another one may have.
@@ -220,6 +233,12 @@ class TransactionCoordinator:
                 return
             after = current.with_partitions(added, client_version, self._clock.time_ms())
             await store(self._runtime, shard, entry, after)
+
+    async def confirm(self, transactional_id: str) -> None:
+        """Before a `verify`: return when no other broker had coordinated the transactional id when this was called.
+        Raises NotCoordinatorError if that cannot be known.
+        """
+        await self._runtime.confirm([self.partition_for(transactional_id)])
 
     def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: Partition) -> None:
         """Check that a partition takes part in the producer's ongoing transaction.

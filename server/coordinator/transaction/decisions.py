@@ -27,6 +27,13 @@ from ottla.server.coordinator.transaction.state import (
 
 TRANSACTION_V2: Final = 2
 OVER: Final = (TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
+REFUSALS: Final = (
+    ConcurrentTransactionsError,
+    InvalidProducerIdMappingError,
+    InvalidTransactionStateError,
+    ProducerFencedError,
+)
+"""What follows from the state of a transactional id alone."""
 
 
 def require_settled(current: Transaction) -> None:

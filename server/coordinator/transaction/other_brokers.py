@@ -117,17 +117,18 @@ class Participation:
             return await self._others().take_part(coordinator, transactional_id, producer, partitions, joins=joins)
         transactions = self._transactions()
         refused: dict[Partition, CoordinatorError] = {}
-        if joins:
-            try:
+        try:
+            if joins:
                 await transactions.add_partitions(transactional_id, producer, partitions, 2)
+                return refused
+            await transactions.confirm(transactional_id)
+        except CoordinatorError as error:
+            return dict.fromkeys(partitions, kept(error))
+        for partition in partitions:
+            try:
+                transactions.verify(transactional_id, producer, partition)
             except CoordinatorError as error:
-                return dict.fromkeys(partitions, kept(error))
-        else:
-            for partition in partitions:
-                try:
-                    transactions.verify(transactional_id, producer, partition)
-                except CoordinatorError as error:
-                    refused[partition] = kept(error)
+                refused[partition] = kept(error)
         return refused
 
     def _coordinator(self, transactional_id: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from ottla.server.coordinator.errors import (
     FencedShareLeaderError,
     FencedStateEpochError,
     InvalidRequestError,
+    NotCoordinatorError,
     UninitializedShareError,
     UnknownSharePartitionError,
 )
@@ -113,6 +114,19 @@ async def test_what_was_written_is_read_and_loaded(world: World, log: Any) -> No
         assert await again.coordinator.read(KEY, 1) == wanted
         again.coordinator.runtime.close()
         nursery.cancel_scope.cancel()
+
+
+async def test_who_may_have_been_replaced_tells_no_leader_what_it_remembers(world: World, log: Any) -> None:
+    """Another coordinator may have stored more: what was accepted there would be delivered again."""
+    await world.begin()
+    assert (await world.coordinator.read(KEY, 1)).leader_epoch == 1
+
+    async def confirm(partitions: Iterable[int]) -> None:
+        raise NotCoordinatorError(f"{list(partitions)} may be led by another node")
+
+    log.confirm = confirm
+    with pytest.raises(NotCoordinatorError, match=r"\[0\] may be led"):
+        await world.coordinator.read(KEY, 1)
 
 
 async def test_what_could_not_be_pruned_is_pruned_the_next_time(

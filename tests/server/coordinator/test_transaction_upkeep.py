@@ -1,7 +1,7 @@
 """What goes on behind the requests, and across them: completions, timeouts, expiry, partitions that move meanwhile."""
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +38,9 @@ class RefusingLog:
     def begin_append(self, partition: int, records: bytes) -> Stages[int]:
         base_offset: int = yield partial(self.append, partition, records)
         return base_offset
+
+    async def confirm(self, partitions: Iterable[int]) -> None:
+        await self.log.confirm(partitions)
 
     async def append(self, partition: int, records: bytes) -> int:
         if partition in self.refused or self.refusals:
