@@ -148,6 +148,7 @@ class Machine:
             self.world.fail(f"the process of node {self.node_id} ended: {_first(failure)!r}", failure)
         if not process.is_stopping:
             self.world.note(f"node {self.node_id} has ended: {_first(failure) if failure else 'by itself'!r}")
+            self.mend_disk()
             await trio.sleep(_SUPERVISOR_S)
             if self.process is None:
                 self.start()
