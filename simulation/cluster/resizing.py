@@ -80,6 +80,10 @@ class Resizer(Client):
             machine.start()
         await self._unregister(machine.node_id)
         del self._cluster.machines[machine.node_id]
+        # As long as it was registered, a topic for which too few others lived got some of it.
+        while held := _held_by(await self._metadata(), machine.node_id):
+            await self._move_away(machine.node_id, held)
+            await trio.sleep(_ASKS_EVERY_S)
         self.note(f"has removed node {machine.node_id}")
 
     async def _empty(self, machine: Machine) -> None:
@@ -88,18 +92,21 @@ class Resizer(Client):
             logs = None if machine.broker is None else list(machine.broker.log_manager.logs())
             if not held and logs == []:
                 return
-            moved: dict[Partition, list[int]] = {}
-            for partition, state in held.items():
-                target = _target(state)
-                others = [each for each in self._cluster.machines if each not in state.replicas]
-                # Where all nodes have one there is a move already. None is made that adds nobody: it would end at once,
-                # and perhaps leave nobody in sync but the one that may lose power.
-                if machine.node_id in target and others:
-                    lucky = [each for each in others if each != self._unlucky]
-                    target[target.index(machine.node_id)] = self.rng.choice(lucky or others)
-                    moved[partition] = target
-            await self._move(moved)
+            await self._move_away(machine.node_id, held)
             await trio.sleep(_ASKS_EVERY_S)
+
+    async def _move_away(self, node_id: int, held: Mapping[Partition, PartitionState]) -> None:
+        moved: dict[Partition, list[int]] = {}
+        for partition, state in held.items():
+            target = _target(state)
+            others = [each for each in self._cluster.machines if each not in state.replicas]
+            # Where all nodes have one there is a move already. None is made that adds nobody: it would end at once,
+            # and perhaps leave nobody in sync but the one that may lose power.
+            if node_id in target and others:
+                lucky = [each for each in others if each != self._unlucky]
+                target[target.index(node_id)] = self.rng.choice(lucky or others)
+                moved[partition] = target
+        await self._move(moved)
 
     async def _move(self, moved: Mapping[Partition, Sequence[int]]) -> None:
         if not moved:
