@@ -268,7 +268,7 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         def is_wanted(key: SharePartitionKey) -> bool:
             # Once the group is deleted, perhaps by a later coordinator, nothing may be set up for it: a group that is
             # made again under its id begins with lower epochs, and its leaders could not write.
-            return not group.removed and key.topic_id in attempt.wanted
+            return not group.removed and attempt.wants(key.topic_id, key.partition)
 
         try:
             outcomes = await self._persister().initialize(asked, is_wanted)

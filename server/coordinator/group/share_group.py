@@ -122,12 +122,16 @@ class StatePartitions(NamedTuple):
 
 
 class Attempt:
-    """What a broker is setting up. A topic whose state is changed otherwise meanwhile is taken out of `wanted`."""
+    """What a broker is setting up. What is changed otherwise meanwhile is taken out of `wanted`."""
 
     __slots__ = ("wanted",)
 
     def __init__(self, wanted: Mapping[UUID, TopicPartitions]) -> None:
         self.wanted = dict(wanted)
+
+    def wants(self, topic_id: UUID, partition: int) -> bool:
+        """Whether what comes of a partition counts still."""
+        return topic_id in self.wanted and partition in self.wanted[topic_id].partitions
 
 
 def _with(some: Mapping[UUID, TopicPartitions], more: Mapping[UUID, TopicPartitions]) -> dict[UUID, TopicPartitions]:
@@ -163,8 +167,14 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
         """The revision of the cluster's metadata, and the state, with which the group's target was last looked at."""
 
     def attempt(self, wanted: Mapping[UUID, TopicPartitions], now_ms: int) -> Attempt:
-        """That these partitions are to be set up is committed: somebody does so from now on."""
+        """That these partitions are to be set up is committed: somebody does so from now on.
+
+        Whoever has begun with one of them before has taken too long, and what comes of it counts for nothing: its epoch
+        may be an earlier one.
+        """
         self.initializing_since_ms.update(dict.fromkeys(wanted, now_ms))
+        for former in self.attempts:
+            former.wanted = _without(former.wanted, wanted)
         attempt = Attempt(wanted)
         self.attempts.add(attempt)
         return attempt

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError
+from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, FencedStateEpochError
 from ottla.server.coordinator.group.share import ShareGroupConfig, ShareHeartbeat, ShareHeartbeatResult
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.share.cluster import RETRY_SECONDS, ClusterPersister
@@ -46,6 +46,9 @@ class Keeper:
                 self.starts[key] = start_offset
                 self.epochs[key] = state_epoch
         await self.told.wait()
+        for key, state_epoch, _ in wanted:
+            if state_epoch < self.epochs.get(key, state_epoch):
+                outcomes[key] = FencedStateEpochError("a later beginning came before it")
         return outcomes
 
     async def delete(self, keys: Sequence[SharePartitionKey]) -> Mapping[SharePartitionKey, CoordinatorError | None]:
@@ -131,6 +134,26 @@ async def test_offsets_that_are_deleted_while_they_are_set_up_are_set_up_again(s
         for _ in range(3):
             await shares.beat()
         assert shares.assigned == {0, 1, 2}
+        shares.assert_whole()
+
+
+@pytest.mark.parametrize("is_former_first", [True, False])
+async def test_what_is_set_up_twice_at_the_same_time_stays(shares: Shares, *, is_former_first: bool) -> None:
+    """The first beginning has taken too long, and the second one's epoch is later. It was undone, though entered."""
+    async with shares.world.broker():
+        former = shares.keeper.told = trio.Event()
+        await shares.beat()
+        await shares.beat(-1)
+        shares.world.clock.advance(ShareGroupConfig().initialize_retry_interval_ms + 1)
+        later = shares.keeper.told = trio.Event()
+        await shares.beat(0)
+        assert len(shares.group.attempts) == 2
+        for told in (former, later) if is_former_first else (later, former):
+            told.set()
+            await wait_all_tasks_blocked()
+        for _ in range(2):
+            await shares.beat()
+        assert shares.assigned == {0, 1}
         shares.assert_whole()
 
 
