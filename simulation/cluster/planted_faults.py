@@ -148,8 +148,13 @@ def _begin_without_limit(self: Any, start_offset: int, state: Any) -> None:
 def _open_and_forget(self: Any) -> None:
     _open_node(self)
     lost_power, self.lost_power = self.lost_power, False
-    self._write(clean=False)
-    self.lost_power = lost_power
+    try:
+        self._note()
+    except BaseException:
+        self._unlock()
+        raise
+    finally:
+        self.lost_power = lost_power
 
 
 def _write_and_hope(self: Any, pieces: Any) -> None:
@@ -256,13 +261,24 @@ def planted(fault: PlantedFault) -> Iterator[None]:
 
 
 def seeds_until_found(fault: PlantedFault, *, most: int = MOST_SEEDS) -> tuple[int, str] | None:
-    """How many seeds it takes, and what is found then; None if `most` are not enough."""
+    """How many seeds it takes, and what is found then; None if `most` are not enough.
+
+    A fault that cannot be planted as it is, since what it calls has changed, raises the error that it ends in.
+    """
     with planted(fault):
         for seed in range(most):
             outcome = simulate(seed)
+            if outcome.cause is not None and _is_mistake(outcome.cause):
+                raise outcome.cause
             if outcome.finding:
                 return seed + 1, outcome.finding
     return None
+
+
+def _is_mistake(cause: BaseException) -> bool:
+    if isinstance(cause, BaseExceptionGroup):
+        return any(_is_mistake(each) for each in cause.exceptions)
+    return isinstance(cause, TypeError | AttributeError | NameError)
 
 
 def main() -> int:

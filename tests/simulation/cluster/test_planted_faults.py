@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.simulation.cluster.planted_faults import FAULTS, PlantedFault, planted, seeds_until_found
+from ottla.storage.node_dir import NodeDir
 
 _MOST_SEEDS = 20
 
@@ -37,3 +38,12 @@ def test_who_may_lead_and_lacks_what_is_committed_is_seen(name: str) -> None:
     found = seeds_until_found(next(fault for fault in FAULTS if name in fault.name), most=_MOST_SEEDS)
     assert found is not None
     assert "may lead it" in found[1]
+
+
+def test_a_fault_that_fails_itself_is_not_taken_for_found() -> None:
+    def out_of_date(self: NodeDir) -> None:
+        self.open_as_before()  # type: ignore[attr-defined]
+
+    with pytest.raises(ExceptionGroup) as raised:
+        seeds_until_found(PlantedFault("any", ((NodeDir, "open", out_of_date),)), most=1)
+    assert raised.group_contains(AttributeError, match="open_as_before")
