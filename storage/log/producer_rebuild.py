@@ -17,8 +17,11 @@ async def read_producers(reader: Reader, log: ReadableLog) -> ProducerHistory:
     """What all batches that are written say, from the log start on; those that are damaged are passed over."""
     history = ProducerHistory()
     offset, end_offset = log.log_start_offset, log.flushed_end_offset
-    # Retention may move the start meanwhile.
-    while (offset := max(offset, log.log_start_offset)) < end_offset:
+    while offset < end_offset:
+        if offset < log.log_start_offset:
+            # Retention has moved the start meanwhile. What is passed over may have ended transactions that were read.
+            history, offset = ProducerHistory(), log.log_start_offset
+            continue
         try:
             records, offset = await reader.read_batches(log, offset, end_offset)
         except CorruptLogError as error:
