@@ -180,7 +180,11 @@ async def _contents(address: EtcdAddress, config: BrokerConfig, data_dir: str) -
 
 def _cluster_of(data_dir: Path) -> str | None:
     """The cluster that the nodes of a folder belong to; None if the folder does not say."""
-    for node_id in node_ids_in(data_dir):
+    try:
+        node_ids = node_ids_in(data_dir)
+    except OSError:
+        return None
+    for node_id in node_ids:
         try:
             note = read_note(RealDisk(), str(data_dir / f"node-{node_id}"))
         except (OSError, UnsupportedFormatError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -56,6 +57,17 @@ def test_an_etcd_that_is_well(etcd: Etcd, tmp_path: Path) -> None:
     assert found["etcd alarms"].message == "none"
     assert found["clocks"] == Finding("ok", "clocks", "this machine's and etcd's agree to within 2 s", "")
     assert found["metadata"].message == "there is no cluster under /orders yet: the first start creates it"
+    make_cluster(etcd.hosts, "ours")
+    assert examine(etcd.hosts, tmp_path)["metadata"].message == "/orders holds the cluster ours"
+
+
+def test_a_folder_that_may_not_be_read_names_no_cluster(
+    etcd: Etcd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(data_dir: Path) -> list[int]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(data_dir))
+
+    monkeypatch.setattr(doctor_etcd, "node_ids_in", refuse)
     make_cluster(etcd.hosts, "ours")
     assert examine(etcd.hosts, tmp_path)["metadata"].message == "/orders holds the cluster ours"
 
