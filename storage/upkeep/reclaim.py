@@ -133,7 +133,8 @@ async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], kee
             context.disk,
             list(zip(segments, kept, strict=True)),
             run_bytes=config.run_bytes,
-            is_oldest=place == 0,
+            # Files of retired segments come back if the process ends before the list without them is written.
+            is_oldest=place == 0 and not store.files.retired,
         )
         try:
             await context.offload(rewrite.open)
