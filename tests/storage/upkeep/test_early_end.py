@@ -19,6 +19,7 @@ from ottla.storage.inspect.fsck import check_node
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
 from ottla.storage.reading.plan import read
+from ottla.storage.upkeep.reclaim import keep_map, rewrite_segments
 from tests.storage.held_disk import HeldDisk, exists, until
 
 RETENTION_MS = 1000
@@ -252,3 +253,34 @@ async def test_one_store_for_all_topics(harness: Any) -> None:
         await manager.clean()
         await until(lambda: sum(data_files(log).values()) < before / 2)
         assert len(await harness.read_all(other)) == 2
+
+
+async def test_records_that_were_void_stay_so_where_a_retired_segment_comes_back(harness: Any) -> None:
+    """Killed before the list without it is written. The one after it, then the oldest, has the truncation's mark."""
+    disk = SimulatedDisk(1)
+    async with harness.manager(disk) as manager:
+        log, other = [await harness.open(manager, partition, segment_ms=1000) for partition in range(2)]
+        for _ in range(5):
+            harness.append(log, b"void")
+        await log.flush()
+        harness.clock.advance(1000)
+        harness.append(other, b"x")
+        await other.flush()
+        await log.truncate_to(0)
+        for _ in range(7):
+            harness.append(log, b"new")
+        await log.flush()
+        harness.clock.advance(1000)
+        harness.append(other, b"x")
+        await other.flush()
+        await harness.settle()
+        first, second = log.store.files.segments[:2]
+        keep = await keep_map(log.store)
+        assert await rewrite_segments(log.store, [first], keep)
+        assert list(log.store.files.retired) == [first]
+        assert await rewrite_segments(log.store, [second], keep)
+        disk = disk.crash()
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager)
+        assert await rewrite_segments(log.store, log.store.files.segments[:2], await keep_map(log.store))
+        assert await harness.read_all(log) == [(offset, b"new") for offset in range(7)]
