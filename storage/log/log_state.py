@@ -168,9 +168,9 @@ class LogState(ProducerHistory):
             self.aborted.truncate_from_start(offset)
 
     def truncated(self, offset: int) -> None:
-        """What is at and after an offset is gone, except for producers: see `truncate_producers`.
+        """What is at and after an offset is gone; all that was appended must be written before.
 
-        All that was appended must be written before.
+        For producers `truncate_producers` or `adopt_producers` must follow at once.
         """
         assert not self.unwritten_bytes
         self.lineage += 1
@@ -182,9 +182,14 @@ class LogState(ProducerHistory):
         if self.aborted is not None:
             self.aborted.truncate_from_end(offset)
 
-    def truncate_producers(self, offset: int) -> bool:
-        """Forget what producers did at and beyond an offset; False if that must be read again from the batches."""
-        return self.producers is None or self.producers.truncate_from_end(offset)
+    def knows_producers_until(self, offset: int) -> bool:
+        """Whether `truncate_producers` can be told to go back there; else that must be read from the batches."""
+        return self.producers is None or self.producers.knows_until(offset)
+
+    def truncate_producers(self, offset: int) -> None:
+        """Forget what producers did at and beyond an offset."""
+        if self.producers is not None:
+            self.producers.truncate_from_end(offset)
 
     def emptied(self, offset: int) -> None:
         """Everything is gone; the log continues at an offset. Everything that was appended must have been written

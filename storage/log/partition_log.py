@@ -9,8 +9,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
-import trio
-
 from ottla.storage.config import INT64_MAX, LogConfig
 from ottla.storage.errors import CorruptLogError, LogClosedError, OffsetOutOfRangeError, StorageError, StoreOfflineError
 from ottla.storage.format.block import RunKind
@@ -185,8 +183,7 @@ class PartitionLog(AppendableLog):
 
     async def rebuild_producers(self) -> None:
         """Read from the batches what their producers did."""
-        history = await read_producers(self._reader, self)
-        self.adopt_producers(history)
+        self.adopt_producers(await read_producers(self._reader, self, INT64_MAX))
         self.store.changed(self)
 
     # Changing what is there.
@@ -206,31 +203,39 @@ class PartitionLog(AppendableLog):
             self.check_open()
             if offset >= self.log_end_offset:
                 return
-            if offset < self.log_start_offset:
-                # Retention may have moved the start meanwhile. The log has to end where its leader's parts from it.
-                await self._empty(offset)
-                return
-            # Shielded, as the state is half changed until its producers are rebuilt. It ends when the disk answers.
-            with trio.CancelScope(shield=True):
-                await self._truncate(offset)
+            await self._truncate(offset)
 
     async def _truncate(self, offset: int) -> None:
-        """Under the store's lock, so that no checkpoint takes the state half rebuilt. A failure stops the store."""
+        """Under the store's lock, with everything written. All that must be read is read before anything changes.
+
+        So whoever deletes the log meanwhile, or gives up waiting, leaves it as it was. A failure of the disk stops the
+        store.
+        """
         store = self.store
-        store.files.truncate_tables(self.key, offset)
-        self.truncated(offset)
-        store.writer.add_note(self, RunKind.TRUNCATE, self.latest_epoch, offset)
-        # What producers did is known of their last five batches; where that is not enough it is read again from the
-        # batches that are left.
+        history = None
         try:
-            if not self.truncate_producers(offset):
-                await self.rebuild_producers()
-            await self.count_size()
+            # What producers did is known of their last five batches; where that is not enough it is read again from
+            # the batches that are left.
+            if not self.knows_producers_until(offset):
+                history = await read_producers(self._reader, self, offset)
+            await wait_for_spans(self)
         except LogClosedError:
             raise
         except (OSError, StorageError) as error:
             store.fail(error)
-            store.writer.check()
+        self.check_open()
+        if offset < self.log_start_offset:
+            # Retention may have moved the start meanwhile. The log has to end where its leader's parts from it.
+            await self._empty(offset)
+            return
+        store.files.truncate_tables(self.key, offset)
+        self.truncated(offset)
+        if history is None:
+            self.truncate_producers(offset)
+        else:
+            self.adopt_producers(history)
+        self.resized(size_of(self))
+        store.writer.add_note(self, RunKind.TRUNCATE, self.latest_epoch, offset)
         # Last, as the disk may be full: then it is written when there is room, and all else is true already.
         await store.writer.flush(sync=False)
 

@@ -13,10 +13,10 @@ from ottla.storage.reading.reader import Reader
 __all__ = ["read_producers"]
 
 
-async def read_producers(reader: Reader, log: ReadableLog) -> ProducerHistory:
-    """What all batches that are written say, from the log start on; those that are damaged are passed over."""
+async def read_producers(reader: Reader, log: ReadableLog, end_offset: int) -> ProducerHistory:
+    """What the written batches say that end before an offset, from the log start on; damaged ones are passed over."""
     history = ProducerHistory()
-    offset, end_offset = log.log_start_offset, log.flushed_end_offset
+    offset, end_offset = log.log_start_offset, min(end_offset, log.flushed_end_offset)
     while offset < end_offset:
         if offset < log.log_start_offset:
             # Retention has moved the start meanwhile. What is passed over may have ended transactions that were read.

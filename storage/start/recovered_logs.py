@@ -123,7 +123,9 @@ class RecoveredLogs:
     def _truncate(self, log: PartitionLog, offset: int) -> None:
         log.truncated(offset)
         self.cut[log] = None
-        if not log.truncate_producers(offset):
+        if log.knows_producers_until(offset):
+            log.truncate_producers(offset)
+        else:
             self.stale[log] = None
 
     def _apply_batches(self, log: PartitionLog, piece: memoryview) -> None:

@@ -308,23 +308,27 @@ class ProducerStateManager:
         self._verifications.expire(now_ms, expiration_ms)
         return len(expired)
 
-    def truncate_from_end(self, offset: int) -> bool:
-        """The log now ends at `offset`: forget the batches from there on. False if the rest cannot be known from here.
+    def knows_until(self, offset: int) -> bool:
+        """Whether what producers had done when the log ended at `offset` can be told from what is known now.
 
-        What markers did is not undone, nor is a producer known whose last five batches are all gone: then nothing has
-        changed, and the caller must `replay` the batches that are left. Elsewhere that would be wrong: compaction may
-        have taken them away.
+        What markers did is not undone, nor is a producer known whose last five batches lie beyond: then the caller must
+        `replay` the batches that are left. Elsewhere that would be wrong: compaction may have taken them away.
         """
-        for entry in self._producers.values():
-            if entry.coordinator_epoch != NONE or entry.in_transaction:
-                return False
-            if not entry.batches or entry.batches[0].last_offset >= offset:
-                return False
+        return all(
+            entry.coordinator_epoch == NONE
+            and not entry.in_transaction
+            and entry.batches
+            and entry.batches[0].last_offset < offset
+            for entry in self._producers.values()
+        )
+
+    def truncate_from_end(self, offset: int) -> None:
+        """The log now ends at `offset`, and `knows_until` was true: forget the batches from there on."""
+        assert self.knows_until(offset)
         for producer_id in self._producers:
             self._to_change(producer_id).forget_from(offset)
         self._verifications.clear()
         self.end_offset = min(self.end_offset, offset)
-        return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything."""

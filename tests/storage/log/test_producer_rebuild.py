@@ -47,7 +47,7 @@ class Log:
 async def test_a_transaction_whose_end_is_passed_over_is_not_open(moves_to: int) -> None:
     """Else the last stable offset would stay where it is until its producer comes back."""
     log: Any = Log(moves_to)
-    history = await read_producers(log, log)
+    history = await read_producers(log, log, 3)
     undecided = None if history.producers is None else history.producers.first_undecided_offset
     assert undecided is None
     known = [] if history.producers is None else [each.producer_id for each in history.producers.active_producers()]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import trio
 
 from ottla.storage.config import StorageConfig
-from ottla.storage.errors import OutOfOrderSequenceError
+from ottla.storage.errors import LogClosedError, OutOfOrderSequenceError
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
 from ottla.storage.upkeep.reclaim import keep_map, rewrite_segments
@@ -172,6 +173,44 @@ async def test_the_start_moves_while_producers_are_read_anew(harness: Any, monke
         disk.let_go()
         await until(lambda: not log.store.lock.locked())
         assert log.store.error is None
+        assert producer_state(log) == (3, 2)
+
+
+@pytest.mark.parametrize("way", ["deleted", "cancelled"])
+async def test_a_truncation_that_is_given_up_changes_nothing(
+    harness: Any, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Its producers are read before anything changes: a deletion that fails or is undone leaves them true."""
+    monkeypatch.setattr("ottla.storage.reading.reader._SCAN_BYTES", 100)
+    disk = HeldDisk()
+    manager = LogManager(disk, harness.folder, StorageConfig(tail_cache_bytes=0, inline_read_bytes=0), harness.clock)
+    async with manager.run():
+        log = await harness.open(manager)
+        for sequence in range(8):
+            harness.append(log, b"x", base_sequence=sequence, **PRODUCER)
+            await log.flush()
+        gives_up = trio.CancelScope()
+
+        async def truncate() -> None:
+            with gives_up, suppress(LogClosedError):
+                await log.truncate_to(3)
+                pytest.fail("it was not given up")
+
+        disk.hold("preadv")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(truncate)
+            await disk.wait_until_held()
+            if way == "deleted":
+                log.close()
+            else:
+                gives_up.cancel()
+            disk.let_go()
+        log.reopen()
+        assert log.log_end_offset == 8
+        assert producer_state(log) == (3, 7)
+        assert harness.append(log, b"x", base_sequence=8, **PRODUCER).base_offset == 8
+        await log.truncate_to(3)
+        assert log.log_end_offset == 3
         assert producer_state(log) == (3, 2)
 
 
