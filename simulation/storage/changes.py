@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.simulation.storage.history import Event
 from ottla.simulation.storage.model import LogModel
-from ottla.simulation.storage.reading import observe
+from ottla.simulation.storage.reading import note_last_start, observe
 from ottla.simulation.storage.tracked import TrackedLog
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["delete", "move_start", "restart_at", "truncate"]
 
 
-async def truncate(simulation: Simulation, tracked: TrackedLog) -> None:
-    """A follower takes back what its leader does not have."""
+async def truncate(simulation: Simulation, tracked: TrackedLog, *, beyond: int | None = None) -> None:
+    """A follower takes back what its leader does not have; perhaps from one of the next batches beyond an offset."""
     observe(simulation, tracked)
     if not tracked.is_writable or tracked.moves_under_way:
         return
@@ -30,6 +30,8 @@ async def truncate(simulation: Simulation, tracked: TrackedLog) -> None:
         bounds = [offset for offset in bounds if offset >= tracked.log.high_watermark]
     elif tracked.model.log_start and simulation.rng.random() < 0.1:
         bounds = [simulation.rng.randrange(tracked.model.log_start)]
+    if beyond is not None:
+        bounds = [offset for offset in bounds if offset > beyond][:2] or bounds
     if bounds:
         offset = simulation.rng.choice(bounds)
         simulation.note(f"truncates {tracked} to {offset}")
@@ -123,6 +125,10 @@ async def delete(simulation: Simulation, tracked: TrackedLog, *, whole_topic: bo
     ]
     if not chosen:
         return
+    for each in chosen:
+        # What retention did before must be known, as nobody looks at the log again.
+        observe(simulation, each)
+        note_last_start(simulation, each)
     events = [each.begin(LogModel.delete) for each in chosen]
     for each in chosen:
         each.is_deleting = True

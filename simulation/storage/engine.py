@@ -57,6 +57,7 @@ __all__ = [
     "StoreOfflineError",
     "check_node",
     "cleaned_end",
+    "forget_tails",
     "gathered",
     "partitions_on_disk",
     "read",
@@ -81,6 +82,11 @@ def repeatable(new_lock: Callable[[], Any]) -> Iterator[None]:
 def cleaned_end(log: PartitionLog) -> int:
     """Up to where a compaction pass has finished: of the records before that, it has left each key's last."""
     return log.first_dirty_offset
+
+
+def forget_tails(manager: LogManager) -> None:
+    """Let go of all blocks in memory, as if others needed the room."""
+    manager.context.tail.clear()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from uuid import UUID
 import trio
 
 from ottla.simulation.storage.changes import delete, move_start, restart_at, truncate
-from ottla.simulation.storage.engine import StorageError
+from ottla.simulation.storage.engine import StorageError, forget_tails
 from ottla.simulation.storage.history import Key
 from ottla.simulation.storage.reading import fetch, observe
 from ottla.simulation.storage.settings import random_log_config
@@ -126,18 +126,22 @@ class Operations:
             await append_many(self._simulation, tracked)
 
     async def _truncate(self, tracked: TrackedLog) -> None:
-        """Perhaps while the log is being read in order, and written again at once."""
-        is_followed = self._rng.random() < 0.4
-        if is_followed:
-            await self._read_on(tracked, 3)
-        await truncate(self._simulation, tracked)
-        if is_followed:
-            await self._append_many(tracked)
-            await self._flush(tracked)
-            await self._read_on(tracked, 2)
+        """Perhaps while the log is being read in order, through what is read ahead, and written again at once."""
+        rng = self._rng
+        if rng.random() < 0.6:
+            await truncate(self._simulation, tracked)
+            return
+        max_bytes = rng.choice((100, 300, 600))
+        await self._read_on(tracked, max_bytes, rng.randint(2, 4))
+        await truncate(self._simulation, tracked, beyond=tracked.read_end if rng.random() < 0.7 else None)
+        await self._append_many(tracked)
+        await self._flush(tracked)
+        await self._read_on(tracked, max_bytes, 2)
 
-    async def _read_on(self, tracked: TrackedLog, times: int) -> None:
-        max_bytes = self._rng.choice((1, 100, 300))
+    async def _read_on(self, tracked: TrackedLog, max_bytes: int, times: int) -> None:
+        """Read in order, perhaps from the files."""
+        if self._rng.random() < 0.5:
+            forget_tails(self._simulation.manager)
         for _ in range(times):
             if tracked.is_usable:
                 await fetch(self._simulation, [tracked], max_bytes=max_bytes, is_committed=False, goes_on=True)
