@@ -91,6 +91,30 @@ async def test_producers_are_read_past_it(harness: Any) -> None:
         assert producer.last_sequence == 9
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
+async def test_a_log_that_is_cut_where_it_is_damaged_knows_its_producers(harness: Any, is_sealed: bool) -> None:
+    """They are read before it is cut, and no further."""
+    async with harness.manager() as manager:
+        log = await harness.open(manager)
+        for number in range(10):
+            harness.append(log, b"x" * 50, producer_id=7, producer_epoch=0, base_sequence=number)
+        await log.flush()
+        path = Path(log.store.files.segments[0].data_path)
+    damage(path, 5, 70)
+    async with harness.manager(segment_bytes=1) as manager:
+        log = await harness.open(manager)
+        if is_sealed:
+            harness.append(log, b"rolls")
+            await log.flush()
+            await harness.settle()
+        assert log.store.files.has_sealed is is_sealed
+        await log.truncate_to(5)
+        assert log.log_end_offset == 5
+        (producer,) = log.active_producers()
+        assert producer.last_sequence == 4
+        assert len(manager.context.damage) == 0
+
+
 async def test_what_was_removed_is_damaged_no_more(harness: Any) -> None:
     path = await fill(harness)
     damage(path, 3, 70)
