@@ -153,7 +153,9 @@ class TrioConnection:
                     task_status.started(self)
                     await self._carry(stream)
                 finally:
-                    await trio.aclose_forcefully(stream)
+                    # It is over at once. Were it cancelled, that would take the place of an error on its way out.
+                    with trio.CancelScope(shield=True):
+                        await trio.aclose_forcefully(stream)
         finally:
             self._end()
         if not self._was_open:

@@ -462,6 +462,24 @@ async def test_an_answer_that_is_large_and_none_ends_the_connection() -> None:
         await peer.stream.send_all(frame_prefix(len(good) - 4 + 1) + good[4:] + b"x")
 
 
+async def test_an_error_is_told_although_the_connection_is_being_closed() -> None:
+    """A mistake of the connection's own must not vanish with it."""
+    peer = Peer()
+    connection = TrioConnection("peer", 9092, client_id="tester", open_stream=peer.open_stream)
+
+    async def fail() -> None:
+        if connection.is_open:
+            connection.close()
+            raise ZeroDivisionError
+
+    peer.ours.receive_stream.receive_some_hook = fail
+    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True, allow_unwrapped=True):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(peer.negotiate)
+            await connection.run()
+    await connection.wait_closed()
+
+
 async def test_against_a_broker(serve_node: Callable[..., Any]) -> None:
     async with serve_node() as node, trio.open_nursery() as nursery:
         topic_id = await node.create_topic("t", partitions=2)
