@@ -66,6 +66,10 @@ def _misfit(tracked: TrackedLog, found: list[Seen], model: LogModel) -> str:
     for producer_id, sequence in model.last_sequences().items():
         if known.get(producer_id) != sequence:
             return f"producer {producer_id} is at {known.get(producer_id)}, not {sequence}"
+    begun = {batches[0].producer_id for batches, marker_offset, _ in model.transactions() if marker_offset < 0}
+    for entry in log.active_producers():
+        if entry.in_transaction and entry.producer_id not in begun:
+            return f"a transaction of {entry.producer_id} is open"
     return _wrong_transactions(tracked, found, model)
 
 
