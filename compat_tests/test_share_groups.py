@@ -156,7 +156,9 @@ def test_a_lock_that_ends_gives_the_record_to_another_member(
     taken = quick.poll_until_some()
 
     assert [(record.offset, record.delivery_count) for record in held] == [(0, 1)]
-    assert [(record.offset, record.delivery_count) for record in taken] == [(0, 2)]
+    # Java's client may have begun a second fetch just as the record came. Then it may be the one that gets the record
+    # when the lock ends, and lets a second lock end without showing it.
+    assert [(record.offset, record.delivery_count >= 2) for record in taken] == [(0, True)]
     assert list(slow.acknowledge(held).values()) == [INVALID_RECORD_STATE]
     assert list(quick.acknowledge(taken).values()) == [0]
 
