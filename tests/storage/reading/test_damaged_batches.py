@@ -76,7 +76,8 @@ async def test_what_is_sound_around_it_is_served(harness: Any, byte: int, is_sea
         assert [(place.path, place.position) for place in manager.context.damage] == [(str(path), position)]
 
 
-async def test_producers_are_read_past_it(harness: Any) -> None:
+async def damaged_in_the_middle(harness: Any) -> None:
+    """Ten batches of producer 7, of which that at offset 5 is damaged."""
     async with harness.manager() as manager:
         log = await harness.open(manager)
         for number in range(10):
@@ -84,6 +85,10 @@ async def test_producers_are_read_past_it(harness: Any) -> None:
         await log.flush()
         path = Path(log.store.files.segments[0].data_path)
     damage(path, 5, 70)
+
+
+async def test_producers_are_read_past_it(harness: Any) -> None:
+    await damaged_in_the_middle(harness)
     async with harness.manager() as manager:
         log = await harness.open(manager)
         await log.rebuild_producers()
@@ -94,13 +99,7 @@ async def test_producers_are_read_past_it(harness: Any) -> None:
 @pytest.mark.parametrize("is_sealed", [False, True])
 async def test_a_log_that_is_cut_where_it_is_damaged_knows_its_producers(harness: Any, is_sealed: bool) -> None:
     """They are read before it is cut, and no further."""
-    async with harness.manager() as manager:
-        log = await harness.open(manager)
-        for number in range(10):
-            harness.append(log, b"x" * 50, producer_id=7, producer_epoch=0, base_sequence=number)
-        await log.flush()
-        path = Path(log.store.files.segments[0].data_path)
-    damage(path, 5, 70)
+    await damaged_in_the_middle(harness)
     async with harness.manager(segment_bytes=1) as manager:
         log = await harness.open(manager)
         if is_sealed:
