@@ -6,10 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+import trio
 from starlette.responses import StreamingResponse
 
 if TYPE_CHECKING:
-    from starlette.types import Send
+    from starlette.types import Message, Send
 
 
 class StreamedResponse(StreamingResponse):
@@ -21,5 +22,13 @@ class StreamedResponse(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         """Send all of it."""
+
+        async def send_to_the_end(message: Message) -> None:
+            # After the last part Hypercorn reports a disconnect, at which Starlette cancels this task, and closes the
+            # connection if it is not kept. The shield's wait ends with that close, which depends on nobody.
+            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            with trio.CancelScope(shield=is_last):
+                await send(message)
+
         async with aclosing(self._content):
-            await super().stream_response(send)
+            await super().stream_response(send_to_the_end)

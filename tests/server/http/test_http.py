@@ -73,6 +73,13 @@ async def test_metrics_are_told_under_names_of_the_broker_only(serve_node: Serve
         assert await status_of(node.http_url, "/metrics", name) == status
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/healthz"])
+async def test_a_connection_that_is_not_kept_is_closed_after_the_answer(serve_node: Serve, path: str) -> None:
+    async with serve_node(HTTP) as node:
+        with trio.fail_after(20):
+            assert (await get(node.http_url, path))[0] == 200
+
+
 async def test_damage_leaves_it_ready_and_is_named(serve_node: Serve) -> None:
     async with serve_node(HTTP) as node:
         node.broker.log_manager.context.damage.found("/data/1.data", 7, "1.data is damaged")
