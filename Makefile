@@ -29,6 +29,7 @@ test: .venv/.test-ready jars clients ## every test
 	$(PYTEST) --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests examples
 	$(PYTEST) --numprocesses=3 --dist=loadfile --no-loadscope-reorder compat_tests
 	$(PYTEST) compat_tests --broker=ottla3 -m nodes -k "confluent or wire" --ignore=compat_tests/spark
+	@$(BIN)/python -m tests.programs
 
 check: .venv/.test-ready ## lint, format, types, layers
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-PATIENCE_S = 15
+PATIENCE_S = 120
 
 
 def say(name: str, result: Any) -> None:

@@ -22,7 +22,7 @@ from compat_tests.java.tools import JavaTools
 
 Properties = Mapping[str, str]
 
-TIMEOUT_S: Final = 20
+TIMEOUT_S: Final = 120
 VALUE: Final = b"for nobody else"
 
 
@@ -128,7 +128,7 @@ def kcat(bootstrap: str, topic: str, properties: Properties) -> bytes:
     sent = subprocess.run([*common, "-P", "-p", "0"], input=VALUE, capture_output=True, check=False, timeout=TIMEOUT_S)
     if sent.returncode:
         raise RefusedError(sent.stderr.decode())
-    read = subprocess.run([*common, "-C", "-e", "-q", "-o", "beginning"], capture_output=True, check=True, timeout=20)
+    read = subprocess.run([*common, "-C", "-e", "-q", "-o", "beginning"], capture_output=True, check=True, timeout=120)
     return read.stdout.rstrip(b"\n")
 
 

@@ -330,7 +330,7 @@ def test_a_tool_prints_the_same(both: Both, jvm: JavaTools, files: Path, scenari
     for command in filter(None, map(str.strip, SCENARIOS[scenario].splitlines())):
         expected = comparable(run(jvm, kafka, command, files), kafka)
         said = comparable(run(jvm, ottla, command, files), ottla)
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 120
         while said != expected and READS.search(command) and time.monotonic() < deadline:
             # Kafka's broker takes over what was changed some time after it has answered.
             expected = comparable(run(jvm, kafka, command, files), kafka)

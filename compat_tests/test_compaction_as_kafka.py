@@ -30,7 +30,7 @@ from ottla.storage.upkeep.compaction.batch_filter import last_records
 from ottla.storage.upkeep.compaction.cleaning import CleaningPass
 from ottla.storage.upkeep.compaction.policy import CleanableRange
 
-pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.slow]
 
 TOPIC = "compacted"
 DAY_MS = 86_400_000

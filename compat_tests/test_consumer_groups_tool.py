@@ -79,7 +79,7 @@ def member(broker: BrokerProcess, group: str, topic: str, protocol: str) -> Iter
     )
     consumer.subscribe([topic])
     seen: dict[int | None, Message] = {}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(seen) < 2:
         assert time.monotonic() < deadline
         message = consumer.poll(0.1)

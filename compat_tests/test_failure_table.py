@@ -26,9 +26,9 @@ from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, 
 from ottla.kproto.records import Record, build_batch
 from tests.etcd import needs_etcd
 
-pytestmark = [pytest.mark.replicas, pytest.mark.timeout(300), needs_etcd]
+pytestmark = [pytest.mark.replicas, needs_etcd]
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 class Lab(Laboratory):

@@ -9,7 +9,7 @@ import pytest
 from compat_tests.jepsen.run import run
 from tests.etcd import needs_etcd
 
-pytestmark = [pytest.mark.replicas, pytest.mark.timeout(300), needs_etcd]
+pytestmark = [pytest.mark.replicas, needs_etcd]
 
 
 def test_every_fault_once(request: pytest.FixtureRequest, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from compat_tests.replicated_kill_loop import PARTITIONS, TOPIC, SkippedSequences, read_back
 from ottla.testing import Broker
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class Numbers:

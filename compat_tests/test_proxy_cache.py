@@ -108,7 +108,7 @@ class Cached:
         self._process.stdout.close()
 
     def counted(self, name: str) -> float:
-        with urllib.request.urlopen(f"http://{HOST}:{self._http_port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{HOST}:{self._http_port}/metrics", timeout=120) as answer:
             text = answer.read().decode()
         return sum(float(it) for it in re.findall(rf"^ottla_proxy_{name} (\S+)$", text, re.MULTILINE))
 
@@ -288,7 +288,7 @@ def test_a_proxy_that_was_killed_begins_with_nothing(
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for what the proxy learns in a moment."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -25,7 +25,7 @@ from compat_tests.proxied import ProxiedBroker, filter_toml
 from compat_tests.spark import session
 from compat_tests.test_streams import word_count
 
-pytestmark = [pytest.mark.proxy, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.proxy, pytest.mark.java]
 
 PARTITIONS = 3
 WORDS = 7
@@ -169,7 +169,6 @@ def test_a_group_of_the_consumer_protocol(broker: Filtered) -> None:
     assert ends == [600 // PARTITIONS] * PARTITIONS
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_sparks_connector_writes_and_reads(broker: Filtered, tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, 
 from ottla.kproto.records import Record, build_batch
 from ottla.testing import Cluster
 
-pytestmark = [pytest.mark.replicas, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.replicas, pytest.mark.java]
 
 NODES = (1, 2, 3)
-WAIT_S = 60.0
+WAIT_S = 120.0
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "auto.leader.rebalance.enable": "false",

@@ -7,7 +7,6 @@ import pytest
 from compat_tests.replicated_kill_loop import run
 
 
-@pytest.mark.timeout(240)
 def test_nothing_acknowledged_is_lost_when_nodes_are_killed_and_stopped(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--broker") != "ottla":
         pytest.skip("it kills nodes of its own")

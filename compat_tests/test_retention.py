@@ -14,7 +14,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.conftest import BROKERS
 from compat_tests.process import BrokerProcess
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 LARGEST_FILE_BYTES = 4_000_000
 RECORDS = 10
 
@@ -44,7 +44,7 @@ def quick_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> 
 def bounds(bootstrap: str, topics: list[str]) -> dict[str, tuple[int, int]]:
     """The earliest and the latest offset of each topic's first partition."""
     with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})) as consumer:
-        return {topic: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) for topic in topics}
+        return {topic: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=120) for topic in topics}
 
 
 def until(is_so: Callable[[], bool]) -> None:

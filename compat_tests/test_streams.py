@@ -39,7 +39,6 @@ def word_count(bootstrap: str, folder: Path, *settings: str) -> Iterator[subproc
 
 @pytest.mark.slow
 @pytest.mark.java
-@pytest.mark.timeout(300)
 def test_word_count_counts_each_word_once_through_kills_of_the_broker(
     own_broker: BrokerProcess, tmp_path: Path
 ) -> None:

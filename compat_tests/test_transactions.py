@@ -181,7 +181,6 @@ def test_a_transaction_that_takes_too_long_is_aborted(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_transactions_outlive_a_broker_that_is_killed(
     own_broker: BrokerProcess, admin_name: str, connect: Connect, transactional_id: str
 ) -> None:

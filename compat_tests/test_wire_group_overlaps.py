@@ -31,7 +31,7 @@ from ottla.server.coordinator.partitioning import coordinator_partition
 RACES = 12
 OFFSETS_PARTITIONS = 4
 QUICK = {"offsets.retention.check.interval.ms": "1000"}
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,7 @@ def make_topic(wire: Wire) -> Callable[..., Topic]:
         (created,) = wire.call(CreateTopicsRequest(topics=[creatable], timeout_ms=5000), 7).topics
         assert created.error_code == ErrorCode.NONE
         topic = Topic(wire, name, created.topic_id)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while any(topic.list_offset(-1, partition=index)[0][0] for index in range(partitions)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -598,7 +598,7 @@ def test_the_topic_of_a_session_is_deleted(topic: Topic) -> None:
     by_name, by_id = state(12), state(13)
     deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic.name)], timeout_ms=5000)
     assert topic.wire.call(deletion, 6).responses[0].error_code == ErrorCode.NONE
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while topic.list_offset(-1)[0][0] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -77,7 +77,7 @@ class Member(NamedTuple):
     def join(self, *topics: str) -> int:
         """Join, and wait until partitions are assigned; the epoch."""
         epoch = self.beat(0, topics).member_epoch
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             answer = self.beat(epoch)
             assert name(answer.error_code) == "NONE", answer.error_message
@@ -110,7 +110,7 @@ class Member(NamedTuple):
 
     def acquire(self, session_epoch: int, topic_id: uuid.UUID, **fields: Any) -> tuple[int, list[tuple[int, int, int]]]:
         """Fetch until something is acquired; the next epoch of the session and what was acquired."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             answer = self.fetch(session_epoch, topic_id, max_wait_ms=500, **fields)
             assert name(answer.error_code) == "NONE", answer.error_message

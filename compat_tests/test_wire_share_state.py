@@ -99,7 +99,7 @@ class SharePartition(NamedTuple):
     def _ask(self, topic: type[Any], partition: Any, version: int, request: type[Any]) -> Any:
         """What is said of the one partition, by whoever coordinates it; who is just becoming that is asked again."""
         topics = [topic(topic_id=self.topic_id, partitions=[partition])]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             answer = self.wire.call(request(group_id=self.group, topics=topics), version)
             ((found,),) = [each.partitions for each in answer.results]

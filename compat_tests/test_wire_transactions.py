@@ -39,7 +39,7 @@ PASSING = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 TOLD_TO_WAIT = "CONCURRENT_TRANSACTIONS"
 FENCED_SINCE_2 = {version: "INVALID_PRODUCER_EPOCH" if version < 2 else "PRODUCER_FENCED" for version in range(6)}
 UNHEARD: dict[str, Any] = {"transactional_id": "unheard"}

@@ -31,7 +31,7 @@ class WireConnection:
     """One connection to one broker, which sends whatever it is told to."""
 
     def __init__(self, address: Address) -> None:
-        self._socket = socket.create_connection(address, timeout=20)
+        self._socket = socket.create_connection(address, timeout=120)
         self._correlation_id = 0
         self._awaited: deque[int] = deque()
 
@@ -148,7 +148,7 @@ class Wire:
 def until_all_know(bootstrap: str, topic: str, *, partitions: int) -> None:
     """Wait until every node names so many partitions of a topic: a producer may ask any of them, and asks once."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     for text in bootstrap.split(","):
         with closing(WireConnection(_address(text))) as node:
             while len(node.call(request, 12).topics[0].partitions) != partitions:

@@ -38,7 +38,7 @@ from ottla.kproto.messages.write_txn_markers import WriteTxnMarkersRequest
 
 Address = tuple[str, int]
 
-_PATIENCE_S: Final = 20.0
+_PATIENCE_S: Final = 120.0
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2

@@ -233,6 +233,7 @@ class Node:
         parts.end_waits()
         # By then everything has ended. Whatever has not, because it is shielded, waits for what is closed here.
         await trio.sleep(STOP_GRACE_SECONDS)
+        logger.warning("tasks did not end within %g s of the stop: closing what they wait for", STOP_GRACE_SECONDS)
         parts.close_services()
 
 

@@ -8,6 +8,8 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,8 @@ import pytest
 import trio
 import trio.testing
 from hypothesis import settings
+
+from tests.clocks import OwnTimeClock
 
 settings.register_profile("ottla", settings.default, deadline=None)
 settings.load_profile("ottla")
@@ -57,7 +61,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A clock that stands still for whole files. pytest-trio takes one from a test's own arguments alone.
+    """A clock for each test on Trio that takes none in its own arguments: one that stands still for `frozen_clock`, and
+    otherwise one that does not count what other processes take.
 
     Workers are given the files in the order of their items: long ones first, and then those of many tests.
     """
@@ -66,12 +71,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         place = {name: number for number, name in enumerate(LONG)}
         items.sort(key=lambda item: (place.get(item.path.name, len(LONG)), -tests[item.path], item.path))
     for item in items:
-        if item.get_closest_marker("frozen_clock") is not None:
-            item.add_marker(pytest.mark.trio(run=_run_without_time))
+        if isinstance(item, pytest.Function) and iscoroutinefunction(item.obj):
+            is_frozen = item.get_closest_marker("frozen_clock") is not None
+            item.add_marker(pytest.mark.trio(run=partial(_run, trio.testing.MockClock if is_frozen else OwnTimeClock)))
 
 
-def _run_without_time(function: Callable[[], Awaitable[Any]], **options: Any) -> Any:
-    return trio.run(function, **options | {"clock": options.get("clock") or trio.testing.MockClock()})
+def _run(new_clock: Callable[[], trio.abc.Clock], function: Callable[[], Awaitable[Any]], **options: Any) -> Any:
+    return trio.run(function, **options | {"clock": options.get("clock") or new_clock()})
 
 
 @pytest.fixture(autouse=True)

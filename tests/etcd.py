@@ -62,7 +62,7 @@ class Etcd:
             self._processes[member] = subprocess.Popen(words, stdout=log, stderr=log, env=_environment())
 
     def wait_until_ready(self, member: int) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             try:
                 url = self._url(member) + "/health"

@@ -25,7 +25,7 @@ from ottla.kproto.messages.streams_group_heartbeat import (
     Topology,
 )
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"
 ACCEPT, RELEASE = 1, 2
 _GROUP_RESOURCE = 32

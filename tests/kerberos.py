@@ -16,7 +16,7 @@ from typing import Final
 HOST: Final = "127.0.0.1"
 REALM: Final = "OTTLA.TEST"
 SERVICE: Final = "kafka"
-_TIMEOUT_S: Final = 20.0
+_TIMEOUT_S: Final = 120.0
 #: Debian has the KDC where only root's path leads.
 _PATH: Final = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 _PROGRAMS: Final = ("krb5kdc", "kdb5_util", "kadmin.local")

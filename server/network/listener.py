@@ -135,6 +135,8 @@ class Listeners:
                 for connection in list(self._connections):
                     connection.stop()
                 serving.cancel_scope.deadline = trio.current_time() + grace_seconds
+            if serving.cancel_scope.cancelled_caught:
+                logger.warning("requests under way did not end within %g s of the stop: closed", grace_seconds)
         finally:
             self.close()
 

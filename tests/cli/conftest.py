@@ -48,7 +48,7 @@ class Broker:
         self.process.send_signal(number)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        return self.process.wait(20)
+        return self.process.wait(120)
 
 
 @pytest.fixture

@@ -61,7 +61,6 @@ def test_there_are_no_more_replicas_than_brokers(count: int, words: str) -> None
         plan_replication_factor(before.replicas, count, before)
 
 
-@pytest.mark.timeout(120)
 def test_a_topic_grows_and_a_node_is_drained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunningCluster(3, data_dir=tmp_path) as running:
         at = ["--bootstrap", running.bootstrap]

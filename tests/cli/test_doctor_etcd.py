@@ -93,7 +93,7 @@ def test_the_cluster_of_another_folder(etcd: Etcd, tmp_path: Path) -> None:
 def test_a_full_database(etcd: Etcd, tmp_path: Path) -> None:
     raised = json.dumps({"action": "ACTIVATE", "memberID": "0", "alarm": "NOSPACE"}).encode()
     url = f"http://{etcd.hosts}/v3/maintenance/alarm"
-    with urllib.request.urlopen(urllib.request.Request(url, data=raised), timeout=20) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, data=raised), timeout=120) as answer:
         assert answer.status == 200
     found = examine(etcd.hosts, tmp_path)["etcd alarms"]
     assert (found.level, found.message) == ("fail", "its database is full: it takes no changes")

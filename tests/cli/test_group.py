@@ -26,7 +26,7 @@ def consuming(broker: Any, topic: str, protocol: str, group: str = "g") -> Itera
         }
     )
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not consumer.assignment():
         assert time.monotonic() < deadline, "no assignment"
         consumer.poll(0.05)
@@ -154,7 +154,7 @@ def test_a_share_group(broker: Any) -> None:
     produce(broker, "flights", 0, 5)
     consumer = ShareConsumer({"bootstrap.servers": broker.address, "group.id": "shared", "client.id": "reader"})
     consumer.subscribe(["flights"])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     taken = 0
     while taken < 5:
         assert time.monotonic() < deadline, "nothing was delivered"

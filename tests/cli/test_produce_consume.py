@@ -63,7 +63,7 @@ def test_follow_waits_for_new_records(broker: Any) -> None:
     assert reader.stdout.readline() == b"before\n"
     broker.run("produce", "t", stdin=b"after\n")
     assert reader.stdout.readline() == b"after\n"
-    assert reader.wait(20) == 0
+    assert reader.wait(120) == 0
     reader.stdout.close()
 
 
@@ -79,7 +79,7 @@ def test_what_was_typed_is_sent_when_the_input_pauses(broker: Any) -> None:
     assert reader.stdout.read() == b"first\nsecond\n"
     writer.stdin.close()
     reader.stdout.close()
-    assert (writer.wait(20), reader.wait(20)) == (0, 0)
+    assert (writer.wait(120), reader.wait(120)) == (0, 0)
     assert broker.run("consume", "t").stdout == b"first\nsecond\nunfinished\n"
 
 

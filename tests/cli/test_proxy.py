@@ -33,7 +33,7 @@ class ProxyProcess:
     def end(self) -> str:
         """Stop it; its log."""
         self.process.send_signal(signal.SIGTERM)
-        _, log = self.process.communicate(timeout=20)
+        _, log = self.process.communicate(timeout=120)
         assert self.process.returncode == 0, log
         return log
 
@@ -47,7 +47,7 @@ def proxy(broker: Any) -> Iterator[ProxyProcess]:
 
 def get(url: str, **headers: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=120) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -63,7 +63,7 @@ class Cluster:
         """End it, and read all that it still logs."""
         self.process.send_signal(number)
         self.logged += map(json.loads, self._log)
-        code = self.process.wait(20)
+        code = self.process.wait(120)
         self._log.close()
         assert self.process.stdout is not None
         self.process.stdout.close()

@@ -143,7 +143,7 @@ def test_on_a_terminal_it_redraws_and_puts_the_screen_back(broker: Any) -> None:
         process.send_signal(signal.SIGINT)
         while not seen.endswith(b"\x1b[?1049l"):
             seen += os.read(ours, 4096)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()

@@ -36,8 +36,6 @@ from tests.console.conftest import Browser, browsing
 from tests.console.test_messages import offsets
 from tests.server.cluster.producers import GROUP, TRANSACTION, Router, TransactionalProducer, key_at
 
-pytestmark = pytest.mark.timeout(60)
-
 PARTITIONS = 3
 """One for each node."""
 

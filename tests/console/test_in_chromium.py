@@ -18,7 +18,7 @@ from ottla.server.replica.append import Records, TopicIdPartition
 from tests.console.conftest import once_loaded
 from tests.console.devtools import PHONE, Tab, browser
 
-pytestmark = [pytest.mark.chromium, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chromium
 
 SETTINGS = {"ottla.http.listen": "127.0.0.1:0", "ottla.console.enable": "true"}
 LONG_NAME = "a-topic-with-a-rather-long-name-that-nobody-would-choose-" + "x" * 80

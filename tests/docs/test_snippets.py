@@ -57,7 +57,7 @@ def pages() -> Iterator[object]:
         is_slow = any(snippet.is_slow for snippet in found)
         if not is_slow or page.name == "README.md":
             quick = [snippet for snippet in found if not snippet.is_slow]
-            yield pytest.param(quick, id=page.stem, marks=pytest.mark.timeout(300))
+            yield pytest.param(quick, id=page.stem)
         if is_slow:
             marks = [pytest.mark.timeout(900), pytest.mark.snippets]
             yield pytest.param(found, id=f"{page.stem}, all", marks=marks)

@@ -31,7 +31,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """The socket on which a service manager listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
-        listening.settimeout(30)
+        listening.settimeout(120)
         yield listening
 
 
@@ -44,7 +44,7 @@ def test_the_service_manager_is_told_when_it_serves_and_when_it_stops(manager: s
     assert re.fullmatch(r"STATUS=serving on 127\.0\.0\.1:\d+", status)
     process.send_signal(signal.SIGTERM)
     assert manager.recv(4096) == b"STOPPING=1"
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 0
 
 
@@ -152,12 +152,12 @@ def test_the_wheel_serves_in_an_empty_environment_as_the_container_starts_it(
     )
     assert process.stdout is not None
     ready = json.loads(process.stdout.readline())
-    with urllib.request.urlopen(f"{ready['http']}/readyz", timeout=10) as answer:
+    with urllib.request.urlopen(f"{ready['http']}/readyz", timeout=120) as answer:
         assert answer.status == 200
     address = ["-b", f"127.0.0.1:{ready['port']}"]
     subprocess.run([str(program), "produce", "t", *address], input=b"a\nb\n", check=True, env=environment)
     done = subprocess.run([str(program), "consume", "t", *address], capture_output=True, check=True, env=environment)
     assert done.stdout == b"a\nb\n"
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 0

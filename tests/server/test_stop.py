@@ -50,7 +50,7 @@ from ottla.server.settings.config import BrokerConfig
 from tests.servers import Client, RunningNode
 from tests.storage.held_disk import HeldDisk, is_being_rewritten
 
-pytestmark = [pytest.mark.frozen_clock, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.frozen_clock
 
 Serve = Callable[..., Any]
 Told = Callable[[], Awaitable[None]]

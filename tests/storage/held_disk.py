@@ -44,7 +44,7 @@ class HeldDisk(RealDisk):
 
     async def wait_until_held(self) -> None:
         """Return when a call is held."""
-        assert await trio.to_thread.run_sync(lambda: self._began.acquire(timeout=10)), "no such call was made"
+        assert await trio.to_thread.run_sync(lambda: self._began.acquire(timeout=120)), "no such call was made"
 
     def let_go(self) -> None:
         """Let all held calls go on, and hold no more."""
@@ -54,7 +54,7 @@ class HeldDisk(RealDisk):
     def _pass(self, name: str) -> None:
         if name in self.held and threading.current_thread() is not threading.main_thread():
             self._began.release()
-            assert self._may_go_on.wait(10), "nobody let the call go on"
+            assert self._may_go_on.wait(120), "nobody let the call go on"
 
     def pwritev(self, handle: Handle, buffers: Iterable[memoryview | bytes], position: int) -> int:
         pieces = list(buffers)

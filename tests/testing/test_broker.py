@@ -107,7 +107,7 @@ def test_it_waits_for_records_of_a_topic_that_is_still_to_come(broker: Broker) -
     started = threading.Event()
 
     def produce() -> None:
-        started.wait(10)
+        started.wait(120)
         broker.produce("late", 1, 2, 3)
 
     thread = threading.Thread(target=produce)
@@ -352,5 +352,5 @@ class TestProcess:
                 connection.start()
                 connection.join(0.05)
                 assert connection.is_alive()
-            connection.join(20)
+            connection.join(120)
             assert not connection.is_alive()

@@ -31,7 +31,7 @@ def running(*words: str, **options: Any) -> Iterator[tuple[subprocess.Popen[str]
 
 
 def ask(url: str, method: str, path: str, body: object = None, **headers: str) -> tuple[int, dict[str, Any]]:
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=120)
     try:
         content = None if body is None else json.dumps(body)
         connection.request(method, path, content, {"content-type": "application/json", **headers})
@@ -53,20 +53,20 @@ def test_a_suite_in_another_language_starts_resets_and_ends_it() -> None:
         assert ask(control, "POST", "/reset")[0] == 200
         assert ask(control, "GET", "/")[1]["topics"] == {}
         assert ask(control, "DELETE", "/")[0] == 200
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 def test_it_ends_with_its_parent() -> None:
     with running("--with-parent") as (process, _):
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 def test_it_ends_by_a_signal() -> None:
     with running() as (process, _):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 @pytest.fixture

@@ -188,7 +188,7 @@ def test_a_disk_that_is_full_takes_nothing_until_it_has_room(broker: Broker, con
     assert produce(connection, 0) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
     broker.faults.clear()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while produce(connection, 0) != [ErrorCode.NONE]:
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -12,7 +12,7 @@ from ottla.testing.errors import BrokerError
 from ottla.testing.faults.plan import FaultPlan
 from ottla.testing.node_thread import NodeThread
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 def test_a_call_between_the_end_of_the_nursery_and_of_the_loop_is_refused() -> None:

@@ -28,13 +28,13 @@ def test_its_ready_line_says_where_it_is_and_nothing_stays(tmp_path: Path) -> No
             topics.produce(client, [Record("t", -1, -1, 5, None, b"x")], None)
             assert [record.value for record in topics.records(client, "t")] == [b"x"]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
         assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("words", [["--memory", "0"], ["--memory", "5", "--data-dir", "x"]])
 def test_what_makes_no_sense_is_refused(tmp_path: Path, words: list[str]) -> None:
     with serve(tmp_path, *words) as process:
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "--memory at least 1 MiB" in told

@@ -19,7 +19,6 @@ NewTopic = Callable[..., str]
 
 pytestmark = [
     pytest.mark.java,
-    pytest.mark.timeout(300),
     # pyspark leaves the sockets of its gateway and of its workers to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -238,7 +238,7 @@ def test_a_stream_of_transactions_ends_at_the_last_stable_offset(
     transactions.commit()
     transactions.close()
     # A commit is answered before its marker is written.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (end := reader.latestOffset(start, ALL)) == start and time.monotonic() < deadline:
         time.sleep(0.01)
     assert read(reader, start, end) == [1]

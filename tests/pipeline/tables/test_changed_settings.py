@@ -15,7 +15,7 @@ from ottla.pipeline.tables.errors import CheckpointError
 from ottla.pipeline.tables.local_files import lock
 from ottla.pipeline.values.succession import SchemaChangeError
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_a_parquet_table_whose_settings_change(

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from ottla.pipeline.tables.files import FileSystem
 from ottla.pipeline.tables.parquet import ParquetSink
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 class KilledError(BaseException):

@@ -12,8 +12,6 @@ from compat_tests.spark.hostile import HOSTILE, with_a_doubled_key, with_much_be
 from ottla.pipeline.values.decoder import DATA, REASON
 from ottla.pipeline.values.json_values import MAX_DEPTH, JsonDecoder, explain
 
-pytestmark = pytest.mark.timeout(300)
-
 TOO_DEEP = f"the value is nested deeper than {MAX_DEPTH} levels"
 GIVEN = StructType([StructField("a", LongType()), StructField("t", StringType())])
 

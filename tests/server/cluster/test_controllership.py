@@ -15,7 +15,7 @@ from ottla.server.metadata.image import BrokerImage
 from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.settings.config import BrokerConfig
 
-pytestmark = [pytest.mark.frozen_clock, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.frozen_clock
 
 
 class Office:

@@ -9,8 +9,6 @@ from ottla.server.cluster.deaths import GONE_SECONDS
 from ottla.server.metadata.image import MetadataImage
 from tests.clusters import RunCluster
 
-pytestmark = pytest.mark.timeout(60)
-
 LONG = {"broker.session.timeout.ms": "600000"}
 
 

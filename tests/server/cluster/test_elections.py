@@ -22,8 +22,6 @@ from ottla.server.metadata.store import Compare, Operation, Put
 from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.settings.config import BrokerConfig
 
-pytestmark = pytest.mark.timeout(30)
-
 
 class Office:
     """A node without its broker: a member, perhaps the controller, that sees to elections."""

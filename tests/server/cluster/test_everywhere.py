@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from uuid import UUID
 
-import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
@@ -41,8 +40,6 @@ from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS
 from ottla.server.metadata.topic_changes import NewTopic
 from tests.clusters import RunCluster
 from tests.server.cluster.producers import GROUP, Router, committed_offset, key_at
-
-pytestmark = pytest.mark.timeout(60)
 
 NODES = (1, 2, 3)
 BATCH = build_batch([Record(value=b"v", timestamp_ms=1_700_000_000_000)])

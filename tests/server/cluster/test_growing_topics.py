@@ -17,8 +17,6 @@ from tests.clusters import RunCluster
 from tests.server.cluster.producers import GROUP, Router, committed_offset
 from tests.server.cluster.test_everywhere import commit
 
-pytestmark = pytest.mark.timeout(60)
-
 REPLICATED = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",

@@ -16,8 +16,6 @@ from ottla.server.metadata.errors import DuplicateBrokerIdError
 from ottla.server.metadata.image import NO_LEADER, BrokerImage, MetadataImage
 from tests.clusters import Cluster, RunCluster
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def live(image: MetadataImage) -> list[int]:
     return sorted(broker.node_id for broker in image.live_brokers())

@@ -13,8 +13,6 @@ from ottla.server.metadata.topic_changes import NewTopic
 from tests.clusters import RunCluster
 from tests.server.cluster.producers import Router, TransactionalProducer, committed_offset, read_committed
 
-pytestmark = pytest.mark.timeout(100)
-
 REPLICATED = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",

@@ -19,8 +19,6 @@ from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta, Me
 from ottla.server.metadata.topic_changes import NewTopic
 from tests.clusters import RunCluster
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Doors:
     """Peers over addresses at which somebody answers or does not, without a network."""

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
@@ -17,8 +16,6 @@ from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.settings.replication import RACK_AWARE_SELECTOR
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import Router
-
-pytestmark = pytest.mark.timeout(60)
 
 RACKS = {1: "a", 2: "b", 3: "b"}
 SETTINGS = {

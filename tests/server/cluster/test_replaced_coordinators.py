@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
@@ -15,8 +14,6 @@ from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRe
 from ottla.server.metadata.topic_changes import NewTopic
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import GROUP, Router, key_at
-
-pytestmark = pytest.mark.timeout(60)
 
 REPLICATED = {"offsets.topic.replication.factor": "3", "min.insync.replicas": "2", "offsets.topic.num.partitions": "3"}
 

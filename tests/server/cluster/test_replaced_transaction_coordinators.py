@@ -20,8 +20,6 @@ from ottla.server.metadata.topic_changes import NewTopic
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import TRANSACTION, Router, TransactionalProducer, key_at, read_committed
 
-pytestmark = pytest.mark.timeout(60)
-
 REPLICATED = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.num.partitions": "3",

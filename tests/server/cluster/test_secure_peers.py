@@ -18,8 +18,6 @@ from ottla.server.security.certificates import issue, make_authority
 from tests.clusters import RunCluster
 from tests.servers import RunningNode
 
-pytestmark = pytest.mark.timeout(60)
-
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="p" user_b="p";'
 SASL = {
     "sasl.enabled.mechanisms": "PLAIN",

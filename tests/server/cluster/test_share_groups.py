@@ -18,8 +18,6 @@ from tests.server.cluster.producers import GROUP, Router, key_at
 from tests.server.share.conftest import ShareClient
 from tests.server.share.test_share_groups import produce
 
-pytestmark = pytest.mark.timeout(60)
-
 SETTINGS = {
     "group.share.assignment.interval.ms": "0",
     "share.coordinator.state.topic.num.partitions": "6",

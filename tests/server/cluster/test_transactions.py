@@ -25,8 +25,6 @@ from tests.server.cluster.producers import (
     read_committed,
 )
 
-pytestmark = pytest.mark.timeout(60)
-
 
 async def create_everywhere(cluster: Cluster) -> None:
     """A topic `t` whose partition n is led by node n + 1."""

@@ -79,7 +79,7 @@ async def store(shared_etcd: Etcd) -> AsyncIterator[EtcdMetadataStore]:
 
 
 def _ask(etcd: Etcd, path: str, document: dict[str, Any]) -> dict[str, Any]:
-    response = httpx.post(f"http://127.0.0.1:{etcd.clients[0]}{path}", json=document, timeout=10)
+    response = httpx.post(f"http://127.0.0.1:{etcd.clients[0]}{path}", json=document, timeout=120)
     response.raise_for_status()
     answer: dict[str, Any] = response.json()
     return answer

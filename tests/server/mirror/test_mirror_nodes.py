@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
@@ -17,8 +15,6 @@ from tests.clusters import Cluster, RunCluster, run_cluster
 from tests.server.mirror.conftest import Pair, Side, until
 
 __all__ = ["run_cluster"]
-
-pytestmark = pytest.mark.timeout(60)
 
 PARTITIONS = (0, 1, 2, 3)
 

@@ -32,8 +32,6 @@ from tests.server.replica.test_followers import (
 
 __all__ = ["run_cluster"]
 
-pytestmark = pytest.mark.timeout(60)
-
 COUNT = 20
 PATIENT = LAG | {"broker.session.timeout.ms": "30000", "ottla.tail.cache.bytes": "0"}
 

@@ -36,8 +36,6 @@ from tests.clusters import Cluster, Member, RunCluster, run_cluster
 
 __all__ = ["run_cluster"]
 
-pytestmark = pytest.mark.timeout(60)
-
 LAG = {"replica.lag.time.max.ms": "1000", "replica.fetch.wait.max.ms": "100"}
 
 

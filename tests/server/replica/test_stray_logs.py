@@ -94,7 +94,6 @@ async def test_a_log_goes_where_the_metadata_names_other_nodes(
         assert ends == [int(partition in left) for partition in range(2)]
 
 
-@pytest.mark.timeout(60)
 async def test_a_node_that_was_down_removes_what_was_moved_away(run_cluster: RunCluster) -> None:
     async with run_cluster(3, LAG) as cluster:
         await create(cluster, (1, 2), (2, 1), (1, 2))

@@ -62,7 +62,7 @@ def send(broker: Broker, shown: str) -> tuple[list[KafkaError], list[KafkaError 
         }
     )
     producer.produce("orders", b"x", on_delivery=lambda error, _: delivered.append(error))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not (delivered or errors) and time.monotonic() < deadline:
         producer.poll(0.05)
     producer.purge()

@@ -32,7 +32,7 @@ class Process:
 
     def get(self, path: str) -> tuple[str, str]:
         """Content type and body."""
-        with urlopen(self.url + path, timeout=30) as response:
+        with urlopen(self.url + path, timeout=120) as response:
             return response.headers["content-type"], response.read().decode()
 
     def scrape(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -48,7 +48,7 @@ class Process:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_one_line_says_why_it_cannot_have_its_http_port(broker: Process, tmp_pat
 
 def test_after_a_kill_a_line_says_that_it_recovers(broker: Process, tmp_path: Path) -> None:
     broker.process.kill()
-    broker.process.wait(30)
+    broker.process.wait(120)
     assert broker.process.stdout is not None
     broker.process.stdout.close()
     again = Process(tmp_path)

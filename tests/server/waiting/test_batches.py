@@ -10,7 +10,7 @@ import trio.testing
 
 from ottla.server.waiting.batches import Batches
 
-pytestmark = [pytest.mark.frozen_clock, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.frozen_clock
 
 
 class Sender:
