@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from ottla.kproto.api_keys import ApiKey
 from ottla.server.main import Node
 from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.image import MetadataImage
@@ -194,16 +195,20 @@ class Cluster:
                     await node.broker.controller.next_image()
 
     async def until_connected(self) -> None:
-        """Wait until each node has its connection to each other: only who was reached is found to be gone."""
+        """Wait until each node was reached by each other: only who has answered is found to be gone."""
         with trio.fail_after(20):
             for node in self.nodes.values():
-                listeners = node.broker.listeners
-                assert listeners is not None
-                while listeners.connection_count < len(self.nodes) - 1:  # noqa: ASYNC110 - nobody tells
+                while _negotiated(node) < len(self.nodes) - 1:  # noqa: ASYNC110 - nobody tells
                     await trio.sleep(0.01)
 
     async def connect(self, node_id: int) -> Client:
         return await self.nodes[node_id].connect()
+
+
+def _negotiated(node: Member) -> int:
+    """How many connections to a node have agreed upon versions."""
+    (api,) = (api for api in node.broker.apis if api.key is ApiKey.API_VERSIONS)
+    return 0 if api.metrics is None else api.metrics.requests
 
 
 RunCluster = Callable[..., AbstractAsyncContextManager[Cluster]]
