@@ -143,8 +143,8 @@ attack: .venv/.test-ready ## what one client can do to the others: every attack,
 damage: .venv/.test-ready ## 2,000 flipped bits (BITS) and each file lost once: never a wrong record, never a silent loss
 	DAMAGE_BITS=$${BITS:-2000} $(PYTEST) --numprocesses=auto tests/storage/test_damage.py tests/server/metadata/test_sqlite_damage.py
 
-handshakes: .venv/.test-ready ## 20,000 conversations (HANDSHAKES) of strangers at listeners that ask who is there, by HANDSHAKES_SEED
-	HANDSHAKES=$${HANDSHAKES:-20000} $(PYTEST) tests/server/security/test_handshakes.py
+handshakes: .venv/.test-ready ## 20,000 conversations (HANDSHAKES) of strangers, and as many of hasty logins at each door, by HANDSHAKES_SEED
+	HANDSHAKES=$${HANDSHAKES:-20000} $(PYTEST) tests/server/security/test_handshakes.py tests/server/security/test_logins.py
 
 fuzz: .venv/.fuzz-ready ## hostile sequences of requests, and coverage-guided fuzzers of parsers and handlers: SECONDS (300) each
 	$(BIN)/python -m tests.fuzz.fuzz_sequences --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))

@@ -1,104 +1,178 @@
-"""The authentication of one connection's client, from its first request until it is let in, and when it is repeated.
+"""Who the client of one connection is, from its first request to its last.
 
-If the proxy itself requires SASL, its `ClientLogin` answers. If clients authenticate to upstream, their messages are
-forwarded, and the proxy reads in them whom upstream has let in.
+If the proxy itself requires SASL, its `ClientLogin` decides. Otherwise SASL's messages are forwarded, and the proxy
+reads in upstream's answers whom upstream has let in. Only an answer changes who the client is, and nothing overlaps:
+
+| state | takes | then |
+|---|---|---|
+| open | everything | asked, by a SASL request |
+| asked: a SASL request is unanswered | nothing: the next request waits | by the answer: open, exchange or failed |
+| exchange: upstream expects a message | SaslAuthenticate; anything else is ILLEGAL_SASL_STATE | asked, or failed |
+| failed | nothing | |
+
+A client that authenticates again (KIP-368) stays who it is, as its filters were made for that principal. If upstream
+lets it in as somebody else, the connection ends; Kafka refuses that by itself.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from enum import Enum, auto
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import trio
 
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.error_responses import error_response
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.proxy.claims import Claim
 from ottla.proxy.errors import NotLetInError
-from ottla.proxy.login import BEFORE_LOGIN, SASL_KEYS, UNKNOWN, ClientLogin
+from ottla.proxy.login import BEFORE_LOGIN, SASL_KEYS, ClientLogin
 
 if TYPE_CHECKING:
-    from ottla.kproto.schema import Response
+    from ottla.kproto.schema import Request, Response
     from ottla.kproto.types import Buffer
 
-_FIRST_SCRAM_MESSAGE: Final = "n,"
-_LAST_SCRAM_ANSWER: Final = b"v="
-_TOKEN: Final = "tokenauth=true"
+_MAX_FRAME_BYTES = 524_288
+"""How large a request may be during an exchange: Kafka's default of sasl.server.max.receive.size."""
+
+
+class State(Enum):
+    """See the table above."""
+
+    OPEN = auto()
+    ASKED = auto()
+    EXCHANGE = auto()
+    FAILED = auto()
 
 
 class Admission:
-    """The authentication of one client: with `login` at the proxy, else with upstream. `principal` is who it is."""
+    """The identity of one client: with `login` established at the proxy, else by upstream."""
 
     def __init__(self, login: ClientLogin | None, principal: str) -> None:
         self.login = login
         self._principal = principal
-        self._mechanism = ""
-        self._claim = UNKNOWN
+        self._state = State.OPEN
+        self._failure = ""
+        self._asked: Any = None  # the SASL request that upstream has not answered
+        self._claim: Claim | None = None  # the exchange under way with upstream
+        self._session_ends_at = inf
+        self._has_acted = False
 
     @property
     def is_open(self) -> bool:
         """Whether the client has authenticated, or need not."""
-        return self.login is None or self.login.is_complete
+        return self._state is State.OPEN if self.login is None else self.login.is_complete
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a SASL request is with upstream. Until it is answered, nothing else may be forwarded or served."""
+        return self._state is State.ASKED
+
+    @property
+    def has_session(self) -> bool:
+        """Whether upstream's session with the client has not ended yet, as far as the client was told its length."""
+        return trio.current_time() < self._session_ends_at
+
+    @property
+    def failure(self) -> str:
+        """Why the client is not let in; empty as long as it may be."""
+        return self._failure if self.login is None else self.login.failure
 
     @property
     def principal(self) -> str:
+        """Who the client is, by what has been answered so far."""
         return self._principal if self.login is None else self.login.principal
+
+    def enter(self) -> str:
+        """A request other than to log in is let through in the name of this principal, which stays the same then."""
+        assert self.is_open
+        self._has_acted = True
+        return self.principal
+
+    def comes_alone(self, key: ApiKey) -> bool:
+        """Whether everything before a request must be answered first: to whoever the client was then."""
+        return self.login is None and key in SASL_KEYS
 
     def wants(self, key: int, size_bytes: int) -> bool:
         """Whether a request of this API must be given to `take`. Raises NotLetInError if it must not come now."""
-        if self.login is None:
-            return key in BEFORE_LOGIN
-        if self.login.is_complete:
+        if self.is_open:
             if key in BEFORE_LOGIN:
                 return True
-            self.login.admit(ApiKey(key))
+            if self.login is not None:
+                self.login.admit(ApiKey(key))
             return False
-        if size_bytes > self.login.max_frame_bytes:
+        if size_bytes > (_MAX_FRAME_BYTES if self.login is None else self.login.max_frame_bytes):
             raise NotLetInError(f"it has sent a request of {size_bytes} bytes before it has authenticated")
         return True
 
     async def take(self, key: ApiKey, version: int, frame: Buffer, body_start: int) -> Response | None:
         """The answer to a request that the proxy does not forward; None if it is to be forwarded."""
-        if self.login is None:
-            if key in SASL_KEYS:
-                self._watch(key, codec.parse_request(key, version, frame, body_start))
-            return None
-        code = self.login.admit(key)
+        code = self._admit(key) if self.login is None else self.login.admit(key)
         if code is ErrorCode.NONE and key not in SASL_KEYS:
             return None
         request = codec.parse_request(key, version, frame, body_start)
         if code is not ErrorCode.NONE:
             return error_response(request, version, code)
-        return await self.login.answer(request, version)
+        if self.login is not None:
+            return await self.login.answer(request, version)
+        self._ask(request)
+        return None
 
-    @property
-    def claim(self) -> str:
-        """Who the client claims to be in the message that is forwarded now; to be given to `let_in` with the answer."""
-        return self._claim
+    def answered(self, answer: Any) -> None:
+        """Upstream has answered the SASL request. Raises NotLetInError if the client must not be who it is now."""
+        assert self._state is State.ASKED
+        asked, self._asked = self._asked, None
+        if isinstance(asked, SaslHandshakeRequest):
+            self._end_handshake(asked.mechanism, answer.error_code)
+        elif answer.error_code:
+            if self._claim is None:
+                self._state = State.OPEN  # nobody expected the message, and nothing has changed
+            else:
+                self._fail("upstream has refused it")
+        elif self._claim is None:
+            raise NotLetInError("upstream has let it in without a SASL mechanism")
+        elif self._claim.is_proved(bytes(answer.auth_bytes)):
+            self._let_in(self._claim, answer.session_lifetime_ms)
+        else:
+            self._state = State.EXCHANGE
 
-    def let_in(self, claim: str, answer: Any) -> None:
-        """Upstream has answered the SaslAuthenticate that made this claim."""
-        if answer.error_code:
-            return
-        if self._mechanism.startswith("SCRAM-") and not bytes(answer.auth_bytes).startswith(_LAST_SCRAM_ANSWER):
-            return  # its challenge: the client has proved nothing yet
-        self._principal = claim
+    def _admit(self, key: ApiKey) -> ErrorCode:
+        if self._state is State.FAILED:
+            raise NotLetInError(self._failure)
+        if self._state is State.EXCHANGE and key is not ApiKey.SASL_AUTHENTICATE:
+            self._fail(f"{key.name} came in the middle of the authentication")
+            return ErrorCode.ILLEGAL_SASL_STATE
+        return ErrorCode.NONE
 
-    def _watch(self, key: ApiKey, request: Any) -> None:
-        if key is ApiKey.SASL_HANDSHAKE:
-            self._mechanism = request.mechanism
-            self._claim = UNKNOWN
-            return
-        message = bytes(request.auth_bytes).decode("utf-8", "replace")
-        if self._mechanism == "PLAIN":
-            _, user, *_ = (*message.split("\0"), "", "")
-            self._claim = f"User:{user}" if user else UNKNOWN
-        elif self._mechanism.startswith("SCRAM-") and message.startswith(_FIRST_SCRAM_MESSAGE):
-            self._claim = _scram_user(message)
+    def _ask(self, request: Request) -> None:
+        self._asked = request
+        self._state = State.ASKED
+        if self._claim is not None and not isinstance(request, SaslHandshakeRequest):
+            self._claim.take(bytes(request.auth_bytes))  # type: ignore[attr-defined]
 
+    def _end_handshake(self, mechanism: str, code: int) -> None:
+        if not code:
+            self._claim = Claim(mechanism)
+            self._state = State.EXCHANGE
+        elif code == ErrorCode.ILLEGAL_SASL_STATE:
+            self._state = State.OPEN  # upstream asks nobody, or not now
+        else:
+            self._fail(f"upstream has refused the SASL mechanism {mechanism[:40]!r}")
 
-def _scram_user(message: str) -> str:
-    """The user in a client's first message (RFC 5802); only upstream knows the owner of a delegation token."""
-    fields = message.split(",")[2:]
-    if _TOKEN in fields:
-        return UNKNOWN
-    names = [it[2:].replace("=2C", ",").replace("=3D", "=") for it in fields if it.startswith("n=")]
-    return f"User:{names[0]}" if names else UNKNOWN
+    def _let_in(self, claim: Claim, session_lifetime_ms: int) -> None:
+        principal = claim.principal
+        if principal is None:
+            raise NotLetInError("upstream has let it in by a message that the proxy cannot read")
+        if self._has_acted and principal != self._principal:
+            raise NotLetInError(f"it was {self._principal!r}, and upstream has let it in as {principal!r}")
+        self._principal = principal
+        self._session_ends_at = trio.current_time() + session_lifetime_ms / 1000 if session_lifetime_ms > 0 else inf
+        self._claim = claim if claim.may_go_on else None
+        self._state = State.OPEN
+
+    def _fail(self, reason: str) -> None:
+        self._state = State.FAILED
+        self._failure = reason

@@ -1,8 +1,8 @@
 """What both flows of one client's connection share: who the client is, its filters, and the requests without answers.
 
 An answer that the proxy gives itself takes its place in the queue of requests: it leaves after those before it. The
-client's filters are made when it is known who the client is, which is when it first asks for anything other than to log
-in.
+client's filters are made when it is known who the client is: when it first asks for anything other than to log in, and
+everything that it has sent to log in is answered (`admission.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ottla.proxy.admission import Admission
 from ottla.proxy.filters.chain import NO_FILTERS, Chain
 from ottla.proxy.filters.filter import Call, Client
 from ottla.proxy.heads import framed
-from ottla.proxy.login import UNKNOWN
 from ottla.proxy.transport import send_all
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ MAX_IN_FLIGHT: Final = 1000
 class Pending:
     """A request that waits for its answer. `answer` is set if the proxy gives it, `reply` if the proxy has asked."""
 
-    __slots__ = ("answer", "call", "claim", "correlation_id", "key", "reply", "version")
+    __slots__ = ("answer", "call", "correlation_id", "key", "reply", "version")
 
     def __init__(self, key: ApiKey, version: int, correlation_id: int) -> None:
         self.key = key
@@ -51,7 +50,6 @@ class Pending:
         self.answer: Sequence[Buffer] | None = None
         self.reply: Reply | None = None
         self.call: Call | None = None  # where a filter wants request or answer
-        self.claim = UNKNOWN  # who the client is, if this SaslAuthenticate is answered well
 
     def __repr__(self) -> str:
         return f"{self.key.name} v{self.version} #{self.correlation_id}"
@@ -117,7 +115,7 @@ class Exchange:
     def enter(self) -> None:
         """It is known who the client is; from now on its filters see what it asks for."""
         assert not self.is_in
-        client = Client(self.peer, self.listener, self.admission.principal)
+        client = Client(self.peer, self.listener, self.admission.enter())
         self.chain = Chain(self.shared.filters, client, self.shared.metrics)
         self.is_in = True
 

@@ -46,7 +46,7 @@ class Requests(Flow):
             return Next.MORE
         _, key, version, correlation_id = REQUEST_HEAD.unpack_from(view, pos)
         in_flight = self._exchange.in_flight
-        if len(in_flight) >= MAX_IN_FLIGHT:
+        if len(in_flight) >= MAX_IN_FLIGHT or self._admission.is_asked:
             return Next.SETTLE
         if key != ApiKey.API_VERSIONS and not self._offer.includes(key, version):
             raise RefusedError(f"a request of API {key} version {version}, which is not forwarded")
@@ -79,7 +79,7 @@ class Requests(Flow):
         return key in chain.requests or key in chain.responses
 
     def _is_of_cache(self, version: int) -> bool:
-        return self._cached is not None and self._cached.takes(version)
+        return self._cached is not None and self._cached.takes(version) and self._admission.has_session
 
     async def handle(self, frame: Buffer) -> None:
         """ApiVersions, by which a request of the proxy itself is known; who is there; what filters and cache want."""
@@ -128,20 +128,23 @@ class Requests(Flow):
     async def _is_about_login(self, pending: Pending, frame: Buffer, body_start: int) -> bool:
         """Handle what a client sends to authenticate, or before it has; True if it has been dealt with."""
         admission = self._admission
+        if admission.comes_alone(pending.key):
+            await self._exchange.quiet()
         response = await admission.take(pending.key, pending.version, frame, body_start)
         if response is not None:
             await self._exchange.answer(pending, response, pending.version)
-        pending.claim = admission.claim
-        if admission.login is not None and admission.login.failure:
-            self._exchange.refuse(admission.login.failure)
+        if admission.failure:
+            self._exchange.refuse(admission.failure)
             self.stop()
             return True
         return response is not None
 
     async def settle(self) -> None:
-        """Wait until another request may wait for its answer."""
+        """Wait until another request may wait for its answer, and until it is known who asks."""
         while len(self._exchange.in_flight) >= MAX_IN_FLIGHT:
             await self._exchange.has_room.park()
+        if self._admission.is_asked:
+            await self._exchange.quiet()
 
     def _count(self, key: int, size_bytes: int) -> None:
         self._metrics.requests[key] += 1

@@ -83,9 +83,8 @@ class Responses(Flow):
         parts: list[Buffer] | None = None
         if key is ApiKey.API_VERSIONS:
             parts = self._versions(version, frame, body_start)
-        elif key is ApiKey.SASL_AUTHENTICATE:
-            answer = codec.parse_response(key, version, frame, body_start)
-            self._exchange.admission.let_in(pending.claim, answer)
+        elif key in SASL_KEYS:
+            self._exchange.admission.answered(codec.parse_response(key, version, frame, body_start))
         elif key in self._exchange.chain.responses:
             parts = await self._filter(pending, frame, body_start)
         elif rewriting.names_brokers(key, version):
