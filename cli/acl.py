@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cli import CommandError, options
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 HAS_ACTIONS = True
 
 T = TypeVar("T")
+K = TypeVar("K", bound=IntEnum)
 
 
 def _argument(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -191,17 +193,26 @@ def _described(
         raise BrokerError(answer.error_code, answer.error_message)
     return [
         Acl(
-            AclResource(it.resource_type),
+            _known(AclResource, it.resource_type),
             it.resource_name,
-            AclPattern(it.pattern_type),
+            _known(AclPattern, it.pattern_type),
             acl.principal,
             acl.host,
-            AclOperation(acl.operation),
-            AclPermission(acl.permission_type),
+            _known(AclOperation, acl.operation),
+            _known(AclPermission, acl.permission_type),
         )
         for it in answer.resources
         for acl in it.acls
     ]
+
+
+def _known(kinds: type[K], number: int) -> K:
+    """What a broker names by this number. Raises CommandError if it is newer than this release."""
+    try:
+        return kinds(number)
+    except ValueError:
+        what = kinds.__name__.removeprefix("Acl").lower()
+        raise CommandError(f"the broker has an entry whose {what} {number} this `ottla` does not know") from None
 
 
 def _row(acl: Acl) -> tuple[str, str, str, str, str]:

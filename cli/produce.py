@@ -140,10 +140,7 @@ class _Producer:
 
 
 def _is_retriable(code: int) -> bool:
-    try:
-        return ErrorCode(code).retriable
-    except ValueError:
-        return False
+    return ErrorCode.of(code).retriable
 
 
 def _lines(arguments: argparse.Namespace) -> Iterator[Line | None]:

@@ -76,7 +76,7 @@ class BatchSender:
             (answer,) = response.responses[0].partition_responses
             if answer.error_code == ErrorCode.NONE:
                 return
-            if not ErrorCode(answer.error_code).retriable or attempt == _RETRIES - 1:
+            if not ErrorCode.of(answer.error_code).retriable or attempt == _RETRIES - 1:
                 break
             time.sleep(_RETRY_SECONDS)
             self._look_up(topic)

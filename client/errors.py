@@ -57,14 +57,15 @@ class UnknownTopicError(ClientError):
         """A topic with a similar name."""
 
 
+def _text_of(code: int) -> str:
+    known = ErrorCode.of(code)
+    return known.message if known == code else "an error that this client does not know"
+
+
 class BrokerError(ClientError):
     """A broker answered with an error code."""
 
     def __init__(self, code: int, message: str | None = None, *, what: str = "") -> None:
-        try:
-            known = ErrorCode(code)
-            name, text = known.name, message or known.message
-        except ValueError:
-            name, text = f"error {code}", message or "an error that this client does not know"
+        name, text = ErrorCode.name_of(code), message or _text_of(code)
         super().__init__(f"{what}: {text} ({name})" if what else f"{text} ({name})")
         self.code = code

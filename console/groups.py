@@ -80,6 +80,21 @@ class GroupView(NamedTuple):
     """The epoch of the assignment that members are on their way to; None for a classic group."""
     topology_epoch: int | None = None
 
+    def seen_by(self, may_describe: Callable[[str], bool]) -> GroupView:
+        """The same without the names of topics that a visitor may not describe."""
+        members = [
+            member._replace(assignment=[given for given in member.assignment if may_describe(given[0])])
+            for member in self.members
+        ]
+        parts = [
+            part._replace(
+                sources=[topic for topic in part.sources if may_describe(topic)],
+                internal=[topic for topic in part.internal if may_describe(topic)],
+            )
+            for part in self.subtopologies
+        ]
+        return self._replace(members=members, subtopologies=parts)
+
     def owners(self) -> dict[tuple[str, int], MemberView]:
         """Who has which partition."""
         return {
@@ -109,7 +124,7 @@ async def list_groups(broker: Broker) -> Listings:
     slices = Slices()
     for node_id, answer in answers.by_node.items():
         if answer.error_code:
-            found.problems.append(f"Node {node_id} cannot list its groups yet: {ErrorCode(answer.error_code).name}.")
+            found.problems.append(f"Node {node_id} cannot list its groups yet: {ErrorCode.name_of(answer.error_code)}.")
         for each in answer.groups:
             listing = GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
             found.groups.setdefault(each.group_id, listing)
@@ -150,11 +165,11 @@ async def _describe_there(broker: Broker, node_id: int, group_id: str) -> GroupV
     )
     for request, read in kinds:
         described = (await ask(broker, node_id, request)).groups[0]
-        code = ErrorCode(described.error_code)
-        if code is ErrorCode.NONE and described.group_state != _DEAD:
+        code = described.error_code
+        if not code and described.group_state != _DEAD:
             return _view_of(read(described, node_id))
         if code not in _NOT_OF_THIS_KIND:
-            raise NodeError(f"Node {node_id} does not describe group {group_id}: {code.name}.")
+            raise NodeError(f"Node {node_id} does not describe group {group_id}: {ErrorCode.name_of(code)}.")
     raise GroupIdNotFoundError(f"there is no group {group_id}")
 
 

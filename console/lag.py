@@ -68,7 +68,7 @@ async def _committed_there(broker: Broker, node_id: int, group_id: str, limit: i
     request = OffsetFetchRequest(group_id=group_id, topics=None)
     answer = await ask(broker, node_id, request, at_most=_FETCH_BY_NAME)
     if answer.error_code:
-        raise NodeError(f"Node {node_id} does not give the group's offsets: {ErrorCode(answer.error_code).name}.")
+        raise NodeError(f"Node {node_id} does not give the group's offsets: {ErrorCode.name_of(answer.error_code)}.")
     found = sorted(
         (TopicPartition(topic.name, each.partition_index), each.committed_offset)
         for topic in answer.topics

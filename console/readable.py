@@ -178,7 +178,7 @@ class RemotePartition:
 
 def refusal(node_id: int, where: TopicPartition, code: int) -> NodeError:
     """What a page says of an error code of another node."""
-    return NodeError(f"Node {node_id} refuses {where}: {ErrorCode(code).name}.")
+    return NodeError(f"Node {node_id} refuses {where}: {ErrorCode.name_of(code)}.")
 
 
 class Found(NamedTuple):

@@ -58,6 +58,11 @@ class ErrorCode(IntEnum):
         """
         return cls(code) if code in cls._value2member_map_ else cls.UNKNOWN_SERVER_ERROR
 
+    @classmethod
+    def name_of(cls, code: int) -> str:
+        """The name of a code that another broker sent, for people; `error 999` if it is newer than this release."""
+        return cls(code).name if code in cls._value2member_map_ else f"error {code}"
+
     UNKNOWN_SERVER_ERROR = -1, False, "The broker failed in a way it did not foresee."
     NONE = 0, False, "No error."
     OFFSET_OUT_OF_RANGE = 1, False, "The offset lies before the log start or beyond the log end."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client.group_state import SHARE
@@ -89,8 +90,10 @@ async def show(console: Console, request: Request) -> Response:
     except (CoordinatorError, NodeError) as error:
         return await console.not_found(request, f"answer for group {group_id} yet: {error}")
     visitor = console.visitor(request)
+    may_describe = cache(lambda topic: visitor.may_on_topic("DESCRIBE", topic))
+    group = group.seen_by(may_describe)
     flights = await in_flight(console.broker.share.made, group_id) if group.protocol == SHARE else None
-    lags = [each for each in lags if visitor.may_on_topic("DESCRIBE", each.topic)]
+    lags = [each for each in lags if may_describe(each.topic)]
     ranking = Ranking.of(request, ("lag",))
     known = [each.lag for each in lags if each.lag is not None]
     ordered = await select(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ottla.console.console import Console
     from ottla.console.groups import GroupView
+    from ottla.console.visitors import Visitor
 
 MAX_OFFSETS: Final = 1_000
 """How many partitions can be moved at once."""
@@ -88,7 +89,9 @@ async def manage(console: Console, request: Request) -> Response:
                 return RedirectResponse(url("groups"), 303)
             draft = Draft(*(str(fields.get(name, default)).strip() for name, default in Draft()._asdict().items()))
             visitor.require(AclOperation.READ, AclResource.GROUP, group_id)
-            moves = await _plan(console, group, draft)
+            if draft.topic:  # before anything says whether it exists
+                visitor.require(AclOperation.READ, AclResource.TOPIC, draft.topic)
+            moves = await _plan(console, visitor, group, draft)
             for topic in sorted({move.topic for move in moves}):
                 visitor.require(AclOperation.READ, AclResource.TOPIC, topic)
             if fields.get("action") == "move":
@@ -111,12 +114,16 @@ async def manage(console: Console, request: Request) -> Response:
     )
 
 
-async def _plan(console: Console, group: GroupView, draft: Draft) -> list[Move]:
+async def _plan(console: Console, visitor: Visitor, group: GroupView, draft: Draft) -> list[Move]:
     """What the form would change. Raises ChangeError or NodeError."""
     if group.members:
         raise ChangeError("The group has members, which would continue where they are: stop them first.")
     offsets, _ = await committed(console.broker, group.group_id, MAX_OFFSETS + 1)
-    now = {(where.topic, where.partition): offset for where, offset in offsets}
+    now = {
+        (where.topic, where.partition): offset
+        for where, offset in offsets
+        if visitor.may_on_topic("DESCRIBE", where.topic)
+    }
     if draft.topic:
         topic = console.broker.metadata.topic(draft.topic)
         if topic is None:
@@ -216,7 +223,7 @@ async def _commit_there(console: Console, node_id: int, group_id: str, moves: li
     for topic in answer.topics:
         for each in topic.partitions:
             if each.error_code:
-                refused = ErrorCode(each.error_code).name
+                refused = ErrorCode.name_of(each.error_code)
                 raise ChangeError(f"{topic.name}-{each.partition_index} was refused: {refused}.")
 
 
@@ -228,7 +235,7 @@ async def _delete(console: Console, group_id: str, name: str) -> None:
         request = DeleteGroupsRequest(groups_names=[group_id])
         (result,) = (await ask(console.broker, node_id, request, seconds=_CHANGE_SECONDS)).results
         if result.error_code:
-            raise ChangeError(f"The group cannot be deleted: {ErrorCode(result.error_code).name}.")
+            raise ChangeError(f"The group cannot be deleted: {ErrorCode.name_of(result.error_code)}.")
         return
     try:
         await console.broker.group_coordinator.delete_group(group_id)

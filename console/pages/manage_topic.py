@@ -227,7 +227,7 @@ async def _delete_there(console: Console, topic: TopicImage, offsets: Mapping[in
     }
     answers = await ask_each(console.broker, requests, seconds=_TIMEOUT_MS / 1000)
     return answers.problems + [
-        f"partition {each.partition_index}: {ErrorCode(each.error_code).name}"
+        f"partition {each.partition_index}: {ErrorCode.name_of(each.error_code)}"
         for answer in answers.by_node.values()
         for told in answer.topics
         for each in told.partitions

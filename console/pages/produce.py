@@ -116,7 +116,7 @@ async def _produce_there(console: Console, topic: TopicImage, partition: int, le
         raise ProduceError(str(error)) from None
     (result,) = (each for topic in answer.responses for each in topic.partition_responses)
     if result.error_code:
-        why = result.error_message or ErrorCode(result.error_code).name
+        why = result.error_message or ErrorCode.name_of(result.error_code)
         raise ProduceError(f"Node {leader} refused it: {why}")
     return int(result.base_offset)
 

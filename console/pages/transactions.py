@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.console.nodes import ask_each, other_nodes
@@ -76,12 +77,22 @@ async def show_all(console: Console, request: Request) -> Response:
         query=query,
         problems=problems,
         transactions=shown,
+        partitions=_partitions(console.visitor(request), shown),
         total=len(under_way) + len(others),
         under_way=_UNDER_WAY,
         opened=await _open_in_logs(broker, console.visitor(request)),
         has_others=bool(other_nodes(broker)),
         now_ms=broker.clock.time_ms(),
     )
+
+
+def _partitions(visitor: Visitor, transactions: Sequence[Shown]) -> dict[str, list[Partition]]:
+    """The partitions in each transaction, of topics that the visitor may describe."""
+    may_describe = cache(lambda topic: visitor.may_on_topic("DESCRIBE", topic))
+    return {
+        each.transactional_id: [where for where in each.partitions if may_describe(where.topic)]
+        for each in transactions
+    }
 
 
 async def _elsewhere(broker: Broker, wanted: str, problems: list[str]) -> list[TransactionView]:

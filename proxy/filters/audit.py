@@ -129,7 +129,7 @@ class Audit(Filter):
         return None
 
     async def on_response(self, response: Any, call: Call) -> Response | None:
-        errors = sorted({ErrorCode(code).name for code in _errors(response)})
+        errors = sorted({ErrorCode.name_of(code) for code in _errors(response)})
         await self._write(call.notes.pop(self), event="answer", errors=errors)
         return None
 

@@ -28,6 +28,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import StructType
 from ottla.proxy.filters.filter import Filter, RefusedByFilterError
 from ottla.proxy.filters.group_protocol import rename_in_request, rename_in_response
+from ottla.proxy.filters.prefixed_patterns import UnclearError, prefixed
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Request, Response, Struct
@@ -204,7 +205,7 @@ class Tenants(Filter):
                     setattr(struct, field, [self._prefix + name if name else name for name in value])
                 case Kind.PATTERN:
                     _check_pattern(value)
-                    setattr(struct, field, f"{re.escape(self._prefix)}(?:{_unanchored(value)})")
+                    setattr(struct, field, _prefixed(self._prefix, value))
                 case Kind.RESOURCE:
                     if struct.resource_type in _TOPIC_RESOURCES:
                         setattr(struct, field, self._prefix + value)
@@ -315,12 +316,12 @@ def _check_pattern(pattern: str) -> None:
         raise RefusedByFilterError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
 
-def _unanchored(pattern: str) -> str:
-    """The pattern without the anchors at its ends: whole names must match anyway, and none begins after a prefix."""
-    if "|" in pattern:
-        return pattern
-    pattern = pattern.removeprefix("^")
-    return pattern[:-1] if pattern.endswith("$") and not pattern.endswith("\\$") else pattern
+def _prefixed(prefix: str, pattern: str) -> str:
+    try:
+        return prefixed(prefix, pattern)
+    except UnclearError as error:
+        message = f"SubscribedTopicRegex `{pattern}` cannot be used here: {error}."
+        raise RefusedByFilterError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
 
 def _check_resources(request: Struct, *, is_read: bool) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from ottla.kproto.records import Record
-from ottla.server.metadata.acls import Acl, AclFilter, AclOperation, AclPattern, AclPermission, AclResource
+from ottla.server.metadata.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPattern,
+    AclPermission,
+    AclResource,
+)
 
 Browse = Callable[..., Any]
 
@@ -232,10 +240,54 @@ async def test_groups_and_transactions_are_those_that_may_be_seen(browse: Browse
         assert (await browser.get("group", id="audit")).status == 404
         token = await browser.form_token()
         move = {"token": token, "action": "move", "to": "end"}
+        may_read = allow("alice", AclOperation.READ, AclResource.GROUP, "billing")
+        await broker.controller.create_acls([may_read])
+        for topic in ("orders", "none"):
+            answer = await browser.post("group/manage?id=billing", {**move, "topic": topic})
+            assert (answer.status_code, f"may not read: topic {topic}." in answer.text) == (403, True)
+        assert "orders" not in (await browser.post("group/manage?id=billing", move)).text
+        await broker.controller.delete_acls([AclFilter(operation=AclOperation.READ)])
         assert (await browser.post("group/manage?id=billing", move)).status_code == 403
         delete = {"token": token, "action": "delete", "name": "billing"}
         assert (await browser.post("group/manage?id=billing", delete)).status_code == 403
         assert "billing" in {listing.group_id for listing in broker.group_coordinator.list_groups()}
+
+
+async def test_members_and_transactions_name_topics_that_may_be_described(browse: Browse) -> None:
+    from ottla.server.coordinator.transaction.state import Partition
+    from tests.console.conftest import once_loaded
+    from tests.server.coordinator import test_streams as streams
+
+    async with browse(RIGHTS | streams.SETTINGS) as browser:
+        broker = browser.node.broker
+        for topic in ("in", "orders"):
+            await browser.node.create_topic(topic, 2)
+        for name in ("__consumer_offsets", "__transaction_state"):
+            await broker.controller.ensure_topic(name)
+        coordinator = broker.transaction_coordinator
+        begun = await once_loaded(coordinator.init_producer_id, "ledger", 60_000, None)
+        await coordinator.add_partitions("ledger", begun, [Partition("orders", 0), Partition("in", 1)], 1)
+        anything = (AclResource.TOPIC, AclResource.GROUP, AclResource.CLUSTER)
+        names = {AclResource.CLUSTER: CLUSTER_NAME}
+        await broker.controller.create_acls(
+            [
+                *(allow("ANONYMOUS", AclOperation.ALL, each, names.get(each, "*")) for each in anything),
+                allow("alice", AclOperation.DESCRIBE, AclResource.GROUP, "g"),
+                allow("alice", AclOperation.DESCRIBE, AclResource.TOPIC, "g-changelog"),
+                allow("alice", AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, "ledger"),
+            ]
+        )
+        await log_in(browser, "alice", "secret-b")
+        await streams.joined(await streams.connected(browser.node))
+        page = await browser.get("group", id="g")
+        # Neither what the topology reads, nor what the member was given.
+        assert ("g-changelog" in page.text, "topics/in" in page.html) == (True, False)
+        assert "\nin" not in page.text
+
+        await broker.controller.create_acls([allow("alice", AclOperation.DESCRIBE, AclResource.TOPIC, "in")])
+        assert "topics/in" in (await browser.get("group", id="g")).html
+        page = await browser.get("transactions")
+        assert ("ledger" in page.text, "topics/in" in page.html, "orders" in page.html) == (True, True, False)
 
 
 async def test_without_a_login_rights_are_those_of_nobody(browse: Browse) -> None:

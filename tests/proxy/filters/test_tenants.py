@@ -213,7 +213,7 @@ def test_patterns_match_within_the_tenants_names() -> None:
     assert asked.subscribed_topic_regex == r"a\.(?:x|y.*)"
     asked, _ = call(ListTransactionsRequest(transactional_id_pattern="p.*"))
     assert asked.transactional_id_pattern == r"a\.(?:p.*)"
-    for given, passed_on in (("^x.*$", "x.*"), (r"x\$", r"x\$"), ("^x|y$", "^x|y$")):
+    for given, passed_on in (("^x.*$", "x.*$"), (r"x\$", r"x\$"), ("^x|y$", "x|y$"), (r"\Qx", r"\Qx\E")):
         request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_regex=given)
         asked, _ = call(request)
         assert asked.subscribed_topic_regex == rf"a\.(?:{passed_on})"
@@ -229,6 +229,9 @@ def test_a_pattern_does_not_reach_beyond_the_tenants_names() -> None:
         asked, answer = call(ListTransactionsRequest(transactional_id_pattern=pattern))
         assert asked is None
         assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    asked, answer = call(ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_regex="x*^y"))
+    assert asked is None
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     asked, answer = call(ListTransactionsRequest(transactional_id_pattern="x" * 5000))
     assert asked is None
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION

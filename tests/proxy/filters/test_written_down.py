@@ -71,6 +71,13 @@ def test_a_request_and_its_answer_are_written_down(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_an_error_of_a_newer_broker_is_written_down_by_its_number(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    refused = DeletableTopicResult(name="a", error_code=9999)
+    run_filter(made("audit", file), DELETE, lambda request: DeleteTopicsResponse(responses=[refused]))
+    assert lines(file)[1]["errors"] == ["error 9999"]
+
+
 def test_what_is_refused_behind_it_is_written_down_and_secrets_are_not(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     tables = [
