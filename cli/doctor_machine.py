@@ -18,6 +18,8 @@ from ottla.cli.doctor_finding import Finding, fail, ok, warn
 from ottla.cli.memory import available_memory
 from ottla.cli.options import human_size
 from ottla.storage.disk import RealDisk
+from ottla.storage.errors import CorruptLogError
+from ottla.storage.kept_logs import cut_files, describe_kept_log, read_kept_logs
 from ottla.storage.node_dir import store_directories
 from ottla.storage.store.segment_files import Loss, list_segments, mark_losses, set_aside
 from ottla.storage.upkeep.scrub_state import read_scrub_state
@@ -56,6 +58,7 @@ def data_folder(path: str) -> Iterator[Finding]:
     yield _space(place)
     yield _sync_speed(place)
     yield from _losses(folder)
+    yield from _kept(folder)
     yield from _scrubbed(folder)
 
 
@@ -95,6 +98,32 @@ def _losses_of(disk: RealDisk, node_path: str) -> Iterator[Loss]:
             continue  # a running broker removes what is not needed any more
         yield from mark_losses(disk, segments)
         yield from set_aside(directory, names)
+
+
+def _kept(folder: Path) -> Iterator[Finding]:
+    """Logs that the cluster does not count on, and what leaders have cut from such logs."""
+    disk = RealDisk()
+    subject = "kept logs"
+    found: list[tuple[str, str]] = []
+    for node in sorted(folder.glob("node-*")):
+        try:
+            logs, files = read_kept_logs(disk, str(node)), cut_files(disk, str(node))
+        except (OSError, CorruptLogError) as error:
+            found.append((f"{node.name}: {error}", "the next start writes it again"))
+            continue
+        advice = "if the metadata is old, restore a newer one; else stop the broker and run ottla fsck --delete-stray"
+        found += [
+            (f"{node.name}: {describe_kept_log(log)}", advice if log.is_stray else "wait until it is in sync")
+            for log in logs
+        ]
+        found += [
+            (f"{path} was cut from a replica whose leader lacked it", "see ottla salvage, then remove the file")
+            for path in files
+        ]
+    for message, advice in found[:_NAMED_LOSSES]:
+        yield warn(subject, message, advice)
+    if len(found) > _NAMED_LOSSES:
+        yield warn(subject, f"{len(found) - _NAMED_LOSSES} more are kept", "run ottla fsck")
 
 
 def _scrubbed(folder: Path) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ Exit codes: 0 sound (there may be notes), 1 it could not be checked, 3 only what
 
 `--delete-unknown` names the data of topics that the cluster does not know (they were deleted while the node was down),
 and with `--yes` removes it. Without the cluster's metadata it refuses: then everything would be unknown.
+`--delete-stray` does the same with the logs of partitions that, by the metadata, other nodes have.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import errno
 import json
-import os
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -20,18 +20,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.cli import CommandError, options
+from ottla.cli import CommandError, fsck_stray, options
+from ottla.cli.fsck_metadata import check_cluster, known_topics
 from ottla.cli.lock_holder import refusal
 from ottla.cli.watched_disk import WatchedDisk, size_of
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import DataDirLockedError, StorageError
 from ottla.storage.inspect.fsck import Report, check_node
-from ottla.storage.node_dir import LOCK_FILE, node_ids_in, read_note
+from ottla.storage.kept_logs import KEPT_FILE, read_kept_logs, write_kept_logs
+from ottla.storage.node_dir import LOCK_FILE, node_ids_in
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from ottla.server.metadata.store import MetadataStore
     from ottla.storage.unknown_topics import UnknownTopic
 
 EXIT_SOUND = 0
@@ -52,12 +51,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="instead of checking, name the data of topics that the cluster does not know; with --yes, remove it",
     )
     parser.add_argument(
+        "--delete-stray",
+        action="store_true",
+        help="instead of checking, name the logs of partitions that other nodes have by the cluster's metadata; with "
+        "--yes, remove them",
+    )
+    parser.add_argument(
         "--metadata",
         metavar="STORE",
-        help="for --delete-unknown: the --metadata of `ottla serve`, if that is etcd; how etcd lets us in is read from "
-        "the environment",
+        help="for --delete-unknown and --delete-stray: the --metadata of `ottla serve`, if that is etcd; how etcd lets "
+        "us in is read from the environment",
     )
-    parser.add_argument("--yes", action="store_true", help="really remove what --delete-unknown names")
+    parser.add_argument(
+        "--yes", action="store_true", help="really remove what --delete-unknown or --delete-stray names"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,6 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{missing} is not a node's data folder; name it with --data-dir and --node-id")
     if arguments.delete_unknown:
         return _delete_unknown(arguments, node_ids)
+    if arguments.delete_stray:
+        return fsck_stray.run(arguments, node_ids)
     reports = [_check(path) for path in paths]
     metadata = data_dir / "cluster.sqlite"
     _check_metadata(metadata, reports[0])
@@ -129,7 +138,7 @@ def _print(report: Report, whose: str, metadata: str) -> None:
     notes: Counter[str] = Counter()
     wrong = 0
     for finding in report.findings:
-        if finding.severity == "note" and finding.path == metadata:
+        if finding.severity == "note" and (finding.path == metadata or Path(finding.path).name == KEPT_FILE):
             print(f"note: {finding.path} {finding.message}")
             continue
         if finding.severity == "note":
@@ -182,66 +191,16 @@ async def _find_and_delete(data_dir: Path, node_id: int, metadata: str | None, d
     from ottla.storage.log_manager import LogManager
     from ottla.storage.unknown_topics import delete_unknown, find_unknown
 
-    cluster_id, topic_ids = await _known_topics(data_dir, metadata)
-    _check_cluster(data_dir / f"node-{node_id}", cluster_id, may_be_none=metadata is None)
+    cluster_id, topics = await known_topics(data_dir, metadata)
+    check_cluster(data_dir / f"node-{node_id}", cluster_id, may_be_none=metadata is None)
     # With this layout everything in the shared store is found there; other topics are known by their folders.
     config = StorageConfig(store_layout=StoreLayout.SHARED)
     manager = LogManager(RealDisk(), data_dir, config, SystemClock(), node_id=node_id)
     async with manager.run():
-        found = await find_unknown(manager, topic_ids)
+        found = await find_unknown(manager, topics.keys())
         if delete:
             await delete_unknown(manager, found)
+            node_path, unknown = manager.node_dir.path, {topic.topic_id for topic in found}
+            kept = [log for log in read_kept_logs(RealDisk(), node_path) if log.topic_id not in unknown]
+            write_kept_logs(RealDisk(), node_path, kept)
     return found
-
-
-def _check_cluster(node_dir: Path, cluster_id: str, *, may_be_none: bool) -> None:
-    """With another cluster's metadata every topic would be unknown. `may_be_none`: the folder need not say."""
-    own = (read_note(RealDisk(), str(node_dir)) or {}).get("cluster_id")
-    if own != cluster_id and not (own is None and may_be_none):
-        raise CommandError(
-            f"{node_dir} belongs to {f'the cluster {own}' if own else 'no cluster yet'}, and the metadata is that of "
-            f"{cluster_id}"
-        )
-
-
-async def _known_topics(data_dir: Path, metadata: str | None) -> tuple[str, set[UUID]]:
-    """The id of the cluster, and those of its topics."""
-    from ottla.server.metadata import keys
-    from ottla.server.metadata.errors import StoreUnavailableError
-    from ottla.server.metadata.move import refuse_moved
-
-    place, store = await _open_metadata(data_dir, metadata)
-    try:
-        await refuse_moved(store)
-        cluster = await store.get(keys.CLUSTER_ID)
-        if cluster is None:
-            raise CommandError(f"{place} holds no cluster: without its metadata every topic would be unknown")
-        listing = await store.list(keys.TOPICS)
-        return keys.decode(cluster.value), {keys.decode_topic(item.value)[0] for item in listing.entries}
-    except StoreUnavailableError as error:
-        raise CommandError(str(error)) from None
-    finally:
-        await store.close()
-
-
-async def _open_metadata(data_dir: Path, metadata: str | None) -> tuple[str, MetadataStore]:
-    from ottla.server.metadata.errors import StoreUnavailableError
-    from ottla.server.metadata.open_store import SQLITE_FILE, open_etcd
-    from ottla.server.metadata.sqlite import open_sqlite_store
-    from ottla.server.settings.metadata_address import parse_metadata_address
-    from ottla.server.settings.sources import load
-    from ottla.storage.clock import SystemClock
-
-    try:
-        address = None if metadata is None else parse_metadata_address(metadata)
-        if address is not None:
-            return str(metadata), await open_etcd(address, load(environment=os.environ))
-    except (ValueError, StoreUnavailableError) as error:
-        raise CommandError(f"--metadata {metadata}: {error}") from None
-    path = data_dir / SQLITE_FILE
-    if not path.exists():
-        raise CommandError(f"{path} is missing: without the cluster's metadata every topic would be unknown")
-    try:
-        return str(path), await open_sqlite_store(path, SystemClock().time_ms)
-    except StoreUnavailableError as error:
-        raise CommandError(str(error)) from None

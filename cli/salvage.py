@@ -21,6 +21,7 @@ from ottla.client.topic_reader import Entry, Transaction
 from ottla.kproto.records import iter_records, parse_end_txn_marker
 from ottla.storage.errors import StorageError
 from ottla.storage.inspect.salvage import SoundBatch, salvage
+from ottla.storage.kept_logs import SET_ASIDE_FOLDER
 
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk
@@ -83,9 +84,13 @@ def _batches(disk: Disk, arguments: argparse.Namespace) -> Iterator[tuple[str, S
 
 
 def _topic_of(path: str, batch: SoundBatch) -> str:
-    """The topic's name if its folder has it, else its id."""
+    """The topic's name if its folder has it, or the name of what was set aside; else its id."""
     encoded = urlsafe_b64encode(batch.topic_id.bytes).decode().rstrip("=")
-    name, _, topic_id = Path(os.path.abspath(path)).parent.parent.name.rpartition(".")
+    place = Path(os.path.abspath(path))
+    if place.parent.name == SET_ASIDE_FOLDER:
+        name, found, _ = place.name.partition(f".{encoded}-")
+        return name if found else str(batch.topic_id)
+    name, _, topic_id = place.parent.parent.name.rpartition(".")
     return name if topic_id == encoded else str(batch.topic_id)
 
 

@@ -145,6 +145,7 @@ class Node:
                 parts = Parts(self._around, log_manager, store)
                 try:
                     await parts.high_watermarks.load()
+                    await parts.kept_logs.load()
                     await self._run(parts, addresses, task_status)
                 finally:
                     parts.close()

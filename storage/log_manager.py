@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
@@ -21,6 +20,7 @@ from ottla.storage.disk.disk import Disk
 from ottla.storage.disk.passing import RETRY_SECONDS, is_full, is_out_of_descriptors
 from ottla.storage.errors import DiskFullError, LogClosedError, StorageError
 from ottla.storage.format.block import RunKind, log_key
+from ottla.storage.format.topic_file import topic_folder_name
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir, remove_folder, store_directories
 from ottla.storage.reading.reader import Reader
@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 _SHARED_STORE = "shared"
 _ATTEMPTS_AT_CLOSE = 5
 _ATTEMPTS_TO_OPEN = 100
-# A topic's name may have 249 characters and a file's 255: the folder's name keeps what leaves room for the id.
-_TOPIC_NAME_CHARACTERS = 200
 
 
 class StorageListener(Protocol):
@@ -312,8 +310,7 @@ class LogManager:
         config = self.context.config
         if config.store_layout is StoreLayout.SHARED:
             return self.shared_store_directory
-        name = urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-        folder = f"{topic[:_TOPIC_NAME_CHARACTERS]}.{name}"
+        folder = topic_folder_name(topic, topic_id)
         return os.path.join(self.node_dir.path, folder, str(partition // config.partitions_per_store))
 
     async def open_store(self, directory: str) -> MessageStore:

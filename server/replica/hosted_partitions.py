@@ -22,12 +22,14 @@ from ottla.server.replica.partition import Partition
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.storage.disk.passing import passes
 from ottla.storage.errors import DiskFullError, StorageError, StoreOfflineError
+from ottla.storage.kept_logs import KEPT_CONFIG
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import MetadataDelta, PartitionState, TopicImage
     from ottla.server.metadata.partition_transactions import PartitionKey
+    from ottla.server.replica.kept_logs import KeptLogs
     from ottla.server.replica.throttles import Throttled
     from ottla.storage.config import LogConfig
     from ottla.storage.log.partition_log import PartitionLog
@@ -64,6 +66,7 @@ class HostedPartitions:
         unopened: Callable[[PartitionKey, Container[int]], None],
         now_ms: Callable[[], int],
         max_lag_ms: int,
+        kept_logs: KeptLogs | None = None,
     ) -> None:
         self._log_manager = log_manager
         self._node_id = node_id
@@ -81,6 +84,7 @@ class HostedPartitions:
         self._unsettled: dict[MessageStore, None] = {}
         self._now_ms = now_ms
         self._max_lag_ms = max_lag_ms
+        self._kept_logs = kept_logs
         #: The epochs of the brokers that are alive, for all partitions.
         self._brokers: dict[int, int] = {}
         self._image = MetadataImage()
@@ -178,7 +182,7 @@ class HostedPartitions:
             if held is not None:
                 await held.settled()
                 held.give_up()
-                await self._remove(topic, [held])
+                await self._remove(topic, [held], keeps_logs=held.is_kept)
             return
         try:
             partition = held or await self._open(topic, index, state)
@@ -230,6 +234,7 @@ class HostedPartitions:
             traffic=self.traffic.setdefault(topic.topic_id, TopicTraffic()),
             brokers=self._brokers,
             max_lag_ms=self._max_lag_ms,
+            kept_logs=self._kept_logs,
         )
         partition.throttle(self._throttled(topic))
         self._by_log[log] = partition
@@ -259,8 +264,8 @@ class HostedPartitions:
                 keys = {"path": store.files.directory, "error": str(error)}
                 logger.warning("the note of lost records in %s stays: %s", store.files.directory, error, extra=keys)
 
-    async def _remove(self, topic: TopicImage, removed: Sequence[Partition]) -> None:
-        """Forget partitions of a topic in their final roles, and delete their logs."""
+    async def _remove(self, topic: TopicImage, removed: Sequence[Partition], *, keeps_logs: bool = False) -> None:
+        """Forget partitions of a topic in their final roles, and delete their logs, or keep them as stray ones."""
         partitions = self._topics[topic.topic_id]
         for partition in removed:
             del partitions[partition.index]
@@ -272,6 +277,10 @@ class HostedPartitions:
             self.traffic.pop(topic.topic_id, None)
         for partition in removed:
             self._changed(partition)
+        if keeps_logs:
+            for partition in removed:
+                partition.log.set_config(KEPT_CONFIG)
+            return
         indexes = [partition.index for partition in removed]
         try:
             await self._log_manager.delete_logs(topic.topic_id, indexes)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import MetadataDelta, TopicImage
+    from ottla.server.replica.kept_logs import KeptLogs
     from ottla.server.replica.throttles import ReplicaQuota, Throttled
     from ottla.storage.clock import Clock
     from ottla.storage.config import LogConfig
@@ -112,6 +113,7 @@ class ReplicaManager:
         follower_quota: ReplicaQuota | None = None,
         max_lag_ms: int = 30_000,
         may_be_replaced: Callable[[], bool] = lambda: False,
+        kept_logs: KeptLogs | None = None,
     ) -> None:
         """`last_high_watermark` is what is known of a partition from before the start, 0 for nothing; `max_lag_ms` is
         `replica.lag.time.max.ms`; `leader_quota` is of what throttled replicas are sent from here,
@@ -149,6 +151,7 @@ class ReplicaManager:
             unopened=lambda key, live: self.in_sync_sets.hand_over(key, live),
             now_ms=clock.time_ms,
             max_lag_ms=max_lag_ms,
+            kept_logs=kept_logs,
         )
         self.in_sync_sets = InSyncSets(
             self._partitions, clock, node_id=node_id, max_lag_ms=max_lag_ms, changed=self._signal

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import PartitionState
+    from ottla.server.replica.kept_logs import KeptLogs
     from ottla.server.replica.throttles import Throttled
     from ottla.storage.log.append_types import CheckedBatch
     from ottla.storage.state.producer_state import VerificationGuard
@@ -89,6 +90,7 @@ class Partition:
         "_brokers",
         "_followers",
         "_isr_change",
+        "_kept_logs",
         "_leader_high_watermark",
         "_max_lag_ms",
         "_maximal_isr",
@@ -132,9 +134,10 @@ class Partition:
         traffic: TopicTraffic | None = None,
         brokers: Mapping[int, int] = _NO_BROKERS,
         max_lag_ms: int = 30_000,
+        kept_logs: KeptLogs | None = None,
     ) -> None:
         """`brokers` are the epochs of all that are alive, kept up to date by its owner; `max_lag_ms` is
-        `replica.lag.time.max.ms`."""
+        `replica.lag.time.max.ms`. `kept_logs` sets aside what must not be lost when a follower is cut."""
         self.traffic = TopicTraffic() if traffic is None else traffic
         #: Of a log that may lack records the offset up to which it is sound, -1 as long as that is not known. It is to
         #: be filled from there. None for a log without doubt, and where nobody else has more.
@@ -172,6 +175,7 @@ class Partition:
         self._leader_high_watermark = UNKNOWN_OFFSET
         self._brokers = brokers
         self._max_lag_ms = max_lag_ms
+        self._kept_logs = kept_logs
         self._maximal_isr: tuple[int, ...] = ()
         self._isr_change: IsrChange | None = None
         self._truncation: trio.Event | None = None
@@ -547,11 +551,17 @@ class Partition:
     async def truncate_as_follower(self, offset: int, leader_epoch: int) -> None:
         """Drop everything at and beyond an offset. Raises NotLeaderError or StorageError.
 
+        What was committed, as far as this node knows, is set aside first: its leader may have been chosen by metadata
+        that is older than this log. Of a log that is kept, everything is set aside.
+
         An empty log forgets in which epoch its last record was. Where its leader does not know that epoch, nothing else
         could be cut, and the two would never agree.
         """
         log = self.log
         with self._truncating(leader_epoch):
+            is_committed = offset < log.high_watermark and self.sound_until is None
+            if self.is_kept or (is_committed and self.role is Role.FOLLOWER):
+                await self._set_aside(offset)
             if log.log_start_offset == log.log_end_offset == offset:
                 await log.truncate_fully_and_start_at(offset)
             else:
@@ -562,8 +572,19 @@ class Partition:
     async def start_anew_at(self, offset: int, leader_epoch: int) -> None:
         """Drop everything and begin at an offset, the leader's first. Raises NotLeaderError or StorageError."""
         with self._truncating(leader_epoch):
+            if self.is_kept:
+                await self._set_aside(self.log.log_start_offset)
             await self.log.truncate_fully_and_start_at(offset)
             self.sound_until = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the log may have more than the cluster knows: nothing of it is dropped that was not set aside."""
+        return self._kept_logs is not None and self._kept_logs.get(self.topic_id, self.index) is not None
+
+    async def _set_aside(self, offset: int) -> None:
+        if self._kept_logs is not None:
+            await self._kept_logs.set_aside(self.log, offset)
 
     async def settled(self) -> None:
         """Return when no truncation is under way; until the caller waits again, none begins."""

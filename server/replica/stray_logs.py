@@ -1,4 +1,9 @@
-"""Removes the logs of partitions that were moved away while this node was down (Kafka's stray replicas)."""
+"""Sets aside the logs of partitions that, by the metadata, other nodes have (Kafka's stray replicas).
+
+The partition was moved away while this node was down, or the metadata is older than the log, which may then be the only
+one with some of its records. The two cannot be told apart here, so nothing is removed: `ottla fsck --delete-stray` does
+that when an administrator asks for it.
+"""
 
 from __future__ import annotations
 
@@ -6,55 +11,62 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from ottla.server.event_loop.pace import Pace
-from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
+from ottla.storage.kept_logs import KEPT_CONFIG, KeptLog
 from ottla.storage.stray_logs import LogId, find_logs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from uuid import UUID
 
-    from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionState
+    from ottla.server.metadata.image import MetadataDelta, MetadataImage
+    from ottla.server.replica.kept_logs import KeptLogs
     from ottla.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
 _NAMED: Final = 5
-# Nothing of a log that is looked at expires meanwhile.
-_LOOKED_AT: Final = LogConfig(delete=False)
 
 
 class StrayLogs:
     """Subscribed to the metadata after the replica manager, it compares the first image after a start with the folder.
 
-    A log goes where the image names the topic by its id, and other nodes as its replicas. So nothing goes of a topic
-    that is not known: that may have been deleted, but the metadata may also be lost, or old. Where a log has records of
-    a later leader epoch than the image knows of, the metadata is older than the log, which stays.
+    A stray log stays in its store: it is not served, and neither retention nor compaction changes it. When the metadata
+    names this node as a replica again, the log is the partition's. It counts at once if the metadata counts on this
+    node (it is in sync, or eligible). Otherwise it follows, and nothing is cut from it that was not set aside before.
     """
 
-    def __init__(self, log_manager: LogManager, node_id: int) -> None:
+    def __init__(self, log_manager: LogManager, kept_logs: KeptLogs, node_id: int) -> None:
         self._log_manager = log_manager
+        self._kept_logs = kept_logs
         self._node_id = node_id
 
     async def apply(self, delta: MetadataDelta) -> None:
-        """Remove what is stray, after the first image; afterwards nothing is, as the replica manager follows it all."""
-        if delta.before.revision:
-            return
-        image = delta.after
+        """Set aside what is stray, after the first image; later, follow what becomes of the logs that are kept."""
+        if not delta.before.revision:
+            await self._set_strays_aside(delta.after)
+        if len(self._kept_logs):
+            await self._follow(delta)
+
+    async def _set_strays_aside(self, image: MetadataImage) -> None:
         topic_ids = await self._topics_elsewhere(image)
         if not topic_ids:
             return
-        removed: list[str] = []
+        strays = []
         async for logs in find_logs(self._log_manager, topic_ids):
             for log_id in logs:
-                state = self._state_elsewhere(image, log_id)
-                if state is not None:
-                    name = f"{image.topics_by_id[log_id.topic_id].name}-{log_id.partition}"
-                    if await self._remove(log_id, name, state):
-                        removed.append(name)
-        if removed:
-            others = f" and {len(removed) - _NAMED} others" if len(removed) > _NAMED else ""
-            text = "%s%s moved to other nodes while this one was down: their logs here are removed"
-            logger.info(text, ", ".join(removed[:_NAMED]), others, extra={"partitions": len(removed)})
+                if self._is_elsewhere(image, log_id):
+                    stray = await self._note(log_id, image.topics_by_id[log_id.topic_id].name)
+                    if stray is not None:
+                        strays.append(stray)
+        await self._kept_logs.change(strays)
+        if strays:
+            text = (
+                "%s: by the cluster's metadata, other nodes have %s. The logs here are stray: they are kept and not "
+                "served. If the metadata is right, `ottla fsck --delete-stray` removes them"
+            )
+            which = "this partition" if len(strays) == 1 else "these partitions"
+            logger.warning(text, _names(strays), which, extra={"partitions": len(strays)})
 
     async def _topics_elsewhere(self, image: MetadataImage) -> set[UUID]:
         """The topics with partitions that this node does not hold."""
@@ -66,24 +78,49 @@ class StrayLogs:
                 found.add(topic.topic_id)
         return found
 
-    def _state_elsewhere(self, image: MetadataImage, log_id: LogId) -> PartitionState | None:
-        """The partition's state if other nodes hold it, and this one does not."""
-        topic = image.topics_by_id[log_id.topic_id]
-        if log_id.partition >= len(topic.partitions):
-            return None
-        state = topic.partitions[log_id.partition]
-        return None if self._node_id in state.replicas else state
+    def _is_elsewhere(self, image: MetadataImage, log_id: LogId) -> bool:
+        """Whether the metadata knows the topic, and not that this node has the partition."""
+        partitions = image.topics_by_id[log_id.topic_id].partitions
+        return log_id.partition >= len(partitions) or self._node_id not in partitions[log_id.partition].replicas
 
-    async def _remove(self, log_id: LogId, name: str, state: PartitionState) -> bool:
+    async def _note(self, log_id: LogId, topic: str) -> KeptLog | None:
+        """Open the log, so that nothing of it expires. None if it cannot be opened; it stays all the same."""
         topic_id, partition = log_id
         try:
-            log = await self._log_manager.open_log(topic_id, name.rpartition("-")[0], partition, _LOOKED_AT)
-            if log.latest_epoch > state.leader_epoch:
-                text = "%s is elsewhere by the metadata, but that is of epoch %d, and the log here of %d: it stays"
-                logger.error(text, name, state.leader_epoch, log.latest_epoch, extra={"partition": name})
-                return False
-            await self._log_manager.delete_logs(topic_id, [partition])
+            log = await self._log_manager.open_log(topic_id, topic, partition, KEPT_CONFIG)
         except (StorageError, OSError) as error:
-            logger.warning("the log of %s stays: %s", name, error, extra={"partition": name, "error": str(error)})
-            return False
-        return True
+            keys = {"topic": topic, "partition": partition, "error": str(error)}
+            logger.warning("the stray log of %s-%d cannot be opened: %s", topic, partition, error, extra=keys)
+            return None
+        known = self._kept_logs.get(topic_id, partition)
+        since_ms = known.since_ms if known is not None else self._log_manager.context.clock.time_ms()
+        return KeptLog(
+            topic_id, partition, topic, log.log_start_offset, log.log_end_offset, since_ms=since_ms, is_stray=True
+        )
+
+    async def _follow(self, delta: MetadataDelta) -> None:
+        changed: list[KeptLog] = []
+        released: list[KeptLog] = []
+        for topic in delta.deleted_topics:
+            # What this node had of it went with it. A stray log is now one of a topic that the cluster does not know.
+            released += [log for log in self._kept_logs.of_topic(topic.topic_id) if not log.is_stray]
+        for change in delta.changed_partitions:
+            kept = self._kept_logs.get(change.topic.topic_id, change.partition)
+            if kept is None:
+                continue
+            state = change.after
+            if self._node_id in (*state.isr, *state.elr):
+                released.append(kept)
+            elif kept.is_stray is (self._node_id in state.replicas):
+                changed.append(kept._replace(is_stray=not kept.is_stray))
+        await self._kept_logs.change(changed, released)
+        back = [log for log in released if log.is_stray]
+        if back:
+            text = "%s: the cluster's metadata counts on this node again: the logs that were stray are served"
+            logger.info(text, _names(back), extra={"partitions": len(back)})
+
+
+def _names(logs: Iterable[KeptLog]) -> str:
+    names = list(map(str, logs))
+    others = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + others

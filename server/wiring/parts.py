@@ -28,6 +28,7 @@ from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.quotas.replication import ReplicationQuota
 from ottla.server.replica.high_watermarks import HighWatermarks
+from ottla.server.replica.kept_logs import KeptLogs
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.replica_fetchers import ReplicaFetchers
 from ottla.server.replica.stray_logs import StrayLogs
@@ -90,6 +91,7 @@ class Parts:
         self._tokens = optional.delegation_tokens(config, self.controller, around.clock)
         self._join_cluster()
         self.high_watermarks = HighWatermarks(around.disk, log_manager.node_dir.path, around.run_blocking)
+        self.kept_logs = KeptLogs(around.disk, log_manager.node_dir.path, around.run_blocking)
         self.replica_manager = self._new_replica_manager()
         log_manager.set_listener(self.replica_manager)
         self.fetchers = ReplicaFetchers(
@@ -149,6 +151,7 @@ class Parts:
             follower_quota=quota(lambda: config.follower_replication_throttled_rate),
             max_lag_ms=config.replica_lag_time_max_ms,
             may_be_replaced=lambda: self.membership.may_have_ended,
+            kept_logs=self.kept_logs,
         )
 
     def _new_broker(self) -> Broker:
@@ -212,7 +215,7 @@ class Parts:
         if broker.authorizer is not None:
             subscribe(broker.authorizer.apply)
         subscribe(self.replica_manager.apply)
-        subscribe(StrayLogs(self.log_manager, self._config.node_id).apply)
+        subscribe(StrayLogs(self.log_manager, self.kept_logs, self._config.node_id).apply)
         subscribe(self.fetchers.apply)
         subscribe(broker.coordinators.follow)
         subscribe(broker.share.follow)

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import iter_batches, verify_crc
-from ottla.storage.errors import StorageError, UnsupportedFormatError
+from ottla.storage.errors import CorruptLogError, StorageError, UnsupportedFormatError
 from ottla.storage.format.block import Run, RunFlag, RunKind, split_key
 from ottla.storage.format.block_scan import BlockHead, find_block, read_exactly, scan_heads
 from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, parse_checkpoint
@@ -24,6 +24,7 @@ from ottla.storage.format.sealed_index import SealedIndex
 from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES, parse_segment_header
 from ottla.storage.format.segment_list import SEGMENT_LIST_NAME, parse_segment_list
 from ottla.storage.format.topic_file import TOPIC_FILE
+from ottla.storage.kept_logs import KEPT_FILE, cut_files, describe_kept_log, read_kept_logs
 from ottla.storage.node_dir import read_note, store_directories
 from ottla.storage.store.segment import Segment
 from ottla.storage.store.segment_files import ASIDE_MARK, LOSS_FILE, list_segments, mark_losses
@@ -88,7 +89,20 @@ def check_node(disk: Disk, node_path: str) -> Report:
     for directory in store_directories(disk, node_path):
         report.stores += 1
         _StoreCheck(disk, directory, report, was_clean=was_clean).run()
+    _name_kept_logs(disk, node_path, report)
     return report
+
+
+def _name_kept_logs(disk: Disk, node_path: str, report: Report) -> None:
+    """What is kept although the cluster does not count on it."""
+    path = os.path.join(node_path, KEPT_FILE)
+    try:
+        for log in read_kept_logs(disk, node_path):
+            report.note(path, -1, describe_kept_log(log))
+    except CorruptLogError as error:
+        report.warn(path, -1, f"{error}; the next start writes it again")
+    for cut in cut_files(disk, node_path):
+        report.warn(cut, -1, "set aside when a leader lacked it; see `ottla salvage`, and remove it afterwards")
 
 
 def _was_closed_in_order(disk: Disk, node_path: str) -> bool:

@@ -1,4 +1,4 @@
-"""`ottla fsck --delete-unknown`: nothing goes without `--yes`, and nothing at all without the cluster's metadata."""
+"""`ottla fsck --delete-unknown` and `--delete-stray`: nothing goes without `--yes`, or without the metadata."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from ottla.server.metadata.store import Put
 from ottla.storage.clock import SystemClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk
+from ottla.storage.format.topic_file import topic_folder_name
+from ottla.storage.kept_logs import KeptLog, write_kept_logs
 from ottla.storage.log_manager import LogManager
 from ottla.storage.node_dir import NodeDir
 
@@ -154,3 +156,61 @@ def test_missing_metadata_is_told_of_the_file_and_not_of_a_store(tmp_path: Path,
     told = capsys.readouterr().out
     assert f"note: {metadata} is missing; unless etcd keeps the metadata, see ottla restore" in told
     assert "in 1 store is missing" not in told
+
+
+async def _set_replicas(data_dir: Path, replicas: list[int]) -> None:
+    """What the metadata says of the known topic's partition."""
+    store = await open_sqlite_store(data_dir / "cluster.sqlite", SystemClock().time_ms)
+    await store.commit([], [Put(keys.topic("known"), keys.encode_topic(KNOWN, [replicas], {}))])
+    await store.close()
+
+
+def _folders_of(data_dir: Path, topic_id: UUID) -> list[Path]:
+    return list((data_dir / "node-1").glob(topic_folder_name("topic", topic_id)))
+
+
+@pytest.fixture
+def with_stray(tmp_path: Path) -> Path:
+    """A node's folder in which the log of the known topic was found to be stray."""
+    trio.run(_make_node, tmp_path)
+    trio.run(_set_replicas, tmp_path, [2])
+    stray = KeptLog(KNOWN, 0, "topic", 0, 1, since_ms=1_700_000_000_000, is_stray=True)
+    write_kept_logs(RealDisk(), str(tmp_path / "node-1"), [stray])
+    return tmp_path
+
+
+def test_a_stray_log_is_named_and_goes_when_that_is_asked_for(with_stray: Path, capsys: Any) -> None:
+    flags = ["--data-dir", str(with_stray)]
+    assert main(["fsck", *flags]) == 0
+    assert "topic-0, offsets 0 to 0: stray" in capsys.readouterr().out
+    assert main(["doctor", "--port", "0", *flags]) in (0, 1)  # what else it finds is the machine's
+    assert "topic-0, offsets 0 to 0: stray" in capsys.readouterr().out
+    assert main(["fsck", "--delete-stray", *flags]) == 0
+    out = capsys.readouterr().out
+    assert "stray: topic-0 in node-1, offsets 0 to 0, since 2023-11-14 22:13+00:00" in out
+    assert "nothing was removed" in out
+    assert _folders_of(with_stray, KNOWN)
+    assert main(["fsck", "--delete-stray", "--yes", *flags]) == 0
+    assert "removed: topic-0" in capsys.readouterr().out
+    assert not _folders_of(with_stray, KNOWN)
+    assert _folders_of(with_stray, UNKNOWN)
+    assert main(["fsck", "--delete-stray", *flags]) == 0
+    assert "no log is stray" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("replicas", [[1], [2, 1]])
+def test_a_log_that_the_metadata_has_here_again_is_not_removed(
+    with_stray: Path, replicas: list[int], capsys: Any
+) -> None:
+    trio.run(_set_replicas, with_stray, replicas)
+    assert main(["fsck", "--delete-stray", "--yes", "--data-dir", str(with_stray)]) == 0
+    assert "no log is stray" in capsys.readouterr().out
+    assert _folders_of(with_stray, KNOWN)
+
+
+def test_no_stray_log_is_removed_without_metadata(with_stray: Path, capsys: Any) -> None:
+    for path in with_stray.glob("cluster.sqlite*"):
+        path.unlink()
+    assert main(["fsck", "--delete-stray", "--yes", "--data-dir", str(with_stray)]) == 1
+    assert "is missing" in capsys.readouterr().err
+    assert _folders_of(with_stray, KNOWN)

@@ -1,8 +1,8 @@
-"""What was moved away from a node while it was down leaves no files there, and nothing else goes with it."""
+"""Logs that the metadata says to be elsewhere are kept aside, and come back: the metadata may be the older one."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,16 +13,23 @@ import pytest
 import trio
 
 from ottla.kproto.records import Record, build_batch
+from ottla.server.metadata import keys
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionState, TopicImage
 from ottla.server.metadata.partition_changes import reassign
+from ottla.server.metadata.store import Put
+from ottla.server.replica.errors import NotLeaderError
+from ottla.server.replica.kept_logs import KeptLogs
 from ottla.server.replica.stray_logs import StrayLogs
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
+from ottla.storage.disk import RealDisk
 from ottla.storage.disk.simulated_disk import SimulatedDisk
+from ottla.storage.inspect.salvage import salvage
+from ottla.storage.kept_logs import cut_files, read_kept_logs
 from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
-from tests.clusters import RunCluster, run_cluster
-from tests.server.replica.test_followers import LAG, acknowledged, create, leader_is, partition_at, values
+from tests.clusters import Cluster, Member, RunCluster, run_cluster
+from tests.server.replica.test_followers import LAG, acknowledged, create, leader_is, partition_at, values, values_of
 
 __all__ = ["run_cluster"]
 
@@ -61,44 +68,157 @@ def first_delta(*states: PartitionState) -> MetadataDelta:
 
 @pytest.mark.parametrize("layout", list(StoreLayout))
 @pytest.mark.parametrize(
-    ("states", "left"),
+    ("states", "strays"),
     [
-        ((ELSEWHERE, ELSEWHERE), []),
-        ((ELSEWHERE, HERE), [1]),
-        # The metadata knows less than the log does, so it is old.
-        ((ELSEWHERE._replace(leader_epoch=3), ELSEWHERE), [0]),
-        ((ELSEWHERE,), [1]),
-        ((), [0, 1]),
+        ((ELSEWHERE, ELSEWHERE), [0, 1]),
+        ((ELSEWHERE, HERE), [0]),
+        # Each start of the supposed leader raises its epoch, so a lower one than the log's says nothing more.
+        ((ELSEWHERE._replace(leader_epoch=3), ELSEWHERE), [0, 1]),
+        ((ELSEWHERE,), [0, 1]),
+        ((), []),
     ],
 )
-async def test_a_log_goes_where_the_metadata_names_other_nodes(
-    layout: StoreLayout, states: tuple[PartitionState, ...], left: list[int]
+async def test_a_log_that_others_have_by_the_metadata_is_kept_and_named(
+    layout: StoreLayout, states: tuple[PartitionState, ...], strays: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = SimulatedDisk(1)
     config = StorageConfig(store_layout=layout)
     async with logs_of(disk, config) as manager:
         for partition in range(2):
             log = await open_log(manager, partition)
-            batch = memoryview(bytearray(build_batch([Record(value=b"x")])))
+            batch = memoryview(bytearray(build_batch([Record(value=b"x", timestamp_ms=1)])))
             log.append_as_leader(batch, None, leader_epoch=4, origin=AppendOrigin.CLIENT, now_ms=0)
     async with logs_of(disk, config) as manager:
-        strays = StrayLogs(manager, node_id=1)
+        node_path = manager.node_dir.path
+        kept = KeptLogs(disk, node_path, in_place)
+        await kept.load()
+        strays_of_node = StrayLogs(manager, kept, node_id=1)
         delta = first_delta(*states)
-        await strays.apply(delta)
+        await strays_of_node.apply(delta)
         # Later ones are none of its business.
-        await strays.apply(MetadataDelta(delta.after, first_delta(ELSEWHERE, ELSEWHERE).after))
-        if not left and layout is StoreLayout.PER_TOPIC:
-            assert not any("t." in name for name in disk.listdir(manager.node_dir.path))
+        await strays_of_node.apply(MetadataDelta(delta.after, first_delta(ELSEWHERE, ELSEWHERE).after))
+        noted = read_kept_logs(disk, node_path)
+        assert [(log.partition, log.topic, log.end_offset, log.is_stray) for log in noted] == [
+            (partition, "t", 1, True) for partition in strays
+        ]
+        assert all(f"t-{partition}" in caplog.text for partition in strays)
+        # Nothing of it expires, however old it is by the topic's settings.
+        clock = manager.context.clock
+        assert isinstance(clock, ManualClock)
+        clock.advance(100 * LogConfig().retention_ms)
+        await manager.clean()
+        for partition in strays:
+            stray = manager.get_log(TOPIC_ID, partition)
+            assert stray is not None
+            assert (stray.log_start_offset, stray.log_end_offset) == (0, 1)
     async with logs_of(disk, config) as manager:
-        ends = [(await open_log(manager, partition)).log_end_offset for partition in range(2)]
-        assert ends == [int(partition in left) for partition in range(2)]
+        assert [(await open_log(manager, partition)).log_end_offset for partition in range(2)] == [1, 1]
 
 
-async def test_a_node_that_was_down_removes_what_was_moved_away(run_cluster: RunCluster) -> None:
+async def test_a_stray_log_comes_back_when_the_metadata_counts_on_it(run_cluster: RunCluster) -> None:
+    """Metadata from an older backup names another node; the newer metadata is found, and put back."""
+    async with run_cluster(2, LAG) as cluster:
+        await create(cluster, (2,))
+        await acknowledged(cluster[2], b"a", b"b")
+        older = await move_in_the_metadata(cluster, 2, PartitionState(leader=1, replicas=(1,), isr=(1,)))
+        node = await cluster.start(2)
+        assert [str(log) for log in read_kept_logs(RealDisk(), node_path(node))] == ["t-0"]
+        with pytest.raises(NotLeaderError):
+            partition_at(node)
+        await move_in_the_metadata(cluster, 2, older)
+        node = await cluster.start(2)
+        await cluster.until(leader_is(2))
+        assert await values(node) == [b"a", b"b"]
+        assert read_kept_logs(RealDisk(), node_path(node)) == []
+
+
+async def test_what_a_leader_cuts_from_a_stray_log_that_follows_is_set_aside(run_cluster: RunCluster) -> None:
+    async with run_cluster(2, LAG) as cluster:
+        await create(cluster, (2,))
+        await acknowledged(cluster[2], b"a", b"b")
+        await acknowledged(cluster[2], b"c")
+        await move_in_the_metadata(cluster, 2, PartitionState(leader=1, replicas=(1,), isr=(1,), leader_epoch=9))
+        node = await cluster.start(2)
+        await acknowledged(cluster[1], b"other")
+        await cluster[1].broker.controller.change_partition("t", 0, partial(reassign, target=(1, 2), brokers=(1, 2)))
+        await cluster.until(leader_is(1, (1, 2)))
+        assert await values(node) == [b"other"]
+        (path,) = cut_files(RealDisk(), node_path(node))
+        found = [values_of(batch.content[batch.position :]) for batch in salvage(RealDisk(), path)]
+        assert found[0] == [b"a", b"b", b"c"][: len(found[0])]
+        assert [value for values in found for value in values][-1] == b"c"
+        assert read_kept_logs(RealDisk(), node_path(node)) == []
+
+
+async def test_what_was_committed_is_set_aside_before_a_replica_is_cut(run_cluster: RunCluster) -> None:
+    """The older metadata still takes a replica for in sync that lacks records, and has it lead."""
+    async with run_cluster(3, LAG) as cluster:
+        await create(cluster, (2, 1))
+        await cluster.stop(1)
+        await cluster.until(leader_is(2, (2,)))
+        await acknowledged(cluster[2], b"a")
+        await acknowledged(cluster[2], b"b")
+        older = PartitionState(leader=1, replicas=(2, 1), isr=(1,), leader_epoch=9)
+        await move_in_the_metadata(cluster, 2, older, asked=3)
+        await cluster.start(1)
+        await cluster.until(leader_is(1))
+        await acknowledged(cluster[1], b"other")
+        node = await cluster.start(2)
+        await cluster.until(leader_is(1, (1, 2)))
+        assert await values(node) == [b"other"]
+        (path,) = cut_files(RealDisk(), node_path(node))
+        found = [values_of(batch.content[batch.position :])[0] for batch in salvage(RealDisk(), path)]
+        assert found == [b"a", b"b"]
+
+
+async def test_a_kept_log_that_is_moved_away_again_is_not_removed(run_cluster: RunCluster) -> None:
+    async with run_cluster(2, LAG) as cluster:
+        await create(cluster, (2,))
+        await acknowledged(cluster[2], b"a")
+        # It follows a node that is not there, so that nothing comes of it.
+        await move_in_the_metadata(cluster, 2, PartitionState(leader=3, replicas=(3,), isr=(3,)))
+        node = await cluster.start(2)
+        (stray,) = read_kept_logs(RealDisk(), node_path(node))
+        controller = cluster[1].broker.controller
+        for replicas, is_stray in (((3, 2), False), ((3,), True)):
+            change = partial(with_replicas, replicas=replicas)
+            await controller.change_partition("t", 0, change)
+            await cluster.until(partition_has(replicas))
+            assert read_kept_logs(RealDisk(), node_path(node)) == [stray._replace(is_stray=is_stray)]
+        log = node.broker.log_manager.get_log(stray.topic_id, 0)
+        assert log is not None
+        assert (log.log_start_offset, log.log_end_offset) == (0, 1)
+
+
+def partition_has(replicas: tuple[int, ...]) -> Callable[[MetadataImage], bool]:
+    return lambda image: image.topics["t"].partitions[0].replicas == replicas
+
+
+def with_replicas(state: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
+    return state._replace(replicas=replicas, partition_epoch=state.partition_epoch + 1)
+
+
+def node_path(node: Member) -> str:
+    return node.broker.log_manager.node_dir.path
+
+
+async def move_in_the_metadata(
+    cluster: Cluster, node_id: int, state: PartitionState, *, asked: int = 1
+) -> PartitionState:
+    """Stop a node, and let the metadata say this of t-0, as an older or a newer backup would. Returns what it said."""
+    image = cluster[asked].image
+    before = image.topics["t"].partitions[0]
+    await cluster.stop(node_id)
+    put = Put(keys.partition(image.topics["t"].topic_id, 0), keys.encode_partition(state, {}))
+    await cluster.store.commit([], [put])
+    await cluster.until(lambda image: image.topics["t"].partitions[0].leader_epoch >= state.leader_epoch)
+    return before
+
+
+async def test_a_node_that_was_down_keeps_aside_what_was_moved_away(run_cluster: RunCluster) -> None:
     async with run_cluster(3, LAG) as cluster:
         await create(cluster, (1, 2), (2, 1), (1, 2))
         await acknowledged(cluster[1], b"a")
-        topic_id = cluster[1].image.topics["t"].topic_id
         await cluster.stop(2)
         controller = cluster[1].broker.controller
         for index in (0, 2):
@@ -108,8 +228,6 @@ async def test_a_node_that_was_down_removes_what_was_moved_away(run_cluster: Run
         node = await cluster.start(2)
         held = {partition.index for partition in node.broker.replica_manager.partitions() if partition.topic == "t"}
         assert held == {1}
-        logs = node.broker.log_manager
-        assert [logs.get_log(topic_id, index) is not None for index in range(3)] == [False, True, False]
-        assert {key[-4:] for store in logs.stores() for key in (*store.logs, *store.snapshots)} == {b"\0\0\0\1"}
+        assert [(str(log), log.end_offset) for log in read_kept_logs(RealDisk(), node_path(node))] == [("t-0", 1)]
         assert await values(cluster[3]) == [b"a"]
         assert partition_at(node, 1).log.log_end_offset == 0

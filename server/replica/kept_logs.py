@@ -1,0 +1,79 @@
+"""The logs of this node that are kept although the cluster does not count on them (`ottla.storage.kept_logs`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.storage.errors import CorruptLogError
+from ottla.storage.kept_logs import KEPT_FILE, KeptLog, read_kept_logs, write_kept_logs
+from ottla.storage.log_tail import set_tail_aside
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.storage.disk import Disk
+    from ottla.storage.log.partition_log import PartitionLog
+    from ottla.storage.store.context import RunBlocking
+
+logger = logging.getLogger(__name__)
+
+
+class KeptLogs:
+    """The list in the node's folder. `load` comes first; the task that applies metadata changes it.
+
+    If the list cannot be written, the list in memory still counts, and the next change writes it again.
+    """
+
+    def __init__(self, disk: Disk, folder: str, run_blocking: RunBlocking) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._run_blocking = run_blocking
+        self._logs: dict[tuple[UUID, int], KeptLog] = {}
+
+    def get(self, topic_id: UUID, partition: int) -> KeptLog | None:
+        """What is noted of a partition's log; None if it is not kept."""
+        return self._logs.get((topic_id, partition))
+
+    def of_topic(self, topic_id: UUID) -> list[KeptLog]:
+        """The kept logs of a topic."""
+        return [log for log in self._logs.values() if log.topic_id == topic_id]
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    async def load(self) -> None:
+        """Read the list. If it cannot be read, stray logs are found again; the others count as any follower's."""
+        try:
+            found = await self._run_blocking(partial(read_kept_logs, self._disk, self._folder))
+        except (OSError, CorruptLogError) as error:
+            keys = {"path": self._folder, "error": str(error)}
+            logger.error("%s in %s cannot be read: %s", KEPT_FILE, self._folder, error, extra=keys)  # noqa: TRY400
+            return
+        self._logs = {(log.topic_id, log.partition): log for log in found}
+
+    async def change(self, kept: Iterable[KeptLog] = (), released: Iterable[KeptLog] = ()) -> None:
+        """Keep logs, or note something else of those that are kept; and keep others no longer."""
+        before = dict(self._logs)
+        for log in released:
+            self._logs.pop((log.topic_id, log.partition), None)
+        self._logs.update(((log.topic_id, log.partition), log) for log in kept)
+        if self._logs == before:
+            return
+        write = partial(write_kept_logs, self._disk, self._folder, list(self._logs.values()))
+        try:
+            await self._run_blocking(write)
+        except OSError as error:
+            keys = {"path": self._folder, "error": str(error)}
+            logger.warning("%s in %s cannot be written: %s", KEPT_FILE, self._folder, error, extra=keys)
+
+    async def set_aside(self, log: PartitionLog, offset: int) -> None:
+        """Copy what a log has at and after an offset into a file, before it is cut there. StorageError or OSError."""
+        end_offset = log.log_end_offset
+        path = await set_tail_aside(log, offset, self._folder)
+        if path is not None:
+            text = "%s-%d: offsets %d to %d, which its leader does not have, are set aside in %s: see `ottla salvage`"
+            keys = {"topic": log.topic, "partition": log.partition, "path": path}
+            logger.error(text, log.topic, log.partition, offset, end_offset - 1, path, extra=keys)
