@@ -10,6 +10,8 @@ from pathlib import Path
 from ottla.cli import CommandError, options
 from ottla.cli.backup.archive import restore
 from ottla.cli.backup.errors import BackupError
+from ottla.cli.nodes.folder import serve_command
+from ottla.storage.node_dir import node_ids_in
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="instead: recreate the lost cluster.sqlite of a data folder from the descriptions beside the topics' "
         "records",
+    )
+    parser.add_argument(
+        "--prefer-node",
+        type=options.number,
+        metavar="ID",
+        help="with --metadata-from-data: the node to believe where folders contradict each other in what cannot be "
+        "decided otherwise",
     )
     parser.add_argument(
         "--data-dir", type=Path, default=Path("ottla-data"), help="the folder for `ottla serve`: new, or empty"
@@ -44,5 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(manifest))
     else:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest["created_at_ms"] / 1000))
-        print(f"{arguments.data_dir} is as it was on {when}: start it with `ottla serve --data-dir …`")
+        command = serve_command(arguments.data_dir, node_ids_in(arguments.data_dir))
+        print(f"{arguments.data_dir} is as it was on {when}: start it with `{command}`")
     return 0

@@ -6,61 +6,101 @@ import argparse
 import json
 from base64 import urlsafe_b64encode
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
-from uuid import UUID, uuid4
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 import trio
 
 from ottla.cli import CommandError
-from ottla.cli.backup.snapshot import METADATA_FILE, node_dirs
+from ottla.cli.backup.snapshot import METADATA_FILE
+from ottla.cli.nodes.folder import serve_command
 from ottla.cli.options import counted
 from ottla.storage.errors import DataDirLockedError, StorageError
+from ottla.storage.node_dir import node_ids_in
 
 if TYPE_CHECKING:
+    from ottla.cli.restore_choice import Aside, Choice
     from ottla.server.metadata.store import Operation
     from ottla.storage.found_topics import FoundTopics
 
 _NEVER_MS: Final = 1 << 40
 _UNSEEN_PRODUCER_IDS: Final = 1_000_000
 """How many ids may have been given to producers that no log remembers."""
-
-
-class _Topic(NamedTuple):
-    """A topic as it will be written; it is guessed if nothing but its folder tells of it."""
-
-    topic_id: UUID
-    replicas: list[tuple[int, ...]]
-    configs: dict[str, str]
-    is_guessed: bool
+_NAMED: Final = 20
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Rebuild the file. Raises CommandError if it exists, or if there is nothing to rebuild it from."""
+    """Rebuild the file. Raises CommandError if it exists, if there is nothing to rebuild it from, or if the folders of
+    several nodes contradict each other in what cannot be decided here.
+    """
     data_dir: Path = arguments.data_dir
     path = data_dir / METADATA_FILE
     if path.exists():
         raise CommandError(f"{path} exists: move it away to have it recreated")
-    nodes = [int(node.name.removeprefix("node-")) for node in node_dirs(data_dir)]
+    nodes = node_ids_in(data_dir)
     if not nodes:
         raise CommandError(f"{data_dir} is not a data folder: there is no node-<id> in it")
+    if arguments.prefer_node is not None and arguments.prefer_node not in nodes:
+        raise CommandError(f"--prefer-node {arguments.prefer_node}: there is no such node in {data_dir}")
     try:
-        topics = trio.run(_rebuild, data_dir, nodes)
+        choice = trio.run(_rebuild, data_dir, nodes, arguments.prefer_node)
     except* DataDirLockedError:
         raise CommandError(f"a broker is running in {data_dir}: stop it first") from None
     except* StorageError as group:
         raise CommandError(str(group.exceptions[0])) from group
-    guessed = sorted(name for name, topic in topics.items() if topic.is_guessed)
     if arguments.json:
-        print(json.dumps({"topics": sorted(topics), "guessed": guessed}))
-        return 0
-    found = counted(len(topics), "topic")
-    print(f"{path} has {found} again; empty ones, quotas, users and brokers' settings are not in it")
-    for name in guessed:
-        print(f"guessed: {name}, with {counted(len(topics[name].replicas), 'partition')}; its settings are not known")
+        print(json.dumps(_as_json(choice)))
+    else:
+        _print(choice, path, serve_command(data_dir, nodes))
     return 0
 
 
-async def _rebuild(data_dir: Path, nodes: list[int]) -> dict[str, _Topic]:
+def _as_json(choice: Choice) -> dict[str, object]:
+    return {
+        "topics": sorted(choice.topics),
+        "guessed": sorted(name for name, topic in choice.topics.items() if topic.is_guessed),
+        "kept_logs": [
+            {
+                "topic": it.topic,
+                "partition": it.partition,
+                "node_id": it.node_id,
+                "end_offset": it.log.end_offset,
+                "is_replica": it.is_replica,
+                "diverges_at": it.diverges_at,
+            }
+            for it in choice.aside
+        ],
+        "older_topics": [
+            {"topic": name, "topic_id": str(topic_id), "node_ids": node_ids}
+            for name, topic_id, node_ids in choice.namesakes
+        ],
+    }
+
+
+def _print(choice: Choice, path: Path, command: str) -> None:
+    topics = choice.topics
+    print(f"{path} has {counted(len(topics), 'topic')} again; empty ones, quotas, users and settings are not in it")
+    for name in sorted(name for name, topic in topics.items() if topic.is_guessed):
+        print(f"guessed: {name}, with {counted(len(topics[name].partitions), 'partition')}; its settings are not known")
+    for name, topic_id, node_ids in choice.namesakes:
+        folders = ", ".join(f"node-{node_id}" for node_id in node_ids)
+        print(f"kept aside: an older topic {name} with the id {topic_id} in {folders}; see ottla fsck --delete-unknown")
+    for it in choice.aside[:_NAMED]:
+        print(f"kept aside: {_sentence(it)}")
+    if len(choice.aside) > _NAMED:
+        print(f"kept aside: {len(choice.aside) - _NAMED} more logs; ottla fsck names them")
+    print(f"start it with `{command}`")
+
+
+def _sentence(it: Aside) -> str:
+    what = f"the log of {it.topic}-{it.partition} on node {it.node_id}, which ends at offset {it.log.end_offset}"
+    if it.diverges_at is not None:
+        return f"{what} and from {it.diverges_at} on has what the leader does not have"
+    return f"{what}: it is behind and follows" if it.is_replica else f"{what}: other nodes have the partition now"
+
+
+async def _rebuild(data_dir: Path, nodes: list[int], prefer: int | None) -> Choice:
+    from ottla.cli.restore_choice import UndecidedError, choose
     from ottla.storage.clock import SystemClock
     from ottla.storage.config import StorageConfig
     from ottla.storage.disk import RealDisk
@@ -77,30 +117,38 @@ async def _rebuild(data_dir: Path, nodes: list[int]) -> dict[str, _Topic]:
                 raise CommandError("ottla.store.layout=shared: the files do not say what the topics are called")
             cluster_id = manager.node_dir.cluster_id or cluster_id
             found[node_id] = await find_topics(manager)
-    topics = _merge(found)
-    await _write(data_dir / METADATA_FILE, cluster_id, topics, found)
-    return topics
+    try:
+        choice = choose(found, prefer)
+    except UndecidedError as error:
+        raise CommandError(
+            f"{error}. Nothing was changed: choose with --prefer-node which node to believe in this; "
+            "what the others have is kept aside"
+        ) from None
+    _keep_aside(data_dir, choice)
+    await _write(data_dir / METADATA_FILE, cluster_id, choice, found)
+    return choice
 
 
-def _merge(found: dict[int, FoundTopics]) -> dict[str, _Topic]:
-    from ottla.server.metadata.keys import decode_described_topic
+def _keep_aside(data_dir: Path, choice: Choice) -> None:
+    """Have the nodes set aside whatever is cut from these logs, before there is metadata by which they are cut."""
+    from ottla.storage.clock import SystemClock
+    from ottla.storage.disk import RealDisk
+    from ottla.storage.kept_logs import KeptLog, read_kept_logs, write_kept_logs
 
-    topics: dict[str, _Topic] = {}
-    for node_id, of_node in found.items():
-        for topic in of_node.topics:
-            try:
-                assert topic.description is not None
-                name, topic_id, replicas, configs = decode_described_topic(topic.description)
-                topics[name] = _Topic(topic_id, replicas, configs, is_guessed=False)
-            except (AssertionError, ValueError, KeyError, TypeError):
-                known = topics.get(topic.name)
-                if known is None or known.is_guessed:
-                    count = max(max(topic.partitions) + 1, len(known.replicas) if known is not None else 0)
-                    topics[topic.name] = _Topic(topic.topic_id, [(node_id,)] * count, {}, is_guessed=True)
-    return topics
+    disk, now_ms = RealDisk(), SystemClock().time_ms()
+    for node_id in {it.node_id for it in choice.aside}:
+        node_path = str(data_dir / f"node-{node_id}")
+        kept = {(log.topic_id, log.partition): log for log in read_kept_logs(disk, node_path)}
+        for it in choice.aside:
+            if it.node_id == node_id:
+                key = it.topic_id, it.partition
+                kept[key] = KeptLog(
+                    *key, it.topic, it.log.start_offset, it.log.end_offset, now_ms, is_stray=not it.is_replica
+                )
+        write_kept_logs(disk, node_path, kept.values())
 
 
-async def _write(path: Path, cluster_id: str, topics: dict[str, _Topic], found: dict[int, FoundTopics]) -> None:
+async def _write(path: Path, cluster_id: str, choice: Choice, found: dict[int, FoundTopics]) -> None:
     """Beside first, so that half a file never looks like a whole one."""
     from ottla.server.metadata import keys
     from ottla.server.metadata.features import DEFAULT_FEATURES
@@ -111,18 +159,22 @@ async def _write(path: Path, cluster_id: str, topics: dict[str, _Topic], found: 
     beside = path.with_name(f"{path.name}.new")
     beside.unlink(missing_ok=True)
     # Leaders start in epochs, and producers with ids, that no record has.
-    starts = max(of_node.largest_epoch for of_node in found.values()) + 1
+    largest_epoch = max(of_node.largest_epoch for of_node in found.values())
+    starts = dict.fromkeys(found, largest_epoch + 1)
     producer_ids = max(of_node.largest_producer_id for of_node in found.values()) + 1 + _UNSEEN_PRODUCER_IDS
     operations: list[Operation] = [
         Put(keys.CLUSTER_ID, keys.encode(cluster_id)),
         Put(keys.PRODUCER_IDS, keys.encode(producer_ids)),
     ]
     operations += [Put(keys.feature(name), keys.encode(level)) for name, level in DEFAULT_FEATURES.items()]
-    operations += [Put(keys.starts(node_id), keys.encode(starts)) for node_id in found]
-    operations += [
-        Put(keys.topic(name), keys.encode_topic(topic.topic_id, topic.replicas, topic.configs))
-        for name, topic in topics.items()
-    ]
+    operations += [Put(keys.starts(node_id), keys.encode(count)) for node_id, count in starts.items()]
+    for name, topic in choice.topics.items():
+        replicas = [state.replicas for state in topic.partitions]
+        operations.append(Put(keys.topic(name), keys.encode_topic(topic.topic_id, replicas, topic.configs)))
+        operations += [
+            Put(keys.partition(topic.topic_id, number), keys.encode_partition(state, starts))
+            for number, state in enumerate(topic.partitions)
+        ]
     store = await open_sqlite_store(beside, SystemClock().time_ms)
     try:
         await store.commit([], operations)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.server.metadata.image import (
@@ -37,6 +37,7 @@ from ottla.server.metadata.image import (
     QuotaEntity,
     ResourceType,
     Session,
+    TopicImage,
 )
 
 if TYPE_CHECKING:
@@ -201,16 +202,47 @@ def decode_topic(value: bytes) -> tuple[UUID, list[tuple[int, ...]], dict[str, s
     return UUID(document["id"]), [tuple(replicas) for replicas in document["replicas"]], document["configs"]
 
 
-def encode_described_topic(
-    name: str, topic_id: UUID, replicas: Sequence[Sequence[int]], own_configs: Mapping[str, str]
-) -> bytes:
+class DescribedTopic(NamedTuple):
+    """A topic as it is described beside its records.
+
+    `epochs` are the partition epochs as of which `replicas` was true, and `revision` that of the topic's own key, by
+    which descriptions of several nodes are compared. A release that did not write them left -1 everywhere.
+    """
+
+    name: str
+    topic_id: UUID
+    replicas: list[tuple[int, ...]]
+    configs: dict[str, str]
+    epochs: list[int]
+    revision: int
+
+
+def encode_described_topic(topic: TopicImage) -> bytes:
     """A topic with its name, as it is kept beside its records."""
-    return encode({"name": name, "id": topic_id.hex, "replicas": replicas, "configs": dict(own_configs)})
+    return encode(
+        {
+            "name": topic.name,
+            "id": topic.topic_id.hex,
+            "replicas": [state.replicas for state in topic.partitions],
+            "configs": dict(topic.configs),
+            "epochs": [state.partition_epoch for state in topic.partitions],
+            "revision": topic.revision,
+        }
+    )
 
 
-def decode_described_topic(content: bytes) -> tuple[str, UUID, list[tuple[int, ...]], dict[str, str]]:
-    """(name, id, replicas, configs); ValueError, KeyError or TypeError if it is none."""
-    return decode(content)["name"], *decode_topic(content)
+def decode_described_topic(content: bytes) -> DescribedTopic:
+    """ValueError, KeyError or TypeError if it is no description."""
+    document = decode(content)
+    topic_id, replicas, own_configs = decode_topic(content)
+    epochs = [int(epoch) for epoch in document.get("epochs", ())]
+    if not all(replicas):
+        raise ValueError("a partition without replicas")
+    if len(epochs) != len(replicas):
+        epochs = [-1] * len(replicas)
+    return DescribedTopic(
+        str(document["name"]), topic_id, replicas, dict(own_configs), epochs, int(document.get("revision", -1))
+    )
 
 
 #: Fields of a partition's state that are left out when empty: a release that does not know them can then read it.

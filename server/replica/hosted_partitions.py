@@ -195,6 +195,9 @@ class HostedPartitions:
             if len(state.replicas) > 1:
                 self._tell_unopened((topic.topic_id, index), self._brokers.keys())
             return
+        # Soon after a move: then another node's description is older, and must not be believed.
+        is_moved = held is not None and held.replicas != state.replicas
+        partition.log.store.describe(partial(_description, topic), soon=is_moved)
         await partition.settled()
         if partition in self._found_damaged:
             del self._found_damaged[partition]
@@ -216,7 +219,6 @@ class HostedPartitions:
 
     async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
         log = await self._log_manager.open_log(topic.topic_id, topic.name, index, self._log_config(topic))
-        log.store.describe(partial(_description, topic))
         if len(state.replicas) > 1:
             # What this log holds need not be on the other replicas: it counts as committed when they are heard of,
             # except what was known to be committed before.
@@ -314,5 +316,4 @@ class HostedPartitions:
 
 def _description(topic: TopicImage) -> bytes:
     """What is kept beside a topic's records, for when the metadata is lost: see `ottla restore`."""
-    replicas = [partition.replicas for partition in topic.partitions]
-    return encode_described_topic(topic.name, topic.topic_id, replicas, topic.configs)
+    return encode_described_topic(topic)
