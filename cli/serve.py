@@ -99,12 +99,15 @@ def run(arguments: argparse.Namespace) -> int:
         return serve_nodes(arguments)
 
     from ottla.cli.node_process import Shell, run_node, with_free_id
+    from ottla.cli.nodes.folder import check_lone_node, data_dir_of
     from ottla.server.settings.config import ConfigError
 
     try:
         config = load_config(arguments)
         if config.node_id < 0:
             config = with_free_id(arguments, config)
+        elif arguments.memory is None:
+            check_lone_node(config, data_dir_of(config))
     except ConfigError as error:
         raise CommandError(str(error)) from None
     logs.configure(config.ottla_log_level, config.ottla_log_format.lower())

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli import CommandError
 from ottla.cli.memory import machine_memory
+from ottla.cli.nodes.folder import data_dir_of, refuse_to_leave_out
 from ottla.cli.options import human_size
 from ottla.cli.serve_config import data_dir, load_config
 from ottla.server.errors import StartupError
 from ottla.server.network.endpoints import listen_addresses, parse_http_address, parse_listener
 from ottla.server.network.listener import ListenAddress
 from ottla.server.network.network import open_listening_socket
-from ottla.storage.node_dir import node_ids_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,13 +127,8 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
 def check(plan: Plan) -> None:
     """Refuse a start that cannot succeed, before anything is touched. Raises ConfigError or CommandError."""
     _check_memory(plan)
-    _check_folder(plan)
+    refuse_to_leave_out(data_dir_of(plan.configs[0]), [config.node_id for config in plan.configs])
     _check_ports(plan)
-
-
-def data_dir_of(config: BrokerConfig) -> Path:
-    """The folder that holds the folders of nodes."""
-    return Path((config.log_dirs or config.log_dir)[0]).absolute()
 
 
 def _make_secure(arguments: argparse.Namespace, given: dict[str, list[list[str]]]) -> Path:
@@ -211,22 +206,6 @@ def _check_memory(plan: Plan) -> None:
             f"{count} nodes may take {human_size(needed)} of memory, and this machine has "
             f"{human_size(machine_memory())}: start at most {max(most, 1)}, or lower ottla.memory.budget.bytes"
         )
-
-
-def _check_folder(plan: Plan) -> None:
-    """Refuse to leave out a node that has data: its partitions would have no leader."""
-    data_dir = data_dir_of(plan.configs[0])
-    started = {config.node_id for config in plan.configs}
-    left_out = [node_id for node_id in node_ids_in(data_dir) if node_id not in started]
-    if not left_out:
-        return
-    which = f"node {left_out[0]}" if len(left_out) == 1 else f"nodes {', '.join(map(str, left_out))}"
-    lowest, highest = min(*left_out, *started), max(*left_out, *started)
-    with_ids = "" if lowest in started else f" and --set node.id={lowest}"
-    raise CommandError(
-        f"{data_dir} holds data of {which}, which would not be served: "
-        f"start it with --nodes {highest - lowest + 1}{with_ids}"
-    )
 
 
 def _check_ports(plan: Plan) -> None:

@@ -200,9 +200,29 @@ def test_a_folder_of_one_node_grows_to_a_cluster_and_does_not_shrink_unseen(star
     cluster = start("--nodes", "3")
     assert brokers(cluster) == [1, 2, 3]
     assert cluster.run("consume", "t") == b"a\n"
+    cluster.run("topic", "create", "spread", "-p", "6")
     assert cluster.stop() == 0
+    data = tmp_path / "data"
+    command = f"ottla serve --data-dir {data} --nodes 3"
     text = refusal(tmp_path, "--port", "0", "--nodes", "2")
-    assert text == f"{tmp_path / 'data'} holds data of node 3, which would not be served: start it with --nodes 3"
+    assert text.startswith(f"{data} holds data of node 3, which would not be served: start it with `{command}`")
+    assert "`ottla cluster drain 3`" in text
+    text = refusal(tmp_path, "--port", "0")
+    assert text.startswith(f"{data} holds data of nodes 2, 3, which would not be served: start it with `{command}`")
+    assert "to start only node 1, add --set node.id=1" in text
+    # Whoever names the node starts each one by itself.
+    named = start("--set", "node.id=1")
+    assert named.stop() == 0
+
+
+def test_a_drained_node_may_be_left_out(start: Start) -> None:
+    cluster = start("--nodes", "2")
+    cluster.run("topic", "create", "spread", "-p", "4")
+    cluster.run("cluster", "drain", "2")
+    assert cluster.stop() == 0
+    single = start()
+    assert brokers(single) == [1]
+    assert single.stop() == 0
 
 
 def test_commands_on_a_folder_see_to_all_of_its_nodes(start: Start, tmp_path: Path) -> None:
