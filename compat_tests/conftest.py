@@ -30,6 +30,8 @@ from compat_tests.clients.kcat import Kcat
 from compat_tests.ottla_broker import OttlaBroker, OttlaCluster, OttlaOnEtcd
 from compat_tests.process import BrokerProcess
 from compat_tests.proxied import PROXIED, ProxiedBroker, is_of_tenants
+from compat_tests.transaction_wire import Peer, new_peers
+from compat_tests.wire import Wire
 
 ADMINS = (
     "kafka-python",
@@ -211,3 +213,26 @@ def needs(request: pytest.FixtureRequest) -> Callable[..., None]:
             pytest.skip(f"{client.name} lacks {names}")
 
     return skip_without
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[Wire]:
+    connection = Wire(broker.bootstrap)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def topic_partitions() -> int:
+    """Of the topic that the peers of a test share."""
+    return 2
+
+
+@pytest.fixture
+def new_peer(wire: Wire, topic_partitions: int) -> Callable[[], Peer]:
+    return new_peers(wire, topic_partitions)
+
+
+@pytest.fixture
+def peer(new_peer: Callable[[], Peer]) -> Peer:
+    return new_peer()

@@ -13,6 +13,7 @@ import trio
 
 from ottla.kproto.internal_records import record_types
 from ottla.server.coordinator.replica_log import ReplicaLog
+from ottla.server.metadata.features import TRANSACTION_VERSION
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
@@ -203,6 +204,7 @@ class Coordinators:
                 self.markers, lambda: self._other_brokers, node_id=self._config.node_id, image=lambda: self._image
             ),
             new_producer_id=self._new_producer_id,
+            transaction_version=lambda: self._image.features.get(TRANSACTION_VERSION, 0),
             nursery=self._nursery,
         )
 

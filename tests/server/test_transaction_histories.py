@@ -204,6 +204,7 @@ async def start(disk: SimulatedDisk, clock: ManualClock, ids: Iterable[int]) -> 
                 replicas, SimpleNamespace(), lambda partition: topic_ids.get(partition.topic), clock
             ),
             new_producer_id=new_producer_id,
+            transaction_version=lambda: 2,
             nursery=nursery,
         )
         node.transaction_coordinator.apply(delta)

@@ -30,7 +30,6 @@ from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.transaction.completion import Completion, store
 from ottla.server.coordinator.transaction.decisions import (
     REFUSALS,
-    TRANSACTION_V2,
     needs_end,
     require_owner,
     require_part,
@@ -39,9 +38,9 @@ from ottla.server.coordinator.transaction.decisions import (
 from ottla.server.coordinator.transaction.markers import MarkerSink
 from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import (
-    EXHAUSTED_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
+    TRANSACTION_V2,
     Partition,
     ProducerIdAndEpoch,
     Transaction,
@@ -76,12 +75,15 @@ class TransactionCoordinator:
         log: CoordinatorLog,
         markers: MarkerSink,
         new_producer_id: Callable[[], Awaitable[int]],
+        transaction_version: Callable[[], int],
         nursery: trio.Nursery,
     ) -> None:
+        """`transaction_version` is the level of that feature which the cluster has now."""
         self.config = config
         self._node_id = node_id
         self._clock = clock
         self._new_producer_id = new_producer_id
+        self._transaction_version = transaction_version
         self._epochs: dict[int, int] = {}
         self._runtime = CoordinatorRuntime(
             TRANSACTIONS_TOPIC,
@@ -208,15 +210,20 @@ class TransactionCoordinator:
 
     async def _fence(self, shard: TransactionShard, entry: Entry, current: Transaction) -> None:
         """Abort an ongoing transaction under the next epoch, so that its producer is shut out."""
-        after = current.prepared(
-            commit=False,
-            client_version=min(current.client_version, 1),
-            next_producer_id=NO_PRODUCER_ID,
+        version = self._transaction_version()
+        after = current.fenced(
+            version=version,
+            next_producer_id=await self._next_producer_id(current, version),
             now_ms=self._clock.time_ms(),
-            fence=True,
         )
-        await store(self._runtime, shard, entry, after._replace(client_version=current.client_version))
+        await store(self._runtime, shard, entry, after)
         self._completion.begin(shard, entry)
+
+    async def _next_producer_id(self, current: Transaction, version: int) -> int:
+        """The producer id that goes on after the end of a transaction, if it uses up the epochs of this one."""
+        if version >= TRANSACTION_V2 and current.is_exhausted:
+            return await self._new_producer_id()
+        return NO_PRODUCER_ID
 
     # Partitions
 
@@ -262,19 +269,15 @@ class TransactionCoordinator:
             current = _known(transactional_id, entry)
             if not needs_end(current, producer, commit=commit, client_version=client_version):
                 return _next_identity(current)
-            is_v2 = client_version >= TRANSACTION_V2
-            next_producer_id = NO_PRODUCER_ID
-            if is_v2 and current.producer_epoch >= EXHAUSTED_EPOCH:
-                next_producer_id = await self._new_producer_id()
             after = current.prepared(
                 commit=commit,
-                client_version=client_version,
-                next_producer_id=next_producer_id,
+                version=client_version,
+                next_producer_id=await self._next_producer_id(current, client_version),
                 now_ms=self._clock.time_ms(),
             )
             await store(self._runtime, shard, entry, after)
             self._completion.begin(shard, entry)
-            return _next_identity(after) if is_v2 else producer
+            return _next_identity(after) if client_version >= TRANSACTION_V2 else producer
 
     # Administration
 

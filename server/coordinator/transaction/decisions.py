@@ -19,13 +19,13 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.transaction.state import (
     EXHAUSTED_EPOCH,
+    TRANSACTION_V2,
     Partition,
     ProducerIdAndEpoch,
     Transaction,
     TransactionStatus,
 )
 
-TRANSACTION_V2: Final = 2
 OVER: Final = (TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 REFUSALS: Final = (
     ConcurrentTransactionsError,

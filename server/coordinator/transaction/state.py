@@ -1,7 +1,7 @@
 """The state of one transactional id, as its record has it, and the steps that lead from one state to the next.
 
 A state is immutable: a step makes a new one, which counts once its record is committed. Kafka's counterpart is
-TransactionMetadata. The states:
+TransactionMetadata. No step leads to an epoch beyond MAX_EPOCH, whatever state it begins with. The states:
 
     EMPTY            a producer id was given, nothing was written yet        add partitions -> ONGOING
     ONGOING          partitions take part                                    end -> PREPARE_COMMIT or PREPARE_ABORT
@@ -19,6 +19,8 @@ NO_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**15 - 1
 EXHAUSTED_EPOCH: Final = MAX_EPOCH - 1
 """From this epoch on a producer gets a new id: the last epoch is left for fencing it."""
+TRANSACTION_V2: Final = 2
+"""The transaction version of KIP-890: every end raises the epoch."""
 
 
 class TransactionStatus(IntEnum):
@@ -67,7 +69,7 @@ class Transaction(NamedTuple):
     next_producer_id: int = NO_PRODUCER_ID
     last_epoch: int = NO_EPOCH
     client_version: int = 0
-    """The transaction version that the client speaks: 2 for KIP-890, whose every end raises the epoch."""
+    """The transaction version of the last step: 2 for KIP-890, whose every end raises the epoch."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -81,6 +83,10 @@ class Transaction(NamedTuple):
     def identity(self) -> ProducerIdAndEpoch:
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
+    @property
+    def raised_epoch(self) -> int:
+        return min(self.producer_epoch + 1, MAX_EPOCH)
+
     def knows(self, expected: ProducerIdAndEpoch) -> bool:
         """Whether a producer that names its former identity may go on (KIP-360)."""
         return (
@@ -91,15 +97,16 @@ class Transaction(NamedTuple):
 
     def initialized(self, expected: ProducerIdAndEpoch | None, timeout_ms: int, now_ms: int) -> "Transaction":
         """The next epoch for a producer that starts (`expected` None) or recovers; a retry gets the same again."""
-        epoch, last = self.producer_epoch + 1, NO_EPOCH
+        epoch, last = self.raised_epoch, NO_EPOCH
         if expected is not None:
             if self.producer_epoch in (NO_EPOCH, expected.epoch):
-                last = expected.epoch
+                last = self.producer_epoch
             elif expected.epoch == self.last_epoch:
                 epoch, last = self.producer_epoch, self.last_epoch
             else:
                 raise ProducerFencedError(f"epoch {expected.epoch} of {self.transactional_id} is outdated")
         return self._replace(
+            previous_producer_id=self.producer_id,
             producer_epoch=epoch,
             last_epoch=last,
             timeout_ms=timeout_ms,
@@ -127,6 +134,7 @@ class Transaction(NamedTuple):
         """The transaction goes on, or begins, with these partitions."""
         ongoing = self.status is TransactionStatus.ONGOING
         return self._replace(
+            previous_producer_id=self.producer_id,
             status=TransactionStatus.ONGOING,
             partitions=self.partitions | added if ongoing else added,
             start_ms=self.start_ms if ongoing else now_ms,
@@ -134,37 +142,43 @@ class Transaction(NamedTuple):
             client_version=client_version,
         )
 
-    def prepared(
-        self, *, commit: bool, client_version: int, next_producer_id: int, now_ms: int, fence: bool = False
-    ) -> "Transaction":
-        """The outcome is decided. With KIP-890, or to fence the producer, the markers carry the next epoch."""
-        bump = fence or client_version >= 2
+    def prepared(self, *, commit: bool, version: int, next_producer_id: int, now_ms: int) -> "Transaction":
+        """The outcome is decided. With transactions v2 (KIP-890) the markers carry the next epoch."""
+        raises = version >= TRANSACTION_V2
         started = self.status is TransactionStatus.ONGOING
         return self._replace(
             status=TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT,
-            producer_epoch=self.producer_epoch + bump,
-            last_epoch=self.producer_epoch if client_version >= 2 else NO_EPOCH,
+            previous_producer_id=self.producer_id,
+            producer_epoch=self.raised_epoch if raises else self.producer_epoch,
+            last_epoch=self.producer_epoch if raises else self.last_epoch,
             next_producer_id=next_producer_id,
             partitions=self.partitions if started else frozenset(),
             start_ms=self.start_ms if started else now_ms,
             update_ms=now_ms,
-            client_version=client_version,
+            client_version=version,
         )
+
+    def fenced(self, *, version: int, next_producer_id: int, now_ms: int) -> "Transaction":
+        """An ongoing transaction is aborted under the next epoch, which its producer does not have.
+
+        `version` is the cluster's. From 2 on this is an abort like those of producers, and so the former epoch is known
+        to belong to who recovers; before, it is forgotten.
+        """
+        if version >= TRANSACTION_V2:
+            return self.prepared(commit=False, version=version, next_producer_id=next_producer_id, now_ms=now_ms)
+        raised = self._replace(producer_epoch=self.raised_epoch, last_epoch=NO_EPOCH)
+        return raised.prepared(commit=False, version=version, next_producer_id=NO_PRODUCER_ID, now_ms=now_ms)
 
     def completed(self, now_ms: int) -> "Transaction":
         """All markers are written."""
         assert self.is_prepared
         commit = self.status is TransactionStatus.PREPARE_COMMIT
         done = self._replace(
+            previous_producer_id=self.producer_id,
             status=TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT,
             partitions=frozenset(),
             update_ms=now_ms,
         )
         if self.next_producer_id == NO_PRODUCER_ID:
             return done
-        return done._replace(
-            producer_id=self.next_producer_id,
-            previous_producer_id=self.producer_id,
-            next_producer_id=NO_PRODUCER_ID,
-            producer_epoch=0,
-        )
+        return done._replace(producer_id=self.next_producer_id, next_producer_id=NO_PRODUCER_ID, producer_epoch=0)

@@ -12,6 +12,7 @@ from ottla.server.coordinator.transaction.decisions import OVER
 from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
 from ottla.server.event_loop.pace import Pace
+from ottla.server.metadata.errors import MetadataError
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -58,9 +59,9 @@ class Upkeep:
 
     async def _look_after(
         self, shard: TransactionShard, is_due: Callable[[Transaction], bool], work: Work
-    ) -> CoordinatorError | None:
+    ) -> Exception | None:
         """Do the work where it is due; returns the first refusal."""
-        refused: CoordinatorError | None = None
+        refused: Exception | None = None
         pace = Pace()
         for transactional_id in list(shard.entries):
             await pace.rest()
@@ -72,8 +73,12 @@ class Upkeep:
                 if shard.holds(transactional_id, entry) and is_due(current):
                     try:
                         await work(shard, entry, current)
-                    except CoordinatorError as error:
+                    except (CoordinatorError, MetadataError) as error:
                         refused = refused or error
+                    except Exception:
+                        # Whatever is wrong with this one, the others are still looked after, and it is tried again.
+                        keys = {"transactional_id": transactional_id}
+                        logger.exception("%s cannot be looked after", transactional_id, extra=keys)
         return refused
 
     def _is_timed_out(self, transaction: Transaction) -> bool:

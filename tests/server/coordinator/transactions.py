@@ -48,7 +48,11 @@ class World:
     def __init__(self, log: Any, markers: Markers, clock: ManualClock, nursery: trio.Nursery, **config: Any) -> None:
         self.markers = markers
         self.clock = clock
+        #: The transaction version of the cluster.
+        self.level = 2
         self.ids = iter(range(1_000, 10_000))
+        #: Refuses what has to ask for a producer id.
+        self.refuse_ids: Exception | None = None
         #: Holds back what has to ask for a producer id.
         self.id_gate = trio.Event()
         self.id_gate.set()
@@ -56,6 +60,8 @@ class World:
         async def new_producer_id() -> int:
             await self.id_gate.wait()
             await trio.lowlevel.checkpoint()
+            if self.refuse_ids is not None:
+                raise self.refuse_ids
             return next(self.ids)
 
         self.coordinator = TransactionCoordinator(
@@ -65,6 +71,7 @@ class World:
             log=log,
             markers=markers,
             new_producer_id=new_producer_id,
+            transaction_version=lambda: self.level,
             nursery=nursery,
         )
         self.lead(1)
