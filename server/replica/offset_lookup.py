@@ -67,9 +67,7 @@ def find_offset(
         found = yield log.max_timestamp_offset
     else:
         found = yield partial(log.offset_for_timestamp, timestamp_ms)
-    if found is None:
-        return NOTHING_FOUND
-    if found.offset >= visible_end:
+    if found is None or found.offset >= visible_end:
         _require_settled(partition, visible_end)
         return NOTHING_FOUND
     return FoundOffset(found.timestamp_ms, found.offset, found.leader_epoch)
@@ -95,5 +93,7 @@ def known_offset(
 
 
 def _require_settled(partition: Partition, visible_end: int) -> None:
-    if partition.is_leader and visible_end < partition.epoch_start_offset:
+    # The last stable offset may lie before the epoch's start for as long as a transaction is open.
+    settled_end = max(visible_end, partition.log.high_watermark)
+    if partition.is_leader and settled_end < partition.epoch_start_offset:
         raise OffsetNotAvailableError(f"the high watermark of {partition.topic}-{partition.index} is not settled yet")

@@ -107,8 +107,21 @@ async def test_a_watermark_that_lags_behind_a_new_leader(
     log.at = {100: TimestampOffset(120, 3, 1), 200: TimestampOffset(210, 8, 4)}
     assert (await ask(cluster, version, -1))[0] == code
     assert (await ask(cluster, version, 200))[0] == code
+    assert (await ask(cluster, version, 300))[0] == code
+    assert (await ask(cluster, version, -1, replica_id=1))[0] == 0
     assert await ask(cluster, version, 100) == (0, 120, 3, 1)
     assert await ask(cluster, version, -2) == (0, -1, 2, 1)
+
+
+async def test_a_transaction_that_was_open_before_the_epoch_does_not_hold_back_the_answer(
+    cluster: Cluster, log: Log
+) -> None:
+    """The watermark is in this epoch, the last stable offset before it for as long as the transaction is open."""
+    cluster.manager.partition.epoch_start_offset = 8
+    log.at = {200: TimestampOffset(210, 7, 4)}
+    assert await ask(cluster, 7, -1, isolation_level=1) == (0, -1, 6, 4)
+    assert await ask(cluster, 7, 200, isolation_level=1) == (0, -1, -1, -1)
+    assert await ask(cluster, 7, 300, isolation_level=1) == (0, -1, -1, -1)
 
 
 async def test_a_follower_answers_the_debugging_consumer_alone(cluster: Cluster, log: Log) -> None:
