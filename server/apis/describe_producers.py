@@ -1,4 +1,7 @@
-"""DescribeProducers (61): the producers that a partition's leader knows, and their open transactions (KIP-664)."""
+"""DescribeProducers (61): the producers that a replica of a partition knows, and their open transactions (KIP-664).
+
+Every replica answers, for clients may choose which they ask; a broker without one is NOT_LEADER_OR_FOLLOWER.
+"""
 
 from uuid import UUID
 
@@ -57,8 +60,7 @@ async def _describe(name: str, index: int, context: RequestContext) -> Partition
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return PartitionResponse(partition_index=index, error_code=code, error_message=code.message)
     try:
-        partition = context.broker.replica_manager.get_partition(topic.topic_id, index)
-        partition.require_leader()
+        producers = context.broker.replica_manager.get_partition(topic.topic_id, index).log.active_producers()
     except (ReplicaError, StorageError) as error:
         return PartitionResponse(partition_index=index, error_code=error_code(error))
     return PartitionResponse(
@@ -72,6 +74,6 @@ async def _describe(name: str, index: int, context: RequestContext) -> Partition
                 coordinator_epoch=producer.coordinator_epoch,
                 current_txn_start_offset=producer.transaction_first_offset,
             )
-            async for producer in context.work.over(partition.log.active_producers())
+            async for producer in context.work.over(producers)
         ],
     )

@@ -13,6 +13,7 @@ from ottla.kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from ottla.kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.server.metadata.topic_changes import NewTopic
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import (
@@ -168,3 +169,26 @@ async def test_brokers_ask_for_several_transactions_at_once(run_cluster: RunClus
         ]
         assert codes[:2] == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
         assert codes[2] in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.NOT_COORDINATOR)
+
+
+async def test_every_replica_says_which_producers_it_knows(run_cluster: RunCluster) -> None:
+    async with run_cluster(4) as cluster:
+        created = await cluster[1].broker.controller.create_topic(NewTopic("t", assignments={0: [1, 2, 3]}))
+        await cluster.until(lambda image: image.topic_by_id(created.topic_id) is not None)
+        router = Router(cluster)
+        producer = TransactionalProducer(router, "x", is_v2=True)
+        await producer.init()
+        assert await producer.send("t", 0, b"open") == ErrorCode.NONE
+
+        async def known(node_id: int) -> tuple[int, list[tuple[int, int]]]:
+            request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+            (answer,) = (await router.call(node_id, request, 0)).topics[0].partitions
+            producers = [(each.producer_id, each.current_txn_start_offset) for each in answer.active_producers]
+            return answer.error_code, producers
+
+        for node_id in (1, 2, 3):
+            while not (answer := await known(node_id))[1]:
+                assert answer[0] == ErrorCode.NONE
+                await trio.sleep(0.01)
+            assert answer == (ErrorCode.NONE, [(producer.producer_id, 0)])
+        assert await known(4) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
