@@ -18,6 +18,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.hot.produce import ProducedPartition, lone_response
 from ottla.kproto.messages.produce import (
@@ -225,9 +227,28 @@ class _Produce(Deferred):
     async def join_transaction(self, transactional_id: str) -> None:
         """Make sure that each partition of a transactional batch takes part in the producer's transaction (KIP-890).
 
-        From version 12 on the batch itself lets its partition take part; before, AddPartitionsToTxn must have. A guard
-        goes with each first batch, begun before the coordinator is asked: should the transaction end before the batch
-        is appended, it is refused.
+        From version 12 on the batch itself lets its partition take part; before, AddPartitionsToTxn must have. Such a
+        batch waits while the producer's last transaction is being ended, for at most
+        `add.partitions.to.txn.retry.backoff.max.ms` (Kafka's ReplicaManager.handleProduceAppend).
+        """
+        config = self._context.broker.config
+        joins = self._version >= FIRST_PRODUCE_OF_V2
+        deadline = trio.current_time() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        while True:
+            refused, guards = await self._ask_coordinator(transactional_id, joins=joins)
+            is_early = any(isinstance(error, ConcurrentTransactionsError) for error in refused.values())
+            if not joins or not is_early or trio.current_time() >= deadline:
+                break
+            pause_seconds = config.add_partitions_to_txn_retry_backoff_ms / 1000
+            await self._context.broker.participation.pause(transactional_id, pause_seconds)
+        if guards:
+            self._keep_verified(refused, guards)
+
+    async def _ask_coordinator(
+        self, transactional_id: str, *, joins: bool
+    ) -> tuple[dict[TopicIdPartition, CoordinatorError], dict[TopicIdPartition, VerificationGuard | None]]:
+        """Who may not take part, and a guard for each first batch, begun before the coordinator is asked: should the
+        transaction end before the batch is appended, it is refused.
         """
         joining: dict[ProducerIdAndEpoch, list[TopicIdPartition]] = {}
         guards: dict[TopicIdPartition, VerificationGuard | None] = {}
@@ -236,7 +257,6 @@ class _Produce(Deferred):
                 joining.setdefault(producer, []).append(key)
                 guards[key] = self._guard(key, producer, records)
         refused: dict[TopicIdPartition, CoordinatorError] = {}
-        joins = self._version >= FIRST_PRODUCE_OF_V2
         for producer, keys in joining.items():
             names = {self._partition(key): key for key in keys}
             answers = await self._context.broker.participation.require(transactional_id, producer, names, joins=joins)
@@ -246,8 +266,7 @@ class _Produce(Deferred):
                     # A marker came while the coordinator was asked: of the transaction before, or of this one. Who
                     # asks again will know.
                     refused[key] = ConcurrentTransactionsError("the end of a transaction came in between")
-        if joining:
-            self._keep_verified(refused, guards)
+        return refused, guards
 
     def _keep_verified(
         self,

@@ -76,17 +76,15 @@ class TransactionSettings:
     )
     add_partitions_to_txn_retry_backoff_ms: int = integer(
         20,
-        "First pause before the check of a transaction's partition is tried again.",
+        "Longest pause before a partition is let into a transaction, while the producer's last one is being ended.",
         check=between(1),
         importance=HIGH,
-        in_use=False,
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = integer(
         100,
-        "Longest time that the check of a transaction's partition is tried again.",
+        "How long a produce request waits for the end of the producer's last transaction before it is refused.",
         check=between(0),
         importance=HIGH,
-        in_use=False,
     )
     share_coordinator_append_linger_ms: int = integer(
         -1,

@@ -37,6 +37,7 @@ from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionC
 from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Isolation
+from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
@@ -130,6 +131,7 @@ class Node:
         self.clock = clock
         self.metadata = MetadataImage()
         self.transaction_coordinator: Any = None
+        self.config = BrokerConfig()
         self.participation = Participation(
             lambda: self.transaction_coordinator, SimpleNamespace, node_id=0, image=lambda: self.metadata
         )

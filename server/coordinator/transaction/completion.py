@@ -11,7 +11,7 @@ from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvai
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.transaction import records
 from ottla.server.coordinator.transaction.markers import MarkerSink, write_everywhere
-from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
+from ottla.server.coordinator.transaction.shard import Completing, Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
 from ottla.server.event_loop.pace import Pace
 from ottla.storage.clock import Clock
@@ -63,7 +63,7 @@ class Completion:
         assert transaction is not None
         assert transaction.is_prepared
         if entry.completing is None and shard.holds(transaction.transactional_id, entry):
-            entry.completing = trio.CancelScope()
+            entry.completing = Completing()
             self._nursery.start_soon(self._complete, shard, entry, transaction, entry.completing)
 
     def resume(self, shard: TransactionShard) -> None:
@@ -79,7 +79,7 @@ class Completion:
                 self.begin(shard, entry)
 
     async def _complete(
-        self, shard: TransactionShard, entry: Entry, prepared: Transaction, scope: trio.CancelScope
+        self, shard: TransactionShard, entry: Entry, prepared: Transaction, completing: Completing
     ) -> None:
         marker = EndTxnMarker(
             producer_id=prepared.producer_id,
@@ -88,11 +88,12 @@ class Completion:
             is_commit=prepared.status is TransactionStatus.PREPARE_COMMIT,
         )
         try:
-            with scope:
+            with completing.scope:
                 await write_everywhere(self._markers, prepared.partitions, marker)
                 await self._finish(shard, entry, prepared)
         finally:
             entry.completing = None
+            completing.over.set()
 
     async def _finish(self, shard: TransactionShard, entry: Entry, prepared: Transaction) -> None:
         """Write that it is over; if that is refused for a while, try again, as Kafka does."""

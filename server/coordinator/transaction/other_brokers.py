@@ -7,6 +7,7 @@ A transaction has one coordinator, and its partitions may be led by any broker. 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -130,6 +131,15 @@ class Participation:
             except CoordinatorError as error:
                 refused[partition] = kept(error)
         return refused
+
+    async def pause(self, transactional_id: str, seconds: float) -> None:
+        """Wait until a producer's last transaction is over, as far as that is known here, and no longer than this."""
+        with trio.move_on_after(seconds):
+            if self._coordinator(transactional_id) == self._node_id:
+                with suppress(CoordinatorError):
+                    await self._transactions().until_settled(transactional_id)
+                    return
+            await trio.sleep_forever()
 
     def _coordinator(self, transactional_id: str) -> int:
         topic = self._image().topic(TRANSACTION_STATE)

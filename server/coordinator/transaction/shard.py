@@ -10,6 +10,16 @@ from ottla.server.coordinator.transaction import records
 from ottla.server.coordinator.transaction.state import Transaction
 
 
+class Completing:
+    """A decided transaction on its way: `scope` gives it up, `over` is set when it is complete or given up."""
+
+    __slots__ = ("over", "scope")
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self.over = trio.Event()
+
+
 class Entry:
     """One transactional id: its committed state (None until there is one), and what keeps its operations in order.
 
@@ -21,8 +31,8 @@ class Entry:
     def __init__(self, transaction: Transaction | None) -> None:
         self.transaction = transaction
         self.lock = trio.Lock()
-        #: Of the task that carries the decided transaction through; None while there is none.
-        self.completing: trio.CancelScope | None = None
+        #: What carries the decided transaction through; None while there is none.
+        self.completing: Completing | None = None
 
 
 class TransactionShard:
@@ -66,5 +76,5 @@ class TransactionShard:
     def unloaded(self) -> None:
         for entry in self.entries.values():
             if entry.completing is not None:
-                entry.completing.cancel()
+                entry.completing.scope.cancel()
         self.entries.clear()
