@@ -82,11 +82,14 @@ class Rebalance:
             self.answers.signal(pending)
 
     def answer_sync(self, member: ClassicMember, answer: SyncResult | Exception) -> None:
-        """Answer the member's SyncGroup, if it waits for one."""
+        """Answer the member's SyncGroup, if it waits for one. Its session starts over, whatever the answer: it could
+        not send heartbeats while it waited (Kafka's propagateAssignment).
+        """
         pending, member.awaiting_sync = member.awaiting_sync, None
         if pending is not None:
             pending.settle(answer)
             self.answers.signal(pending)
+            self.sessions.touch(member)
 
     def prepare(self, group: ClassicGroup) -> None:
         """Ask everyone to rejoin, unless that is already under way."""
@@ -210,7 +213,6 @@ class Rebalance:
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             self.answer_sync(member, SyncResult(group.protocol_type, group.protocol_name, member.assignment))
-            self.sessions.touch(member)
 
     def remove_and_rebalance(self, group: ClassicGroup, member_id: str) -> None:
         """A member is gone: the others rejoin."""

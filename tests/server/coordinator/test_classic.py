@@ -1,6 +1,7 @@
 """The classic group protocol on Trio's mock clock: no test sleeps for real."""
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -281,6 +282,39 @@ async def test_a_member_that_vanishes_is_removed_after_its_session(
             world.heartbeat(first)
     assert world.group.state is ClassicState.PREPARING_REBALANCE
     assert list(world.group.members) == [first.member_id]
+
+
+@pytest.mark.parametrize("cause", ["the leader's session ends", "the assignment is not stored"])
+async def test_whoever_waited_for_an_assignment_has_a_whole_session_to_rejoin(
+    world: World, autojump_clock: trio.testing.MockClock, cause: str
+) -> None:
+    leader, follower = await world.stable(2)
+    async with trio.open_nursery() as nursery:
+        answers: list[JoinResult] = []
+
+        async def rejoin(member_id: str, **changes: Any) -> None:
+            answers.append(await world.join(member_id, **changes))
+
+        nursery.start_soon(partial(rejoin, leader.member_id, session_timeout_ms=19_500))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(rejoin, follower.member_id)
+    leader, follower = sorted(answers, key=lambda each: each.member_id != each.leader)
+    began = trio.current_time()
+
+    async def lead() -> None:
+        await trio.sleep_until(began + 19.4)
+        world.store_error = CoordinatorNotAvailableError("no majority")
+        with pytest.raises(CoordinatorNotAvailableError):
+            await world.sync(leader)
+
+    async with trio.open_nursery() as nursery:
+        if cause == "the assignment is not stored":
+            nursery.start_soon(lead)
+        with pytest.raises((RebalanceInProgressError, CoordinatorNotAvailableError)):
+            await world.sync(follower)
+    await trio.sleep(9.9)  # its session of 10 s was prolonged last while it waited
+    assert follower.member_id in world.group.members
+    assert (await world.join(follower.member_id)).leader == follower.member_id
 
 
 async def test_a_member_that_joins_and_never_syncs_is_removed(
