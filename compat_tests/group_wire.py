@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from compat_tests.wire import Wire
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
 from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -41,8 +42,7 @@ from ottla.kproto.messages.txn_offset_commit import (
 
 SESSION_MS = 10_000
 
-# Version 1, one topic "t", no user data, no owned partitions. Apache Kafka never answers a consumer whose subscription
-# it cannot parse: its coordinator throws.
+# Version 1, one topic "t", no user data, no owned partitions.
 SUBSCRIPTION = b"\0\1" + b"\0\0\0\1\0\1t" + b"\xff\xff\xff\xff" + b"\0\0\0\0"
 
 # Version 0, no partitions, no user data: Kafka's tools read the assignments of all consumers that they list.
@@ -276,6 +276,21 @@ class GroupWire:
         request = ConsumerGroupDescribeRequest(group_ids=[self.group_id])
         (described,) = self.wire.call(request, version).groups
         return described
+
+
+class Topic(NamedTuple):
+    """A topic as requests of any version name it."""
+
+    name: str
+    topic_id: uuid.UUID
+
+
+def new_topic(wire: Wire, *, partitions: int = 2) -> Topic:
+    """A topic with a name of its own."""
+    topic = f"wire-{uuid.uuid4().hex[:8]}"
+    creation = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
+    answer = wire.call(CreateTopicsRequest(topics=[creation], timeout_ms=5000), 7)
+    return Topic(topic, answer.topics[0].topic_id)
 
 
 def name(code: int) -> str:

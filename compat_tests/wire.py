@@ -84,6 +84,7 @@ class Wire:
     """
 
     def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
         addresses = [_address(text) for text in bootstrap.split(",")]
         # The last of several: the first node is most often the controller, too.
         self._home = addresses[-1]

@@ -12,7 +12,7 @@ Subscription: version 1 adds the partitions a member owns (KIP-429), 2 the gener
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.kproto import codec
 from ottla.kproto.errors import DecodeError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ottla.kproto.types import Buffer
 
 _VERSION = struct.Struct(">h")
+VERSION_SIZE: Final = _VERSION.size
+"""Bytes of the version that stands before a subscription or an assignment."""
 
 
 class TopicPartition(Struct):
@@ -52,10 +54,10 @@ M = TypeVar("M", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 
 def parse_consumer_protocol(cls: type[M], buf: Buffer) -> M:
     """Read a subscription or an assignment; of a version that is not known yet, the known part. Raises DecodeError."""
-    if len(buf) < _VERSION.size:
+    if len(buf) < VERSION_SIZE:
         raise DecodeError(f"{cls.__name__} must start with its version")
     (version,) = _VERSION.unpack_from(buf)
-    message, _ = codec.parse_prefix(cls, min(version, cls.VERSIONS.highest), buf, _VERSION.size)
+    message, _ = codec.parse_prefix(cls, min(version, cls.VERSIONS.highest), buf, VERSION_SIZE)
     return message
 
 

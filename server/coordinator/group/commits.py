@@ -107,10 +107,10 @@ def fetch(
     return found
 
 
-def undeletable_topics(shard: GroupShard, group_id: str) -> frozenset[str]:
-    """The topics whose offsets OffsetDelete must leave.
+def undeletable_topics(shard: GroupShard, group_id: str) -> frozenset[str] | None:
+    """The topics whose offsets OffsetDelete must leave; None for all topics.
 
-    Raises GroupIdNotFoundError, or NonEmptyGroupError if nobody can say which those are.
+    Raises GroupIdNotFoundError, or NonEmptyGroupError for a group of other members than consumers.
     """
     group = shard.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
@@ -125,7 +125,7 @@ def undeletable_topics(shard: GroupShard, group_id: str) -> frozenset[str]:
         return frozenset()
     if group.protocol_type != PROTOCOL_TYPE:
         raise NonEmptyGroupError(f"group {group_id} has members")
-    return group_subscription(group) or frozenset()
+    return group_subscription(group)
 
 
 def delete_records(
@@ -138,7 +138,7 @@ def delete_records(
     written: list[CoordinatorRecord] = []
     refused: Refusals = {}
     for partition in partitions:
-        if partition.topic in subscribed:
+        if subscribed is None or partition.topic in subscribed:
             refused[partition] = GroupSubscribedToTopicError(f"group {group_id} reads {partition.topic}")
         elif shard.offsets.values(group_id, records.offset_key(group_id, partition)):
             written.append(records.offset_tombstone(group_id, partition))
@@ -181,15 +181,15 @@ def group_tombstones(group: Group) -> list[CoordinatorRecord]:
 
 
 def group_subscription(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics that a consumer group reads; None if it is not known."""
+    """The topics that a consumer group reads; None if it is not known: it may be any."""
+    if group.protocol_name is None:
+        return None
     topics: set[str] = set()
     for member in group.members.values():
-        for name, metadata in member.protocols:
-            if group.protocol_name in (None, name):
-                subscription = subscribed_topics(metadata)
-                if subscription is None:
-                    return None
-                topics |= subscription
+        subscription = subscribed_topics(member.metadata(group.protocol_name))
+        if subscription is None:
+            return None
+        topics |= subscription
     return frozenset(topics)
 
 

@@ -15,6 +15,7 @@ Kafka's counterpart is GroupMetadataManager, convertToConsumerGroup and convertT
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
+from typing import Final
 
 import trio
 
@@ -46,6 +47,12 @@ from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
+
+_CUSTOM_ASSIGNOR: Final = (
+    "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor "
+    "before re-attempting the upgrade"
+)
+"""The user data that the assignor has given its members would be lost."""
 
 
 class MigrationPolicy(Enum):
@@ -111,15 +118,19 @@ class Migration:
         return upgraded
 
     def _consumer_members(self, group: ClassicGroup) -> list[ConsumerMember]:
-        refused = GroupIdNotFoundError(f"Group {group.group_id} is not a consumer group.")
-        if not self._policy.allows_upgrade or group.protocol_type != PROTOCOL_TYPE or group.is_in(ClassicState.DEAD):
-            raise refused
+        """The members as those of a consumer group. Raises GroupIdNotFoundError with the sentence that Kafka has."""
+        if group.is_in(ClassicState.DEAD):
+            raise GroupIdNotFoundError(f"Group {group.group_id} is not a consumer group.")
+        if not self._policy.allows_upgrade:
+            raise _not_upgraded(group, "online upgrade is disabled")
+        if group.protocol_type != PROTOCOL_TYPE:
+            raise _not_upgraded(group, "the group does not use the consumer embedded protocol")
         if len(group.members) > self._consumer.config(group.group_id).max_size:
-            raise refused
+            raise _not_upgraded(group, "the group size exceeds the consumer group maximum size")
         try:
             return [self._consumer_member(group, member) for member in group.members.values()]
         except DecodeError as error:
-            raise refused from error
+            raise _not_upgraded(group, "the embedded consumer protocol is malformed") from error
 
     async def _upgrade_records(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[CoordinatorRecord]:
         group_id, epoch = group.group_id, max(1, group.generation_id)
@@ -151,15 +162,18 @@ class Migration:
             classic=ClassicSide(member.session_timeout_ms, member.protocols),
         )
         epoch = max(1, group.generation_id)
-        assigned = self._assigned(member.assignment)
+        assigned = self._assigned(group, member.assignment)
         epochs = {(topic_id, index): epoch for topic_id, indexes in assigned.items() for index in indexes}
         current = Current(epoch, epoch, assigned=assigned, epochs=epochs)
         return ConsumerMember(member.member_id, subscription, current)
 
-    def _assigned(self, assignment: bytes) -> Assignment:
+    def _assigned(self, group: ClassicGroup, assignment: bytes) -> Assignment:
         if not assignment:
             return EMPTY_ASSIGNMENT
-        topics = parse_consumer_protocol(ConsumerProtocolAssignment, assignment).assigned_partitions
+        said = parse_consumer_protocol(ConsumerProtocolAssignment, assignment)
+        if said.user_data:
+            raise _not_upgraded(group, _CUSTOM_ASSIGNOR)
+        topics = said.assigned_partitions
         ids = self._topics.ids(topic.topic for topic in topics)
         return {
             ids[topic.topic]: frozenset(topic.partitions) for topic in topics if topic.topic in ids and topic.partitions
@@ -230,3 +244,7 @@ class Migration:
         classic.protocol_name = classic.select_protocol()
         classic.state = classic.previous_state = ClassicState.STABLE
         return classic
+
+
+def _not_upgraded(group: ClassicGroup, why: str) -> GroupIdNotFoundError:
+    return GroupIdNotFoundError(f"Cannot upgrade classic group {group.group_id} to consumer group because {why}.")

@@ -1,0 +1,155 @@
+"""Classic groups byte by byte, where members die, lie about their subscription or change the protocol.
+
+What is expected here is what Apache Kafka 4.3 answers (`--broker=both`).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from compat_tests.group_wire import ASSIGNMENT, SUBSCRIPTION, GroupWire, Topic, name, new_topic
+from compat_tests.process import BrokerProcess
+from compat_tests.wire import Wire
+from ottla.kproto.messages.join_group import JoinGroupRequest
+
+LEAST_SESSION_MS = 6_000
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[Wire]:
+    connection = Wire(broker.bootstrap)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def group(wire: Wire) -> GroupWire:
+    found = GroupWire(wire, f"classic-{uuid.uuid4().hex[:8]}")
+    found.find()
+    return found
+
+
+@pytest.fixture
+def topic(wire: Wire) -> Topic:
+    return new_topic(wire)
+
+
+def test_a_follower_survives_a_leader_that_never_syncs(broker: BrokerProcess, group: GroupWire) -> None:
+    with closing(Wire(broker.bootstrap)) as other_wire:
+        other = GroupWire(other_wire, group.group_id)
+        sessions = {"session_timeout_ms": LEAST_SESSION_MS, "rebalance_timeout_ms": 30_000}
+        members = {each.join(**sessions).member_id: each for each in (group, other)}
+        for member_id, each in members.items():
+            each.send_join(member_id, **sessions)
+        joined = {each: each.wire.receive(JoinGroupRequest.API_KEY, 9) for each in members.values()}
+        leader, follower = (
+            joined[each] for each in sorted(joined, key=lambda each: joined[each].leader != joined[each].member_id)
+        )
+        assert (leader.generation_id, follower.leader) == (follower.generation_id, leader.member_id)
+        alive = members[follower.member_id]
+        # The follower's session would end just after that of the leader.
+        time.sleep(0.5)
+        assert alive.heartbeat(follower.member_id, follower.generation_id) == "NONE"
+        assert alive.sync(follower.member_id, follower.generation_id)[0] == "REBALANCE_IN_PROGRESS"
+        time.sleep(1)
+        again = alive.join(follower.member_id, **sessions)
+        assert (name(again.error_code), again.member_id) == ("NONE", follower.member_id)
+        assert again.leader == follower.member_id
+
+
+# What a group reads ---------------------------------------------------------------------------------------------------
+
+
+def subscription(version: int, topic: str, rest: bytes = b"") -> bytes:
+    """The version, one topic and no user data; `rest` is what newer versions have behind them."""
+    encoded = topic.encode()
+    return b"\0" + bytes([version]) + b"\0\0\0\1\0" + bytes([len(encoded)]) + encoded + b"\xff" * 4 + rest
+
+
+@pytest.mark.parametrize(("version", "rest"), [(0, b""), (1, b""), (1, b"\0\0"), (2, b"\0\0\0\0"), (3, b""), (99, b"")])
+def test_the_topics_of_a_subscription_that_lies_about_its_version(
+    group: GroupWire, topic: Topic, version: int, rest: bytes
+) -> None:
+    other = new_topic(group.wire)
+    member_id, generation = group.joined(protocols=[("range", subscription(version, topic.name, rest))])
+    for each in (topic, other):
+        assert group.commit(each, member_id=member_id, generation_id=generation) == "NONE"
+    assert group.delete_offset(topic) == ("NONE", ["GROUP_SUBSCRIBED_TO_TOPIC"])
+    assert group.delete_offset(other) == ("NONE", ["NONE"])
+    assert [group.fetch(each)[1][0][2] for each in (topic, other)] == [5, -1]
+    assert group.leave_all((member_id, None))[0] == "NONE"
+    assert group.delete_offset(topic) == ("NONE", ["NONE"])
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\0", b"\0\1", b"\0\0\0\0", b"\0\0\0\0\0\0", b"\0\0\0\0\0\0\0"])
+def test_a_subscription_that_cannot_be_read_counts_for_all_topics(
+    group: GroupWire, topic: Topic, metadata: bytes
+) -> None:
+    member_id, generation = group.joined(protocols=[("range", metadata)])
+    assert group.commit(topic, member_id=member_id, generation_id=generation) == "NONE"
+    assert group.delete_offset(topic) == ("NONE", ["GROUP_SUBSCRIBED_TO_TOPIC"])
+    assert group.fetch(topic)[1][0][2] == 5
+    assert group.leave_all((member_id, None))[0] == "NONE"
+    assert group.delete_offset(topic) == ("NONE", ["NONE"])
+
+
+def test_offsets_may_not_be_deleted_before_the_first_generation(group: GroupWire, topic: Topic) -> None:
+    assert group.commit(topic) == "NONE"
+    assert group.delete_offset(topic) == ("NONE", ["NONE"])
+    assert group.commit(topic) == "NONE"
+    required = group.join()
+    assert group.delete_offset(topic) == ("NONE", ["NONE"])
+    group.send_join(required.member_id)
+    with closing(Wire(group.wire.bootstrap)) as wire:
+        assert GroupWire(wire, group.group_id).delete_offset(topic) == ("NONE", ["GROUP_SUBSCRIBED_TO_TOPIC"])
+    assert name(group.wire.receive(JoinGroupRequest.API_KEY, 9).error_code) == "NONE"
+
+
+# Groups that cannot become one of the consumer protocol ---------------------------------------------------------------
+
+CUSTOM_ASSIGNOR = (
+    "Cannot upgrade classic group {} to consumer group because an unsupported custom assignor is in use. Please refer "
+    "to the documentation or switch to a default assignor before re-attempting the upgrade."
+)
+MALFORMED = "Cannot upgrade classic group {} to consumer group because the embedded consumer protocol is malformed."
+NOT_OF_CONSUMERS = (
+    "Cannot upgrade classic group {} to consumer group because the group does not use the consumer embedded protocol."
+)
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "metadata", "assignment", "why"),
+    [
+        ("consumer", SUBSCRIPTION, ASSIGNMENT[:-4] + b"\0\0\0\1u", CUSTOM_ASSIGNOR),
+        ("consumer", SUBSCRIPTION, b"\0", MALFORMED),
+        ("consumer", b"\0", ASSIGNMENT, MALFORMED),
+        ("connect", SUBSCRIPTION, ASSIGNMENT, NOT_OF_CONSUMERS),
+        ("consumer", SUBSCRIPTION, ASSIGNMENT[:-4] + b"\0\0\0\0", None),
+        ("consumer", SUBSCRIPTION, b"", None),
+        ("consumer", SUBSCRIPTION[:-8] + b"\0\0\0\1u" + b"\0\0\0\0", ASSIGNMENT, None),
+        ("consumer", SUBSCRIPTION[:-4], ASSIGNMENT, MALFORMED),
+    ],
+)
+def test_a_group_that_would_lose_something_stays_classic(
+    group: GroupWire, topic: Topic, protocol_type: str, metadata: bytes, assignment: bytes, why: str | None
+) -> None:
+    options: dict[str, Any] = {"protocol_type": protocol_type, "protocols": [("range", metadata)]}
+    required = group.join(**options)
+    joined = group.join(required.member_id, **options)
+    member_id, generation = joined.member_id, joined.generation_id
+    synced = group.sync(member_id, generation, protocol_type=protocol_type, assignments={member_id: assignment})
+    assert synced[0] == "NONE"
+    started = group.start(topic, "native")
+    if why is None:
+        assert (name(started.error_code), started.error_message) == ("NONE", None)
+        return
+    assert (name(started.error_code), started.error_message) == ("GROUP_ID_NOT_FOUND", why.format(group.group_id))
+    described = group.describe()
+    assert (described.group_state, bytes(described.members[0].member_assignment)) == ("Stable", assignment)
+    assert group.heartbeat(member_id, generation) == "NONE"
