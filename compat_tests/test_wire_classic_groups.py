@@ -43,7 +43,7 @@ def topic(wire: Wire) -> Topic:
 def test_a_follower_survives_a_leader_that_never_syncs(broker: BrokerProcess, group: GroupWire) -> None:
     with closing(Wire(broker.bootstrap)) as other_wire:
         other = GroupWire(other_wire, group.group_id)
-        sessions = {"session_timeout_ms": LEAST_SESSION_MS, "rebalance_timeout_ms": 30_000}
+        sessions: dict[str, Any] = {"session_timeout_ms": LEAST_SESSION_MS, "rebalance_timeout_ms": 30_000}
         members = {each.join(**sessions).member_id: each for each in (group, other)}
         for member_id, each in members.items():
             each.send_join(member_id, **sessions)

@@ -16,8 +16,10 @@ from ottla.kproto.messages.consumer_group_describe import (
     TopicPartitions,
 )
 from ottla.server.apis.context import RequestContext
+from ottla.server.apis.group_protocols import GroupProtocol
 from ottla.server.apis.modern_groups import Description, describe, names_of
-from ottla.server.coordinator.group import assignors
+from ottla.server.coordinator.group.assignors import Assignment as PartitionsByTopic
+from ottla.server.coordinator.group.assignors import assignor_names
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 
 CLASSIC_MEMBER: Final = 0
@@ -30,6 +32,7 @@ async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext)
         find=context.broker.group_coordinator.consumer_groups.describe,
         topic_names=partial(_topic_names, context),
         tell=partial(_group, context),
+        is_served=GroupProtocol.CONSUMER.is_enabled(context),
     )
     return ConsumerGroupDescribeResponse(groups=await describe(request, context, how))
 
@@ -38,7 +41,7 @@ def _topic_names(context: RequestContext, group: ConsumerGroup) -> set[str]:
     names: set[str] = set()
     for member in group.members.values():
         names |= member.subscription.topic_names
-        names |= names_of((*member.current.assigned, *group.target_of(member.member_id)), context)
+        names |= names_of((*member.current.held, *group.target_of(member.member_id)), context)
     return names
 
 
@@ -48,14 +51,14 @@ async def _group(context: RequestContext, group: ConsumerGroup) -> DescribedGrou
         group_state=group.state.value,
         group_epoch=group.group_epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=group.assignor,
+        assignor_name=group.assignor(assignor_names(context.broker.config.group_consumer_assignors)),
         members=[await _member(group, member, context) for member in list(group.members.values())],
     )
 
 
 async def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContext) -> Member:
-    subscription = member.subscription
-    told = len(subscription.topic_names) + sum(map(len, member.current.assigned.values()))
+    subscription, held = member.subscription, member.current.held
+    told = len(subscription.topic_names) + sum(map(len, held.values()))
     await context.work.rest(1 + told)
     return Member(
         member_id=member.member_id,
@@ -66,13 +69,13 @@ async def _member(group: ConsumerGroup, member: ConsumerMember, context: Request
         client_host=subscription.client_host,
         subscribed_topic_names=sorted(subscription.topic_names),
         subscribed_topic_regex=subscription.topic_regex or "",
-        assignment=_assignment(member.current.assigned, context),
+        assignment=_assignment(held, context),
         target_assignment=_assignment(group.target_of(member.member_id), context),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 
-def _assignment(assignment: assignors.Assignment, context: RequestContext) -> Assignment:
+def _assignment(assignment: PartitionsByTopic, context: RequestContext) -> Assignment:
     """Topics that have been deleted since are left out: they have no name any more."""
     image = context.broker.metadata
     return Assignment(

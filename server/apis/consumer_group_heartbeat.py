@@ -8,6 +8,7 @@
 - An error names the reason in `error_message`.
 """
 
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -16,9 +17,10 @@ from ottla.kproto.messages.consumer_group_heartbeat import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code, error_message
+from ottla.server.apis.group_protocols import GroupProtocol
 from ottla.server.apis.results import may_describe
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, UnsupportedAssignorError
-from ottla.server.coordinator.group.assignors import ASSIGNORS
+from ottla.server.coordinator.group.assignors import assignor_names
 from ottla.server.coordinator.group.consumer import Heartbeat
 from ottla.server.coordinator.group.consumer_group import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
@@ -26,8 +28,10 @@ from ottla.server.coordinator.group.topics import compile_regex
 
 
 async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
+    if not GroupProtocol.CONSUMER.is_enabled(context):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     try:
-        _check(request, context.header.api_version)
+        _check(request, context)
         result = await context.broker.group_coordinator.consumer_groups.heartbeat(
             request.group_id, _heartbeat(request, context)
         )
@@ -48,9 +52,9 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
     return response
 
 
-def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+def _check(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> None:
     """Refuse what contradicts itself, as Kafka's GroupCoordinatorService does before it looks at any group."""
-    if not request.member_id and (version >= 1 or request.member_epoch > JOIN_EPOCH):
+    if not request.member_id and (context.header.api_version >= 1 or request.member_epoch > JOIN_EPOCH):
         raise InvalidRequestError("MemberId can't be empty.")
     if not request.group_id.strip():
         raise InvalidRequestError("GroupId can't be empty.")
@@ -63,9 +67,10 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
         raise InvalidRequestError("InstanceId can't be null.")
     elif request.member_epoch < LEAVE_STATIC_EPOCH:
         raise InvalidRequestError("MemberEpoch is invalid.")
-    if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
+    offered = assignor_names(context.broker.config.group_consumer_assignors)
+    if request.server_assignor is not None and request.server_assignor not in offered:
         raise UnsupportedAssignorError(
-            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(ASSIGNORS)}."
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(offered)}."
         )
     if request.subscribed_topic_regex:
         compile_regex(request.subscribed_topic_regex)

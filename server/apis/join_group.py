@@ -3,14 +3,15 @@
 - From version 4 a member without an id and without a static instance is given one with MEMBER_ID_REQUIRED and joins
   again with it (KIP-394). Version 0 has no rebalance timeout: its session timeout stands for it.
 - The leader alone gets the members. From version 9 it may be told to skip the assignment (KIP-814).
-- An error names the member id that the request came with; `protocol_name` is null from version 7, empty before.
+- An error names the member id that the request came with, or none where the group is no classic one;
+  `protocol_name` is null from version 7, empty before.
 """
 
 from ottla.kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.results import may_describe
-from ottla.server.coordinator.errors import CoordinatorError, MemberIdRequiredError
+from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.classic import JoinRequest
 from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
 
@@ -24,7 +25,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
     except CoordinatorError as error:
         return JoinGroupResponse(
             error_code=error_code(error),
-            member_id=error.member_id if isinstance(error, MemberIdRequiredError) else request.member_id,
+            member_id=request.member_id if error.member_id is None else error.member_id,
             protocol_name=None if version >= 7 else "",
         )
     return _response(result, version)

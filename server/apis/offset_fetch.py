@@ -3,6 +3,7 @@
 - Up to version 7 one group is asked for, from version 8 several, each with an error of its own; null topics mean all
   that the group has committed (from version 2). From version 10 topics are named by id.
 - No committed offset is -1 with leader epoch -1 and metadata "", not an error; nor is a group that does not exist.
+- Topics that are not known by their id, or may not be described, come last.
 - `require_stable` (version 7): UNSTABLE_OFFSET_COMMIT where a transaction may still change the offset (KIP-447).
 - Version 1 has no place for a group's error except its partitions.
 - A broker that is cut off from the metadata answers once it is sure to coordinate the groups still, or NOT_COORDINATOR.
@@ -89,12 +90,13 @@ async def _fetch(
     member: tuple[str | None, int] = (None, -1),
 ) -> _Found:
     answers: _Found = {}
+    refused: _Found = {}
     access = context.access
     if access is not None:
         if not access.allows(AclOperation.DESCRIBE, AclResource.GROUP, group_id):
             raise GroupNotAuthorizedError
         if partitions is not None:
-            partitions = await _take_out(partitions, answers, access, context)
+            partitions = await _take_out(partitions, refused, access, context)
     groups = context.broker.group_coordinator
     wanted = await _all(group_id, context) if partitions is None else partitions
     for some in _slices(wanted):
@@ -106,7 +108,7 @@ async def _fetch(
             if value is not None or partitions is not None:
                 answers[partition] = _answer(value)
     if access is None or partitions is not None:
-        return answers
+        return answers | refused
     return {
         partition: answer
         async for partition, answer in context.work.over(answers.items())
@@ -121,15 +123,15 @@ async def _all(group_id: str, context: RequestContext) -> list[TopicPartition]:
 
 
 async def _take_out(
-    partitions: Sequence[TopicPartition], answers: _Found, access: Access, context: RequestContext
+    partitions: Sequence[TopicPartition], refused: _Found, access: Access, context: RequestContext
 ) -> list[TopicPartition]:
-    """The partitions whose topics may be described; the others are answered."""
+    """The partitions whose topics may be described; the others are put into `refused`."""
     left = []
     async for partition in context.work.over(partitions, counts=False):
         if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, partition.topic):
             left.append(partition)
         else:
-            answers[partition] = _Answer(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            refused[partition] = _Answer(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return left
 
 
@@ -176,11 +178,12 @@ async def _fetch_group(
     await context.work.rest()
     answered = OffsetFetchResponseGroup(group_id=group.group_id)
     names: dict[str, UUID] = {}
+    unknown: list[OffsetFetchResponseTopics] = []
     wanted: list[TopicPartition] | None = None if group.topics is None else []
     for topic in group.topics or ():
         name = _name(topic.topic_id, context) if by_id else topic.name
         if name is None:
-            answered.topics.append(await _unknown_id(topic.topic_id, topic.partition_indexes, context))
+            unknown.append(await _unknown_id(topic.topic_id, topic.partition_indexes, context))
         else:
             names[name] = topic.topic_id
             assert wanted is not None
@@ -204,6 +207,7 @@ async def _fetch_group(
                     ],
                 )
             )
+    answered.topics += unknown
     return answered
 
 

@@ -20,6 +20,7 @@ from ottla.kproto.messages.share_acknowledge import (
 )
 from ottla.server.apis import share_requests
 from ottla.server.apis.errors import error_code, error_message
+from ottla.server.apis.group_protocols import GroupProtocol
 from ottla.server.replica.append import TopicIdPartition
 from ottla.server.share.errors import ShareError
 from ottla.server.share.sessions import FINAL_EPOCH
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def handle(request: ShareAcknowledgeRequest, context: RequestContext) -> ShareAcknowledgeResponse:
-    if not share_requests.is_enabled(context):
+    if not GroupProtocol.SHARE.is_enabled(context):
         return ShareAcknowledgeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     key = share_requests.session_key(request.group_id, request.member_id)
     if key is None:

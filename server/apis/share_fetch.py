@@ -30,6 +30,7 @@ from ottla.kproto.messages.share_fetch import (
 )
 from ottla.server.apis import share_requests
 from ottla.server.apis.errors import error_code, error_message
+from ottla.server.apis.group_protocols import GroupProtocol
 from ottla.server.metadata.errors import TopicNotAuthorizedError
 from ottla.server.replica.append import TopicIdPartition
 from ottla.server.replica.partition import Isolation
@@ -49,7 +50,7 @@ _RECORD_LIMIT: Final = 1
 
 
 async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
-    if not share_requests.is_enabled(context):
+    if not GroupProtocol.SHARE.is_enabled(context):
         return ShareFetchResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     key = share_requests.session_key(request.group_id, request.member_id)
     refusal = _refusal(request, key)

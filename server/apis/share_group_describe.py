@@ -16,7 +16,7 @@ from ottla.kproto.messages.share_group_describe import (
     ShareGroupDescribeResponse,
     TopicPartitions,
 )
-from ottla.server.apis import share_requests
+from ottla.server.apis.group_protocols import GroupProtocol
 from ottla.server.apis.modern_groups import Description, describe, names_of
 from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME
 
@@ -31,7 +31,7 @@ async def handle(request: ShareGroupDescribeRequest, context: RequestContext) ->
         find=context.broker.group_coordinator.share_groups.describe,
         topic_names=partial(_topic_names, context),
         tell=partial(_group, context),
-        is_served=share_requests.is_enabled(context),
+        is_served=GroupProtocol.SHARE.is_enabled(context),
     )
     return ShareGroupDescribeResponse(groups=await describe(request, context, how))
 

@@ -20,6 +20,7 @@ from ottla.kproto.messages.share_group_heartbeat import (
 )
 from ottla.server.apis import share_requests
 from ottla.server.apis.errors import error_code, error_message
+from ottla.server.apis.group_protocols import GroupProtocol
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.share import ShareHeartbeat
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -> ShareGroupHeartbeatResponse:
-    if not share_requests.is_enabled(context):
+    if not GroupProtocol.SHARE.is_enabled(context):
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     names = request.subscribed_topic_names
     try:

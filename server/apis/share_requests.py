@@ -18,7 +18,6 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import TopicNotAuthorizedError
-from ottla.server.metadata.features import SHARE_VERSION
 from ottla.server.replica.append import TopicIdPartition
 from ottla.server.replica.errors import UnknownTopicIdError
 from ottla.server.share.errors import InvalidAcknowledgementError
@@ -62,11 +61,6 @@ class LeaderNow(NamedTuple):
     leader_id: int
     leader_epoch: int
     endpoint: tuple[int, str, int, str | None] | None
-
-
-def is_enabled(context: RequestContext) -> bool:
-    """Whether the cluster has share groups: `share.version` may be set back to 0."""
-    return context.broker.metadata.features.get(SHARE_VERSION, 0) > 0
 
 
 def session_key(group_id: str | None, member_id: str | None) -> SessionKey | None:

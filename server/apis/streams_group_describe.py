@@ -22,8 +22,9 @@ from ottla.kproto.messages.streams_group_describe import (
     TopicInfo,
     Topology,
 )
+from ottla.server.apis.group_protocols import GroupProtocol
 from ottla.server.apis.modern_groups import Description, describe
-from ottla.server.apis.streams_groups import is_enabled, topics_of
+from ottla.server.apis.streams_groups import topics_of
 
 if TYPE_CHECKING:
     from ottla.kproto.internal_records import streams_group as record
@@ -39,7 +40,7 @@ async def handle(request: StreamsGroupDescribeRequest, context: RequestContext) 
         find=context.broker.group_coordinator.streams_groups.describe,
         topic_names=_topic_names,
         tell=partial(_group, context),
-        is_served=is_enabled(context),
+        is_served=GroupProtocol.STREAMS.is_enabled(context),
         unseen_topics="The described group uses topics that the client is not authorized to describe.",
     )
     return StreamsGroupDescribeResponse(groups=await describe(request, context, how))

@@ -24,7 +24,8 @@ from ottla.kproto.messages.streams_group_heartbeat import (
     TopicPartition,
 )
 from ottla.server.apis.errors import MAX_MESSAGE_LENGTH, error_code, error_message
-from ottla.server.apis.streams_groups import is_enabled, topics_of, topology_of
+from ottla.server.apis.group_protocols import GroupProtocol
+from ottla.server.apis.streams_groups import topics_of, topology_of
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, StreamsInvalidTopologyError
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
 from ottla.server.coordinator.group.streams import StreamsHeartbeat
@@ -52,7 +53,7 @@ _MAX_ELEMENTS: Final = 10_000
 
 
 async def handle(request: StreamsGroupHeartbeatRequest, context: RequestContext) -> StreamsGroupHeartbeatResponse:
-    if not is_enabled(context):
+    if not GroupProtocol.STREAMS.is_enabled(context):
         return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     try:
         _check_size(context)

@@ -1,4 +1,4 @@
-"""What the streams group APIs have in common: whether there are streams groups, and topologies of messages."""
+"""What the streams group APIs have in common: topologies of messages."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING
 
 from ottla.kproto.internal_records import streams_group as record
 from ottla.server.coordinator.group.streams_topology import Topology
-from ottla.server.metadata.features import STREAMS_VERSION
 
 if TYPE_CHECKING:
     from ottla.kproto.messages import streams_group_heartbeat as message
-    from ottla.server.apis.context import RequestContext
-
-
-def is_enabled(context: RequestContext) -> bool:
-    """Whether the cluster has streams groups: `streams.version` may be 0."""
-    return context.broker.metadata.features.get(STREAMS_VERSION, 0) > 0
 
 
 def topology_of(given: message.Topology) -> Topology:

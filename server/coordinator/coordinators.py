@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from ottla.server.coordinator.group.consumer import ConsumerConfig
+    from ottla.server.coordinator.group.consumer_group import ConsumerConfig
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.group.share import ShareGroupConfig
     from ottla.server.coordinator.group.streams import StreamsGroupConfig
@@ -242,7 +242,8 @@ class Coordinators:
         return self._topic_ids[name]
 
     def _consumer_config(self, group_id: str) -> ConsumerConfig:
-        from ottla.server.coordinator.group.consumer import ConsumerConfig
+        from ottla.server.coordinator.group.assignors import assignor_names
+        from ottla.server.coordinator.group.consumer_group import ConsumerConfig
 
         resource = ConfigResource(ResourceType.GROUP, group_id)
         own = self._config.group_config(self._image.resource_configs(resource))
@@ -251,6 +252,7 @@ class Coordinators:
             own.consumer_heartbeat_interval_ms,
             self._config.group_consumer_max_size,
             own.consumer_assignment_interval_ms,
+            assignor_names(self._config.group_consumer_assignors),
         )
 
     def _share_config(self, group_id: str) -> ShareGroupConfig:

@@ -4,6 +4,9 @@
 class CoordinatorError(Exception):
     """A request that a coordinator refuses; nothing has changed."""
 
+    member_id: str | None = None
+    """The member that a refused JoinGroup names in its answer; None for the one that it came from."""
+
 
 class GroupNotAuthorizedError(CoordinatorError):
     """The principal may not do this to the group."""
@@ -51,6 +54,8 @@ class RebalanceInProgressError(CoordinatorError):
 
 class MemberIdRequiredError(CoordinatorError):
     """KIP-394: the member must join again with the id that it is given here."""
+
+    member_id: str
 
     def __init__(self, member_id: str) -> None:
         super().__init__(f"join again as {member_id}")

@@ -53,15 +53,20 @@ def pairs(what: str) -> Check:
     return Check(validate, what)
 
 
-def any_of(*allowed: str) -> Check:
-    """A list of some of the given words, or of none."""
+def any_of(*allowed: str, least: int = 0, most: int | None = None) -> Check:
+    """A list of some of the given words: `least` to `most` of them."""
 
     def validate(value: Any) -> None:
         for word in value:
             if word not in allowed:
                 raise ValueError(f"String must be one of: {', '.join(allowed)}", word)
+        if len(value) < least:
+            raise ValueError(f"must name at least {least}")
+        if most is not None and len(value) > most:
+            raise ValueError(f"must name no more than {most}")
 
-    return Check(validate, f"some of {', '.join(allowed)}")
+    how_many = "one" if least == most == 1 else "some"
+    return Check(validate, f"{how_many} of {', '.join(allowed)}")
 
 
 def matching(test: Callable[[str], bool], reason: str, text: str) -> Check:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.server.settings.checks import any_of, between, one_of
 from ottla.server.settings.declaration import CLUSTER_WIDE, HIGH, LOW, integer, long, short, string, strings
 from ottla.server.settings.types import INT32_MAX
+
+_KAFKAS: Final = "org.apache.kafka.coordinator.group.assignor."
+_CONSUMER_ASSIGNORS: Final = ("uniform", "range", f"{_KAFKAS}UniformAssignor", f"{_KAFKAS}RangeAssignor")
+_SHARE_ASSIGNORS: Final = ("simple", f"{_KAFKAS}SimpleAssignor")
 
 
 class GroupCoordinatorSettings:
@@ -12,9 +18,8 @@ class GroupCoordinatorSettings:
 
     group_coordinator_rebalance_protocols: tuple[str, ...] = strings(
         ("classic", "consumer", "streams"),
-        "Group protocols that are offered.",
+        "Group protocols that are offered. Classic groups always are; whether share groups are, `share.version` says.",
         check=any_of("consumer", "classic", "share", "streams"),
-        in_use=False,
     )
     group_coordinator_append_linger_ms: int = integer(
         -1,
@@ -50,7 +55,9 @@ class GroupCoordinatorSettings:
     group_max_session_timeout_ms: int = integer(1_800_000, "Longest session timeout that a classic member may ask for.")
     group_max_size: int = integer(INT32_MAX, "Most members of a classic group.", check=between(1))
     group_consumer_assignors: tuple[str, ...] = strings(
-        ("uniform", "range"), "Assignors of the consumer protocol, the first is the default.", in_use=False
+        ("uniform", "range"),
+        "Assignors that members of the consumer protocol may name, the first is the default.",
+        check=any_of(*_CONSUMER_ASSIGNORS, least=1),
     )
     group_consumer_assignment_interval_ms: int = integer(
         1000,
@@ -96,7 +103,7 @@ class GroupCoordinatorSettings:
         in_use=False,
     )
     group_share_assignors: tuple[str, ...] = strings(
-        ("simple",), "Assignors of share groups, the first is the default.", in_use=False
+        ("simple",), "The assignor of share groups; there is one.", check=any_of(*_SHARE_ASSIGNORS, least=1, most=1)
     )
     group_share_assignment_interval_ms: int = integer(
         1000,

@@ -4,7 +4,7 @@ An assignor is a pure, deterministic function of the members' subscriptions, the
 previous assignment. Every partition of a subscribed topic goes to exactly one member.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heapreplace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -135,4 +135,8 @@ def _grouped(partitions: set[tuple[UUID, int]]) -> Assignment:
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": uniform_assignor, "range": range_assignor}
-DEFAULT_ASSIGNOR: Final = "uniform"
+
+
+def assignor_names(configured: Iterable[str]) -> tuple[str, ...]:
+    """`group.consumer.assignors` by their short names: the setting may name Kafka's classes instead."""
+    return tuple(word.rpartition(".")[2].removesuffix("Assignor").lower() for word in configured)

@@ -6,11 +6,13 @@ Whatever is refused is a CoordinatorError.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.server.coordinator.errors import (
+    CoordinatorError,
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
     InconsistentGroupProtocolError,
@@ -21,11 +23,12 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.group import consumer_records, streams_records
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup
+from ottla.server.coordinator.group.migration import MigrationPolicy
 from ottla.server.coordinator.group.share_group import ShareGroup
 from ottla.server.coordinator.group.streams_group import StreamsGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from ottla.server.coordinator.group.classic import ClassicProtocol, JoinRequest
     from ottla.server.coordinator.group.classic_group import JoinResult, SyncResult
@@ -36,6 +39,16 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.shard import GroupShard
     from ottla.server.coordinator.replay import CoordinatorRecord
     from ottla.storage.clock import Clock
+
+
+@contextmanager
+def _naming_no_member() -> Iterator[None]:
+    """A JoinGroup that is refused here is answered without a member id, as in Kafka where no classic group refuses it."""
+    try:
+        yield
+    except CoordinatorError as error:
+        error.member_id = error.member_id or ""
+        raise
 
 
 class ClassicGroups:
@@ -74,21 +87,30 @@ class ClassicGroups:
                 f"{request.session_timeout_ms} ms lies outside {self._config.min_session_timeout_ms} to "
                 f"{self._config.max_session_timeout_ms} ms"
             )
-        async with self._locks.exclusively(group_id):
-            group = self._shard(group_id).groups.get(group_id)
-            if isinstance(group, ConsumerGroup):
-                if group.members:
-                    return await self._members.join(group, request)
-                # An empty group of the consumer protocol gives way to the classic one; its offsets stay.
-                with trio.CancelScope(shield=True):
-                    await self._write(group_id, consumer_records.group_tombstones(group))
-            elif isinstance(group, StreamsGroup) and not group.members:
-                with trio.CancelScope(shield=True):
-                    await self._write(group_id, streams_records.group_tombstones(group))
-            elif isinstance(group, ShareGroup | StreamsGroup):
-                raise InconsistentGroupProtocolError(f"group {group_id} is a share group or a streams group")
+        with _naming_no_member():
+            async with self._locks.exclusively(group_id):
+                group = self._shard(group_id).groups.get(group_id)
+                if isinstance(group, ConsumerGroup):
+                    if group.members:
+                        return await self._join_consumer_group(group, request)
+                    # An empty group of the consumer protocol gives way to the classic one; its offsets stay.
+                    with trio.CancelScope(shield=True):
+                        await self._write(group_id, consumer_records.group_tombstones(group))
+                elif isinstance(group, StreamsGroup) and not group.members:
+                    with trio.CancelScope(shield=True):
+                        await self._write(group_id, streams_records.group_tombstones(group))
+                elif isinstance(group, ShareGroup | StreamsGroup):
+                    raise InconsistentGroupProtocolError(f"group {group_id} is a share group or a streams group")
         # No other task runs between here and the join's first wait.
         return await self._protocol.join(self._joined_group(group_id, request), request)
+
+    async def _join_consumer_group(self, group: ConsumerGroup, request: JoinRequest) -> JoinResult:
+        if self._config.consumer_migration_policy is MigrationPolicy.DISABLED:
+            raise InconsistentGroupProtocolError(
+                f"Cannot join the consumer group {group.group_id} with the classic protocol because the group "
+                "migration is disabled."
+            )
+        return await self._members.join(group, request)
 
     def _joined_group(self, group_id: str, request: JoinRequest) -> ClassicGroup:
         """The classic group to join; it is created for a new member."""

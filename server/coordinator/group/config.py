@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from ottla.server.coordinator.group.consumer import ConsumerConfig
+from ottla.server.coordinator.group.consumer_group import ConsumerConfig
 from ottla.server.coordinator.group.migration import MigrationPolicy
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

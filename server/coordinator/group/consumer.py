@@ -25,6 +25,7 @@ from ottla.server.coordinator.group import consumer_records
 from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.consumer_group import (
     LEAVE_STATIC_EPOCH,
+    ConsumerConfig,
     ConsumerGroup,
     ConsumerMember,
     Current,
@@ -65,15 +66,6 @@ class HeartbeatResult(NamedTuple):
     member_epoch: int
     heartbeat_interval_ms: int
     assignment: Assignment | None
-
-
-class ConsumerConfig(NamedTuple):
-    """`group.consumer.session.timeout.ms`, `.heartbeat.interval.ms`, `.max.size` and `.assignment.interval.ms`."""
-
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    max_size: int
-    assignment_interval_ms: int = 0
 
 
 class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
@@ -147,13 +139,12 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         `may_describe` is as in `Plan`.
         """
         group_id = group.group_id
-        interval_ms = self._config(group_id).assignment_interval_ms
         planned = Plan(
             group,
             self._topics,
             member_id,
             subscription,
-            assignment_interval_ms=interval_ms,
+            config=self._config(group_id),
             may_describe=may_describe,
         )
         written: list[CoordinatorRecord] = []
@@ -171,6 +162,8 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
             target_epoch=planned.target_epoch,
             owned=owned,
             is_free=planned.is_free,
+            subscribed=planned.subscribed,
+            resubscribed=planned.resubscribed,
         )
         if former is None or former.member_id != member_id or _differs(stepped, former.current):
             written.append(consumer_records.current_assignment(group_id, member_id, stepped))

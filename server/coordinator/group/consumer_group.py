@@ -10,7 +10,7 @@ state is derived, never stored:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -22,11 +22,23 @@ from ottla.server.coordinator.errors import (
     StaleMemberEpochError,
     UnknownMemberIdError,
 )
-from ottla.server.coordinator.group.assignors import DEFAULT_ASSIGNOR, EMPTY_ASSIGNMENT, Assignment
+from ottla.server.coordinator.group.assignors import ASSIGNORS, EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.classic_group import Protocol
 from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
 
 LEAVE_STATIC_EPOCH: Final = -2
+
+
+class ConsumerConfig(NamedTuple):
+    """`group.consumer.session.timeout.ms`, `.heartbeat.interval.ms`, `.max.size`, `.assignment.interval.ms` and
+    `.assignors` by their short names.
+    """
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_size: int
+    assignment_interval_ms: int = 0
+    assignors: tuple[str, ...] = tuple(ASSIGNORS)
 
 
 class ConsumerGroupState(Enum):
@@ -84,6 +96,16 @@ class Current(NamedTuple):
     pending_revocation: Assignment = EMPTY_ASSIGNMENT
     epochs: AssignmentEpochs = NO_EPOCHS
 
+    @property
+    def held(self) -> Assignment:
+        """What the member is assigned, and what it has not yet given up."""
+        topic_ids = {*self.assigned, *self.pending_revocation}
+        nothing: frozenset[int] = frozenset()
+        return {
+            topic_id: self.assigned.get(topic_id, nothing) | self.pending_revocation.get(topic_id, nothing)
+            for topic_id in topic_ids
+        }
+
     def rejoined(self) -> "Current":
         """Where a member that starts over stands: it keeps what it was assigned; what it was to revoke is free."""
         return Current(assigned=self.assigned, epochs=self.epochs)
@@ -105,6 +127,13 @@ class ConsumerMember(ModernMember[Subscription, Current]):
     def classic(self) -> ClassicSide | None:
         """Set for a member that speaks the classic protocol."""
         return self.subscription.classic
+
+
+def preferred_assignor(subscriptions: Iterable[Subscription], offered: Sequence[str]) -> str:
+    """The assignor of those that are offered which most members prefer; the first if nobody has a preference."""
+    named = (each.server_assignor for each in subscriptions)
+    votes = Counter(name for name in named if name is not None and name in offered)
+    return min(votes, key=lambda name: (-votes[name], name), default=offered[0])
 
 
 class ResolvedRegex(NamedTuple):
@@ -140,15 +169,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Subscription, Current, Assignmen
                 return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE
 
-    @property
-    def assignor(self) -> str:
-        """The assignor that most members prefer."""
-        preferred = Counter(
-            member.subscription.server_assignor
-            for member in self.members.values()
-            if member.subscription.server_assignor is not None
-        )
-        return min(preferred, key=lambda name: (-preferred[name], name)) if preferred else DEFAULT_ASSIGNOR
+    def assignor(self, offered: Sequence[str]) -> str:
+        """The assignor of those that most members prefer, or else the first."""
+        return preferred_assignor((member.subscription for member in self.members.values()), offered)
 
     def subscribed_topics(self, subscription: Subscription) -> frozenset[str]:
         """The topics of one subscription by name: those named, and those that its expression matched."""

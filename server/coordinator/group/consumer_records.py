@@ -14,6 +14,7 @@ from ottla.server.coordinator.group.consumer_group import (
     ResolvedRegex,
     Subscription,
 )
+from ottla.server.coordinator.group.modern_group import EPOCH_BEFORE_MEMBERS
 from ottla.server.coordinator.group.modern_records import record, stored_assignment, tombstone
 from ottla.server.coordinator.replay import CoordinatorRecord
 
@@ -125,7 +126,7 @@ def replay(group: ConsumerGroup, key: Any, value: Any) -> None:
         case schema.ConsumerGroupMemberMetadataKey():
             group.replay_member(key.member_id, None if value is None else _subscription(value))
         case schema.ConsumerGroupTargetAssignmentMetadataKey():
-            group.target_epoch = 0 if value is None else value.assignment_epoch
+            group.target_epoch = EPOCH_BEFORE_MEMBERS if value is None else value.assignment_epoch
             group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
         case schema.ConsumerGroupTargetAssignmentMemberKey():
             group.replay_target(key.member_id, None if value is None else stored_assignment(value.topic_partitions))

@@ -22,8 +22,8 @@ from ottla.server.coordinator.group.classic_groups import ClassicGroups
 from ottla.server.coordinator.group.classic_members import ClassicMembers
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
-from ottla.server.coordinator.group.consumer import ConsumerConfig, ConsumerProtocol
-from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
+from ottla.server.coordinator.group.consumer import ConsumerProtocol
+from ottla.server.coordinator.group.consumer_group import ConsumerConfig, ConsumerGroup, ConsumerMember
 from ottla.server.coordinator.group.consumer_groups import ConsumerGroups
 from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.group_offsets import DELETED_AT_ONCE, GroupOffsets

@@ -190,8 +190,9 @@ class Migration:
             return False
         if not self._policy.allows_downgrade or len(remaining) > self._classic_max_size:
             return False
+        is_outdated = group.target_epoch < group.group_epoch
         classic = await self._convert(group, remaining)
-        if leaving is not None:
+        if leaving is not None or is_outdated:
             self._classic.rebalance(classic)
         return True
 

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
+EPOCH_BEFORE_MEMBERS: Final = 1
+"""A group that nobody has joined yet: its first member begins at epoch 2, as in Kafka's ModernGroup."""
 
 
 class ModernMember(Generic[S, C]):
@@ -57,11 +59,11 @@ class ModernGroup(ABC, Generic[M, S, C, T]):
         "target_timestamp_ms",
     )
 
-    def __init__(self, group_id: str, *, first_epoch: int = 0) -> None:
+    def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.group_epoch = first_epoch
+        self.group_epoch = EPOCH_BEFORE_MEMBERS
         self.metadata_hash = 0
-        self.target_epoch = first_epoch
+        self.target_epoch = EPOCH_BEFORE_MEMBERS
         self.target_timestamp_ms = 0
         """When the target was computed; 0 if it never was, or if that must not delay the next one."""
         self.members: dict[str, M] = {}

@@ -1,6 +1,6 @@
 """What a group will be once a heartbeat is committed: its epochs, its target, and who owns what."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -9,7 +9,14 @@ import trio
 
 from ottla.server.coordinator.group import consumer_records
 from ottla.server.coordinator.group.assignors import ASSIGNORS, EMPTY_ASSIGNMENT, MemberSpec
-from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, ResolvedRegex, Subscription
+from ottla.server.coordinator.group.consumer_group import (
+    ConsumerConfig,
+    ConsumerGroup,
+    ConsumerMember,
+    ResolvedRegex,
+    Subscription,
+    preferred_assignor,
+)
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import CoordinatorRecord
 
@@ -31,7 +38,7 @@ class Plan:
         member_id: str,
         subscription: Subscription,
         *,
-        assignment_interval_ms: int,
+        config: ConsumerConfig,
         may_describe: MayDescribe | None = None,
     ) -> None:
         """Expressions match only topics that the member `may_describe`; all topics if that is None.
@@ -43,7 +50,7 @@ class Plan:
         self.target = group.target
         self.target_epoch = group.target_epoch
         self.version = topics.version
-        self._assignment_interval_ms = assignment_interval_ms
+        self._config = config
         self._regex_records: list[CoordinatorRecord] = []
         self._topics = topics
         self._may_describe = may_describe
@@ -62,6 +69,16 @@ class Plan:
         self._bumps = not _same_topics(before, self._subscriptions[self._member_id])
         self.target = dict(self.target)
         self.target[self._member_id] = self.target.pop(former.member_id, EMPTY_ASSIGNMENT)
+
+    @property
+    def resubscribed(self) -> bool:
+        """Whether the topics that the member subscribes to have changed."""
+        return self._bumps
+
+    def subscribed(self, topic_ids: Iterable[UUID]) -> Set[UUID]:
+        """Those of some topics that the member subscribes to. Topics that were deleted are none of them."""
+        wanted = self._names(self._subscriptions[self._member_id])
+        return {topic_id for topic_id, name in self._topics.names(topic_ids).items() if name in wanted}
 
     def is_free(self, topic_id: UUID, index: int) -> bool:
         owner = self.group.owners.get((topic_id, index))
@@ -115,7 +132,7 @@ class Plan:
         if self._bumps or metadata_hash != group.metadata_hash:
             epoch += 1
             written.append(consumer_records.group_epoch(group.group_id, epoch, metadata_hash))
-        if epoch > group.target_epoch and group.may_assign(now_ms, self._assignment_interval_ms):
+        if epoch > group.target_epoch and group.may_assign(now_ms, self._config.assignment_interval_ms):
             written += await self._new_target(epoch, names, now_ms)
         elif self._replaced is not None:
             inherited = self.target[self._member_id]
@@ -151,8 +168,7 @@ class Plan:
         return [*written, consumer_records.target_epoch(group.group_id, epoch, now_ms)]
 
     def _assignor(self) -> str:
-        votes = [each.server_assignor for each in self._subscriptions.values() if each.server_assignor]
-        return min(set(votes), key=lambda name: (-votes.count(name), name)) if votes else self.group.assignor
+        return preferred_assignor(self._subscriptions.values(), self._config.assignors)
 
 
 def _same_topics(before: Subscription, after: Subscription) -> bool:

@@ -171,8 +171,13 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
             changes, target, target_epoch = await self._changes(group, member_id, subscription, config, bumps=bumps)
             written += changes
         current = before = ShareCurrent() if former is None else former.current
-        if former is None or before.epoch != target_epoch:
-            current = ShareCurrent(target_epoch, before.epoch, target.get(member_id, {}))
+        resubscribed = former is not None and former.subscription.topic_names != subscription.topic_names
+        if former is None or before.epoch != target_epoch or resubscribed:
+            # The target may be older than the subscription: nothing of another topic is given to the member.
+            own = target.get(member_id, {})
+            names = self._topics.names(own)
+            assigned = {id_: indexes for id_, indexes in own.items() if names.get(id_) in subscription.topic_names}
+            current = ShareCurrent(target_epoch, before.epoch, assigned)
             written.append(share_records.current_assignment(group_id, member_id, current))
         return written, current
 

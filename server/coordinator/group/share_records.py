@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ottla.kproto.internal_records import share_group as schema
 from ottla.server.coordinator.group.assignors import Assignment
+from ottla.server.coordinator.group.modern_group import EPOCH_BEFORE_MEMBERS
 from ottla.server.coordinator.group.modern_records import record, stored_assignment, tombstone
 from ottla.server.coordinator.group.share_group import (
     ShareCurrent,
@@ -124,7 +125,7 @@ def replay(group: ShareGroup, key: Any, value: Any) -> None:
         case schema.ShareGroupMemberMetadataKey():
             group.replay_member(key.member_id, None if value is None else _subscription(value))
         case schema.ShareGroupTargetAssignmentMetadataKey():
-            group.target_epoch = 0 if value is None else value.assignment_epoch
+            group.target_epoch = EPOCH_BEFORE_MEMBERS if value is None else value.assignment_epoch
             group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
         case schema.ShareGroupTargetAssignmentMemberKey():
             group.replay_target(key.member_id, None if value is None else stored_assignment(value.topic_partitions))

@@ -23,8 +23,6 @@ from ottla.server.coordinator.group.streams_assignor import NO_TASKS, NONE, Task
 from ottla.server.coordinator.group.streams_topology import ConfiguredTopology, Topology
 
 PROTOCOL_TYPE: Final = "streams"
-FIRST_EPOCH: Final = 1
-"""The epoch of a group that has no records yet, and of its target."""
 
 
 class StreamsGroupState(Enum):
@@ -180,7 +178,7 @@ class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurren
     )
 
     def __init__(self, group_id: str) -> None:
-        super().__init__(group_id, first_epoch=FIRST_EPOCH)
+        super().__init__(group_id)
         self.validated_topology_epoch = 0
         self.assignment_configs: Mapping[str, str] = {}
         """The settings that the target was computed with."""

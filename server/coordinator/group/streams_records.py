@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ottla.kproto.internal_records import streams_group as schema
+from ottla.server.coordinator.group.modern_group import EPOCH_BEFORE_MEMBERS
 from ottla.server.coordinator.group.modern_records import record, tombstone
 from ottla.server.coordinator.group.streams_assignor import Tasks, TaskSet
 from ottla.server.coordinator.group.streams_group import (
-    FIRST_EPOCH,
     Endpoint,
     HeldTasks,
     StreamsCurrent,
@@ -150,7 +150,7 @@ def replay(group: StreamsGroup, key: Any, value: Any) -> None:
         case schema.StreamsGroupMemberMetadataKey():
             group.replay_member(key.member_id, None if value is None else _subscription(value))
         case schema.StreamsGroupTargetAssignmentMetadataKey():
-            group.target_epoch = FIRST_EPOCH if value is None else value.assignment_epoch
+            group.target_epoch = EPOCH_BEFORE_MEMBERS if value is None else value.assignment_epoch
             group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
         case schema.StreamsGroupTargetAssignmentMemberKey():
             group.replay_target(key.member_id, None if value is None else _target(value))

@@ -712,6 +712,22 @@ async def test_the_last_native_member_comes_back_as_a_classic_one(world: World) 
     rolled_back.beat()
 
 
+async def test_a_group_that_goes_back_with_an_outdated_target_rebalances(log: Any) -> None:
+    async with running(log, consumer_assignment_interval_ms=1_000) as world:
+        classic, native = Classic(world), Native(world, instance_id="i")
+        await classic.start()
+        await native.join()
+        await settle(world, classic, native)
+        await native.beat(member_epoch=-2)
+        await Classic(world).join()
+        group = world.coordinator.consumer_groups.describe("g")
+        assert group.group_epoch > group.target_epoch
+        rolled_back = Classic(world, "i")
+        await rolled_back.join()
+        assert world.kind() == "classic"
+        assert world.coordinator.classic_groups.describe("g").is_in(ClassicState.PREPARING_REBALANCE)
+
+
 async def test_a_classic_member_becomes_a_native_one(world: World) -> None:
     classic, native = await upgraded(world)
     same = Native(world, classic.member_id)

@@ -232,7 +232,7 @@ async def test_a_group_that_is_made_again_is_not_begun_again_for_the_former_one(
             await shares.beat()
         assert shares.assigned == {0, 1}
         await trio.sleep(sum(RETRY_SECONDS) + 1)
-        assert keeper.epochs == {SharePartitionKey(FIRST, topic_id, index): 1 for index in (0, 1)}
+        assert keeper.epochs == {SharePartitionKey(FIRST, topic_id, index): 2 for index in (0, 1)}
 
 
 async def test_a_coordinator_that_has_resigned_begins_nothing_any_more(
