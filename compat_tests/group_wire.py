@@ -195,7 +195,7 @@ class GroupWire:
             group_id=self.group_id,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            generation_id=generation_id,
+            generation_id_or_member_epoch=generation_id,
             member_id=member_id,
             group_instance_id=instance,
             topics=[TxnOffsetCommitRequestTopic(name=topic.name, partitions=[asked])],

@@ -1,4 +1,4 @@
-"""The API keys of Kafka 4.3 with their valid and flexible versions, known without loading any message module."""
+"""The API keys of Kafka 4.4 with their valid and flexible versions, known without loading any message module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.kproto.versions import VersionRange
 
 
 class ApiKey(IntEnum):
-    """An API key: its number, the versions of it that Kafka 4.3 serves, and those which are flexible (KIP-482).
+    """An API key: its number, the versions of it that Kafka 4.4 serves, and those which are flexible (KIP-482).
 
     Keys 4 to 7 and the versions below these minimums were removed by Kafka 4.0 (KIP-896). A version that Kafka
     declares but has not released (InitProducerId 6) is not valid here.
@@ -52,7 +52,7 @@ class ApiKey(IntEnum):
     DESCRIBE_GROUPS = 15, "0-6", "5+"
     LIST_GROUPS = 16, "0-5", "3+"
     SASL_HANDSHAKE = 17, "0-1", "none"
-    API_VERSIONS = 18, "0-4", "3+"
+    API_VERSIONS = 18, "0-5", "3+"
     CREATE_TOPICS = 19, "2-7", "5+"
     DELETE_TOPICS = 20, "1-6", "4+"
     DELETE_RECORDS = 21, "0-2", "2+"
@@ -62,7 +62,7 @@ class ApiKey(IntEnum):
     ADD_OFFSETS_TO_TXN = 25, "0-4", "3+"
     END_TXN = 26, "0-5", "3+"
     WRITE_TXN_MARKERS = 27, "1-2", "1+"
-    TXN_OFFSET_COMMIT = 28, "0-5", "3+"
+    TXN_OFFSET_COMMIT = 28, "0-6", "3+"
     DESCRIBE_ACLS = 29, "1-3", "2+"
     CREATE_ACLS = 30, "1-3", "2+"
     DELETE_ACLS = 31, "1-3", "2+"
@@ -76,7 +76,7 @@ class ApiKey(IntEnum):
     RENEW_DELEGATION_TOKEN = 39, "1-2", "2+"
     EXPIRE_DELEGATION_TOKEN = 40, "1-2", "2+"
     DESCRIBE_DELEGATION_TOKEN = 41, "1-3", "2+"
-    DELETE_GROUPS = 42, "0-2", "2+"
+    DELETE_GROUPS = 42, "0-3", "2+"
     ELECT_LEADERS = 43, "0-2", "2+"
     INCREMENTAL_ALTER_CONFIGS = 44, "0-1", "1+"
     ALTER_PARTITION_REASSIGNMENTS = 45, "0-1", "0+"
@@ -122,15 +122,17 @@ class ApiKey(IntEnum):
     WRITE_SHARE_GROUP_STATE = 85, "0-1", "0+"
     DELETE_SHARE_GROUP_STATE = 86, "0", "0+"
     READ_SHARE_GROUP_STATE_SUMMARY = 87, "0-1", "0+"
-    STREAMS_GROUP_HEARTBEAT = 88, "0", "0+"
-    STREAMS_GROUP_DESCRIBE = 89, "0", "0+"
+    STREAMS_GROUP_HEARTBEAT = 88, "0-1", "0+"
+    STREAMS_GROUP_DESCRIBE = 89, "0-1", "0+"
     DESCRIBE_SHARE_GROUP_OFFSETS = 90, "0-1", "0+"
     ALTER_SHARE_GROUP_OFFSETS = 91, "0", "0+"
     DELETE_SHARE_GROUP_OFFSETS = 92, "0", "0+"
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93, "0", "0+"
+    UNREGISTER_CONTROLLER = 94, "0", "0+"
 
 
 def valid_versions(api_key: int) -> VersionRange | None:
-    """The valid versions of an API key as it came from the wire; None for a key that Kafka 4.3 does not have."""
+    """The valid versions of an API key as it came from the wire; None for a key that Kafka 4.4 does not have."""
     try:
         return ApiKey(api_key).valid_versions
     except ValueError:

@@ -38,7 +38,7 @@ class FrameError(ProtocolError):
 
 
 class ErrorCode(IntEnum):
-    """The error codes of Kafka 4.3, each with whether a client may retry, and a sentence for people."""
+    """The error codes of Kafka 4.4, each with whether a client may retry, and a sentence for people."""
 
     retriable: bool
     message: str
@@ -198,3 +198,10 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The topology epoch is not valid."
     STREAMS_TOPOLOGY_FENCED = 132, False, "The topology epoch is out of date."
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The broker holds as many share sessions as it may."
+    GROUP_DELETION_FAILED = 134, False, "The group could not be deleted; the message says why."
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = (
+        135,
+        False,
+        "The topology description was not taken; the message says why.",
+    )
+    CONTROLLER_ID_NOT_REGISTERED = 136, False, "No controller of this id is registered."

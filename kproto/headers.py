@@ -45,7 +45,7 @@ class ResponseHeader(Message, versions="0-1", flexible="1+"):
 def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]:
     """Read the header at `pos`; returns it and where the body starts. `header.api_key` is an `ApiKey`.
 
-    Raises UnsupportedApiError, which carries what an answer needs, for a key or version that Kafka 4.3 does not serve.
+    Raises UnsupportedApiError, which carries what an answer needs, for a key or version that Kafka 4.4 does not serve.
     """
     # Written out, for it is done for every request: calls cost.
     try:
@@ -84,7 +84,7 @@ def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]
 
 @lru_cache(maxsize=1024)
 def _served(api_key: int, api_version: int) -> tuple[ApiKey, bool] | None:
-    """The key, and whether that version is flexible; None if Kafka 4.3 does not serve it."""
+    """The key, and whether that version is flexible; None if Kafka 4.4 does not serve it."""
     try:
         key = ApiKey(api_key)
     except ValueError:

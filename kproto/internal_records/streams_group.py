@@ -25,6 +25,8 @@ class StreamsGroupMetadataValue(CoordinatorValue, record_type=17, versions="0", 
     last_assignment_configs: list[LastAssignmentConfig] | None = array(
         LastAssignmentConfig, "0+", nullable="0+", tag=1, tagged="0+"
     )
+    stored_description_topology_epoch: int = int32("0+", tag=2, tagged="0+", default=-1)
+    failed_description_topology_epoch: int = int32("0+", tag=3, tagged="0+", default=-1)
 
 
 class StreamsGroupMemberMetadataKey(CoordinatorKey, record_type=19, versions="0"):

@@ -4,6 +4,9 @@
 Promises: as ConsumerGroupHeartbeat, with tasks in place of partitions: active, standby and warm-up. The
 member sends its topology when it joins; the coordinator checks it, and reports by `status` what is missing,
 internal topics above all.
+
+Versions: 1 answers the acceptable recovery lag in 64 bits and may ask for a description of the topology, which the
+member sends by StreamsGroupTopologyDescriptionUpdate (KIP-1331). Members then report the offsets of their tasks.
 """
 
 from ottla.kproto.api_keys import ApiKey
@@ -72,7 +75,7 @@ class TaskOffset(Struct):
     offset: int = int64("0+")
 
 
-class StreamsGroupHeartbeatRequest(Request, api_key=ApiKey.STREAMS_GROUP_HEARTBEAT, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatRequest(Request, api_key=ApiKey.STREAMS_GROUP_HEARTBEAT, versions="0-1", flexible="0+"):
     group_id: str = string("0+")
     member_id: str = string("0+")
     member_epoch: int = int32("0+")
@@ -108,19 +111,21 @@ class EndpointToPartitions(Struct):
     standby_partitions: list[TopicPartition] = array(TopicPartition, "0+")
 
 
-class StreamsGroupHeartbeatResponse(Response, api_key=ApiKey.STREAMS_GROUP_HEARTBEAT, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatResponse(Response, api_key=ApiKey.STREAMS_GROUP_HEARTBEAT, versions="0-1", flexible="0+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
     member_id: str = string("0+")
     member_epoch: int = int32("0+")
     heartbeat_interval_ms: int = int32("0+")
-    acceptable_recovery_lag: int = int32("0+")
+    acceptable_recovery_lag_legacy: int = int32("0")
     task_offset_interval_ms: int = int32("0+")
+    acceptable_recovery_lag: int = int64("1+", default=-1, ignorable=True)
     status: list[Status] | None = array(Status, "0+", nullable="0+")
     active_tasks: list[TaskIds] | None = array(TaskIds, "0+", nullable="0+", default=None)
     standby_tasks: list[TaskIds] | None = array(TaskIds, "0+", nullable="0+", default=None)
     warmup_tasks: list[TaskIds] | None = array(TaskIds, "0+", nullable="0+", default=None)
+    topology_description_required: bool = boolean("1+")
     endpoint_information_epoch: int = int32("0+")
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = array(
         EndpointToPartitions, "0+", nullable="0+", default=None

@@ -5,11 +5,13 @@ OffsetFetch with `require_stable` answers UNSTABLE_OFFSET_COMMIT.
 
 Versions: 2 adds the leader epoch (KIP-320); 3 is flexible and checks member id, generation and instance
 (KIP-447); 4 permits TRANSACTION_ABORTABLE; 5 adds the offsets partition to the transaction by itself, with
-transactions v2 (KIP-890).
+transactions v2 (KIP-890); 6 names topics by id, and tells GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-1319).
 """
 
+from uuid import UUID
+
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, int64, string
+from ottla.kproto.schema import Request, Response, Struct, array, int16, int32, int64, string, uuid
 
 
 class TxnOffsetCommitRequestPartition(Struct):
@@ -20,16 +22,17 @@ class TxnOffsetCommitRequestPartition(Struct):
 
 
 class TxnOffsetCommitRequestTopic(Struct):
-    name: str = string("0+")
+    name: str = string("0-5", ignorable=True)
+    topic_id: UUID = uuid("6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition, "0+")
 
 
-class TxnOffsetCommitRequest(Request, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Request, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-6", flexible="3+"):
     transactional_id: str = string("0+")
     group_id: str = string("0+")
     producer_id: int = int64("0+")
     producer_epoch: int = int16("0+")
-    generation_id: int = int32("3+", default=-1)
+    generation_id_or_member_epoch: int = int32("3+", default=-1)
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", nullable="3+", default=None)
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic, "0+")
@@ -41,10 +44,11 @@ class TxnOffsetCommitResponsePartition(Struct):
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    name: str = string("0+")
+    name: str = string("0-5", ignorable=True)
+    topic_id: UUID = uuid("6+", ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition, "0+")
 
 
-class TxnOffsetCommitResponse(Response, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Response, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-6", flexible="3+"):
     throttle_time_ms: int = int32("0+")
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic, "0+")

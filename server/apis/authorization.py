@@ -276,7 +276,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.END_TXN: Rule([Named(_WRITE, _TRANSACTIONAL_ID, "transactional_id")]),
     ApiKey.TXN_OFFSET_COMMIT: Rule(
         [Named(_WRITE, _TRANSACTIONAL_ID, "transactional_id"), Named(_READ, _GROUP, "group_id")],
-        Each(_READ, "topics", _by(_TOPIC, "name")),
+        Each(_READ, "topics", _by_name_or_id),
     ),
     ApiKey.WRITE_TXN_MARKERS: Rule([Cluster([_ALTER, _CLUSTER_ACTION])]),
     ApiKey.DESCRIBE_TRANSACTIONS: Rule(each=Each(_DESCRIBE, "transactional_ids", _itself(_TRANSACTIONAL_ID))),

@@ -3,13 +3,17 @@
 - The offsets count when the transaction is committed, and are UNSTABLE_OFFSET_COMMIT for careful readers until then.
 - From version 3 the member and generation are checked, so that zombies of the group are fenced (KIP-447).
 - From version 5 the group's partition takes part in the transaction by this request alone (KIP-890).
+- From version 6 topics are named by id alone: an unknown id is UNKNOWN_TOPIC_ID. A missing group is then
+  GROUP_ID_NOT_FOUND and an old epoch STALE_MEMBER_EPOCH, where older versions say ILLEGAL_GENERATION (KIP-1319).
 """
 
 from typing import Final
+from uuid import UUID
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -21,6 +25,7 @@ from ottla.server.coordinator.errors import (
     GroupIdNotFoundError,
     ProducerFencedError,
     StaleMemberEpochError,
+    TopicDeletedError,
     TransactionAbortableError,
 )
 from ottla.server.coordinator.group.commits import OffsetToCommit, Refusals
@@ -30,35 +35,51 @@ from ottla.server.coordinator.replay import Producer
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 
 _FIRST_OF_V2: Final = 5
+_FIRST_VERSION_BY_ID: Final = 6
+
+Key = tuple[str | UUID, int]
+"""A partition as the request names it: by its topic's name or id."""
 
 
 async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
     image = context.broker.metadata
+    by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     offsets: dict[TopicPartition, OffsetToCommit] = {}
-    codes: dict[TopicPartition, ErrorCode] = {}
+    keys: dict[TopicPartition, Key] = {}
+    codes: dict[Key, ErrorCode] = {}
+    unknown: set[str | UUID] = set()
     for topic in request.topics:
+        known = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
         async for partition in context.work.over(topic.partitions):
-            key = TopicPartition(topic.name, partition.partition_index)
-            known = image.topic(topic.name)
-            if known is None or image.partition(*key) is None:
-                codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            key = _key(topic, partition.partition_index, by_id=by_id)
+            if known is None or not 0 <= partition.partition_index < len(known.partitions):
+                missing_id = known is None and by_id
+                codes[key] = ErrorCode.UNKNOWN_TOPIC_ID if missing_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                unknown.add(key[0])
             else:
                 codes[key] = ErrorCode.NONE
-                offsets[key] = OffsetToCommit(
+                committed = TopicPartition(known.name, partition.partition_index)
+                keys[committed] = key
+                offsets[committed] = OffsetToCommit(
                     offset=partition.committed_offset,
                     leader_epoch=partition.committed_leader_epoch,
                     metadata=partition.committed_metadata or "",
                     topic_id=known.topic_id,
                 )
-    context.work.leave(offsets, codes)
+    context.work.leave(offsets, codes, keys)
     if offsets:
         code, refused = await _commit(request, context, offsets)
         if code is not ErrorCode.NONE:
-            async for key in context.work.over(offsets, counts=False):
-                codes[key] = code
-        async for key, reason in context.work.over(refused.items(), counts=False):
-            codes[key] = error_code(reason)
-    return await _response(request, codes, context)
+            async for partition_key in context.work.over(offsets, counts=False):
+                codes[keys[partition_key]] = code
+        async for partition_key, reason in context.work.over(refused.items(), counts=False):
+            is_deleted = isinstance(reason, TopicDeletedError) and by_id
+            codes[keys[partition_key]] = ErrorCode.UNKNOWN_TOPIC_ID if is_deleted else error_code(reason)
+    return await _response(request, codes, unknown, context)
+
+
+def _key(topic: TxnOffsetCommitRequestTopic, index: int, *, by_id: bool) -> Key:
+    return (topic.topic_id if by_id else topic.name, index)
 
 
 async def _commit(
@@ -77,7 +98,7 @@ async def _commit(
                 offsets,
                 member_id=request.member_id,
                 group_instance_id=request.group_instance_id,
-                generation_id=request.generation_id,
+                generation_id=request.generation_id_or_member_epoch,
                 producer=Producer(request.producer_id, request.producer_epoch),
             )
     except CoordinatorError as error:
@@ -100,7 +121,7 @@ async def _take_part(request: TxnOffsetCommitRequest, context: RequestContext) -
 def _code(error: CoordinatorError, version: int) -> ErrorCode:
     if isinstance(error, ProducerFencedError):
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if isinstance(error, GroupIdNotFoundError | StaleMemberEpochError):
+    if isinstance(error, GroupIdNotFoundError | StaleMemberEpochError) and version < _FIRST_VERSION_BY_ID:
         return ErrorCode.ILLEGAL_GENERATION
     if isinstance(error, TransactionAbortableError) and version < _FIRST_OF_V2 - 1:
         return ErrorCode.INVALID_TXN_STATE
@@ -108,20 +129,23 @@ def _code(error: CoordinatorError, version: int) -> ErrorCode:
 
 
 async def _response(
-    request: TxnOffsetCommitRequest, codes: dict[TopicPartition, ErrorCode], context: RequestContext
+    request: TxnOffsetCommitRequest, codes: dict[Key, ErrorCode], unknown: set[str | UUID], context: RequestContext
 ) -> TxnOffsetCommitResponse:
+    by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=codes[TopicPartition(topic.name, partition.partition_index)],
+                        error_code=codes[_key(topic, partition.partition_index, by_id=by_id)],
                     )
                     async for partition in context.work.over(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            # As in Kafka's builder, which adds what was committed to what was refused before.
+            for topic in sorted(request.topics, key=lambda topic: _key(topic, 0, by_id=by_id)[0] not in unknown)
         ]
     )

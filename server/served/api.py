@@ -6,7 +6,7 @@ the API is first called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -108,6 +108,9 @@ SERVED: Final = (
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
 )
 """Every API that has a handler module; nothing else is advertised."""
+
+LATEST: Final[Mapping[ApiKey, int]] = {ApiKey.STREAMS_GROUP_HEARTBEAT: 0, ApiKey.STREAMS_GROUP_DESCRIBE: 0}
+"""The latest version that is served, of APIs of which Kafka 4.4 serves a later one."""
 
 TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 """What is served only where the broker has an HTTP port: without `/metrics` nobody could read what clients push. Kafka
@@ -215,6 +218,7 @@ class Api:
     def __init__(self, key: ApiKey, handler: Handler | None = None) -> None:
         self.key = key
         self.min_version, self.max_version = key.valid_versions
+        self.max_version = LATEST.get(key, self.max_version)
         # Older librdkafka turns compression off unless Produce 0 is advertised (KAFKA-18659); it is never served.
         self.advertised_min_version = 0 if key is ApiKey.PRODUCE else self.min_version
         self.is_pipelined = key in PIPELINED

@@ -1,4 +1,4 @@
-"""The API keys of Kafka 4.3 that a broker does not serve, and why: the reason is said where one is asked for."""
+"""The API keys of Kafka 4.4 that a broker does not serve, and why: the reason is said where one is asked for."""
 
 from __future__ import annotations
 
@@ -25,4 +25,6 @@ NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.CONTROLLER_REGISTRATION: _QUORUM,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: _CONTROLLER,
     ApiKey.UPDATE_RAFT_VOTER: _QUORUM,
+    ApiKey.UNREGISTER_CONTROLLER: _QUORUM,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: "asked for by StreamsGroupHeartbeat 1 alone, which is not served",
 }

@@ -52,7 +52,7 @@ class TestNegotiation:
         assert isinstance(asked.request, ApiVersionsRequest)
         assert asked.request.client_software_name == "ottla"
 
-    @pytest.mark.parametrize(("listed", "then"), [([], 0), ([VersionRange(0, 2)], 2), ([VersionRange(0, 9)], 3)])
+    @pytest.mark.parametrize(("listed", "then"), [([], 0), ([VersionRange(0, 2)], 2), ([VersionRange(0, 9)], 4)])
     def test_asks_an_older_broker_once_more_in_a_version_that_it_knows(
         self, listed: list[VersionRange], then: int
     ) -> None:

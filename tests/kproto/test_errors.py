@@ -14,7 +14,7 @@ from ottla.kproto.versions import VersionRange
 
 
 def test_error_codes_are_dense_and_explained() -> None:
-    assert [int(code) for code in ErrorCode] == list(range(-1, 134))
+    assert [int(code) for code in ErrorCode] == list(range(-1, 137))
     assert all(
         (code.message.endswith(".") and code.message[0].isupper()) or code.message[:4] == "acks" for code in ErrorCode
     )

@@ -17,6 +17,7 @@ from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.server.served.api import LATEST
 from ottla.server.served.not_served import NOT_SERVED
 
 Serve = Callable[..., Any]
@@ -28,7 +29,7 @@ async def test_api_versions_lists_what_is_served_and_nothing_else(serve_node: Se
     async with serve_node() as node:
         client = await node.connect()
         listed = []
-        for version in range(5):
+        for version in range(6):
             request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
             response = await client.call(request, version)
             assert response.error_code == ErrorCode.NONE
@@ -41,7 +42,35 @@ async def test_api_versions_lists_what_is_served_and_nothing_else(serve_node: Se
         assert not {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY} & set(keys)
         for key, lowest, highest in listed[0]:
             if key != ApiKey.PRODUCE:
-                assert (lowest, highest) == tuple(ApiKey(key).valid_versions)
+                valid = ApiKey(key).valid_versions
+                assert (lowest, highest) == (valid.lowest, LATEST.get(ApiKey(key), valid.highest))
+
+
+@pytest.mark.parametrize(
+    ("is_own_cluster", "is_own_node", "code"),
+    [
+        (True, True, ErrorCode.NONE),
+        (None, None, ErrorCode.NONE),
+        (False, True, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (True, False, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (None, True, ErrorCode.INVALID_REQUEST),
+        (True, None, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_client_that_takes_the_node_for_another_asks_its_bootstrap_servers_again(
+    serve_node: Serve, is_own_cluster: bool | None, is_own_node: bool | None, code: ErrorCode
+) -> None:
+    async with serve_node() as node:
+        own = node.broker.metadata.cluster_id
+        request = ApiVersionsRequest(
+            client_software_name="test",
+            client_software_version="1.0",
+            cluster_id=None if is_own_cluster is None else own if is_own_cluster else "another",
+            node_id=-1 if is_own_node is None else node.broker.node_id if is_own_node else 4711,
+        )
+        answer = await (await node.connect()).call(request, 5)
+        assert answer.error_code == code
+        assert bool(answer.api_keys) == (code is ErrorCode.NONE)
 
 
 async def test_every_served_api_has_a_handler(serve_node: Serve) -> None:

@@ -315,7 +315,7 @@ async def test_offsets_of_many_partitions_in_a_transaction(is_refused: bool) -> 
         producer_epoch=0,
         topics=[TxnOffsetCommitRequestTopic(name="t", partitions=partitions)],
     )
-    topic = SimpleNamespace(topic_id=UUID(int=7))
+    topic = SimpleNamespace(name="t", topic_id=UUID(int=7), partitions=range(COUNT))
     offsets = SimpleNamespace(
         commit=commit_offsets, watch_transaction=lambda *_: nullcontext(SimpleNamespace(check=lambda: None))
     )
@@ -324,7 +324,7 @@ async def test_offsets_of_many_partitions_in_a_transaction(is_refused: bool) -> 
         request,
         ApiKey.TXN_OFFSET_COMMIT,
         5,
-        metadata=SimpleNamespace(topic=lambda _: topic, partition=lambda *_: topic),
+        metadata=SimpleNamespace(topic=lambda _: topic),
         group_coordinator=groups,
         participation=SimpleNamespace(require=require),
     )

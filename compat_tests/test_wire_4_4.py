@@ -1,0 +1,161 @@
+"""What Apache Kafka 4.4 added to APIs of 4.3, byte by byte (`--broker=both`)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from compat_tests.group_wire import GroupWire, name
+from compat_tests.process import BrokerProcess
+from compat_tests.wire import Wire
+from ottla.kproto.messages.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
+from ottla.kproto.messages.end_txn import EndTxnRequest
+from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
+from ottla.kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+BY_ID = 6
+UNKNOWN_ID = uuid.UUID(int=99)
+
+
+@pytest.fixture
+def wire(broker: BrokerProcess) -> Iterator[Wire]:
+    connection = Wire(broker.bootstrap)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def group(wire: Wire) -> GroupWire:
+    made = GroupWire(wire, f"wire-{uuid.uuid4().hex[:8]}")
+    made.find()
+    return made
+
+
+@pytest.fixture
+def topic_id(wire: Wire, group: GroupWire) -> uuid.UUID:
+    """The id of a topic of one partition that the group's coordinator knows."""
+    made = CreatableTopic(name=f"wire-{uuid.uuid4().hex[:8]}", num_partitions=1, replication_factor=1)
+    created = wire.call(CreateTopicsRequest(topics=[made], timeout_ms=5000), 7).topics[0]
+    deadline = time.monotonic() + 120
+    while (code := Transaction(group).commit([created.topic_id])[0][1]) != "NONE":
+        assert time.monotonic() < deadline, code
+        time.sleep(0.05)
+    topic_id: uuid.UUID = created.topic_id
+    return topic_id
+
+
+def api_versions(wire: Wire, **fields: Any) -> Any:
+    request = ApiVersionsRequest(client_software_name="wire", client_software_version="1.0", **fields)
+    return wire.call(request, 5)
+
+
+def test_the_client_names_the_cluster_and_the_node(wire: Wire) -> None:
+    cluster = wire.call(DescribeClusterRequest(), 1)
+    node_id = cluster.brokers[0].broker_id
+    own = api_versions(wire, cluster_id=cluster.cluster_id, node_id=node_id)
+    assert (name(own.error_code), bool(own.api_keys)) == ("NONE", True)
+    assert name(api_versions(wire).error_code) == "NONE"
+
+
+@pytest.mark.parametrize(
+    ("names_cluster", "node_id", "code"),
+    [
+        ("another", 0, "REBOOTSTRAP_REQUIRED"),
+        ("own", 4711, "REBOOTSTRAP_REQUIRED"),
+        ("", 0, "REBOOTSTRAP_REQUIRED"),
+        ("own", -1, "INVALID_REQUEST"),
+        (None, 0, "INVALID_REQUEST"),
+        ("own", -2, "REBOOTSTRAP_REQUIRED"),
+    ],
+)
+def test_the_client_takes_the_broker_for_another(
+    wire: Wire, names_cluster: str | None, node_id: int, code: str
+) -> None:
+    cluster = wire.call(DescribeClusterRequest(), 1)
+    cluster_id = cluster.cluster_id if names_cluster == "own" else names_cluster
+    node_id = node_id or cluster.brokers[0].broker_id
+    refused = api_versions(wire, cluster_id=cluster_id, node_id=node_id)
+    assert (name(refused.error_code), refused.api_keys) == (code, [])
+    assert name(api_versions(wire).error_code) == "NONE"  # the connection lives
+
+
+class Transaction:
+    """A transaction of a new producer that commits offsets of a group, topics by id."""
+
+    def __init__(self, group: GroupWire) -> None:
+        self.group = group
+        self.wire = group.wire
+        self.transactional_id = f"tx-{uuid.uuid4().hex[:8]}"
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
+        deadline = time.monotonic() + 120
+        while (begun := self._begin(request)).error_code:
+            assert time.monotonic() < deadline, name(begun.error_code)
+            time.sleep(0.05)
+        self.identity = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+
+    def _begin(self, request: InitProducerIdRequest) -> Any:
+        self.wire.call(FindCoordinatorRequest(key=self.transactional_id, key_type=1), 3)
+        return self.wire.call(request, 5)
+
+    def commit(self, topics: list[uuid.UUID], *, version: int = BY_ID, partition: int = 0, **fields: Any) -> list[Any]:
+        """The answer's topics: their ids, and the code of their only partition."""
+        asked = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=7, committed_metadata="m")
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=self.group.group_id,
+            topics=[TxnOffsetCommitRequestTopic(topic_id=each, partitions=[asked]) for each in topics],
+            **self.identity,
+            **fields,
+        )
+        answer = self.wire.call(request, version)
+        return [(topic.topic_id, name(topic.partitions[0].error_code)) for topic in answer.topics]
+
+    def end(self) -> None:
+        request = EndTxnRequest(transactional_id=self.transactional_id, committed=True, **self.identity)
+        assert name(self.wire.call(request, 5).error_code) == "NONE"
+
+
+def test_offsets_of_a_transaction_by_topic_id(group: GroupWire, topic_id: uuid.UUID) -> None:
+    transaction = Transaction(group)
+    assert transaction.commit([topic_id, UNKNOWN_ID]) == [
+        (UNKNOWN_ID, "UNKNOWN_TOPIC_ID"),
+        (topic_id, "NONE"),
+    ]
+    assert transaction.commit([topic_id], partition=5) == [(topic_id, "UNKNOWN_TOPIC_OR_PARTITION")]
+    assert transaction.commit([uuid.UUID(int=0)]) == [(uuid.UUID(int=0), "UNKNOWN_TOPIC_ID")]
+    transaction.end()
+
+
+def test_a_member_of_a_group_that_is_missing(group: GroupWire, topic_id: uuid.UUID) -> None:
+    missing = GroupWire(group.wire, f"missing-{uuid.uuid4().hex[:8]}")
+    missing.find()
+    for fields in ({}, {"member_id": "m"}):
+        answer = Transaction(missing).commit([topic_id], generation_id_or_member_epoch=3, **fields)
+        assert answer == [(topic_id, "GROUP_ID_NOT_FOUND")]
+
+
+def test_an_old_member_of_a_consumer_group(group: GroupWire, topic_id: uuid.UUID) -> None:
+    joined = group.beat(
+        str(uuid.uuid4()), 0, rebalance_timeout_ms=10_000, subscribed_topic_names=["nothing"], topic_partitions=[]
+    )
+    answer = Transaction(group).commit(
+        [topic_id], generation_id_or_member_epoch=joined.member_epoch + 5, member_id=joined.member_id
+    )
+    assert answer == [(topic_id, "STALE_MEMBER_EPOCH")]
+
+
+def test_a_deleted_group_has_no_message(wire: Wire, group: GroupWire) -> None:
+    (missing,) = wire.call(DeleteGroupsRequest(groups_names=[group.group_id]), 3).results
+    assert (name(missing.error_code), missing.error_message) == ("GROUP_ID_NOT_FOUND", None)
