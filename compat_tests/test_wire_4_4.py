@@ -141,8 +141,8 @@ def test_offsets_of_a_transaction_by_topic_id(group: GroupWire, topic_id: uuid.U
 def test_a_member_of_a_group_that_is_missing(group: GroupWire, topic_id: uuid.UUID) -> None:
     missing = GroupWire(group.wire, f"missing-{uuid.uuid4().hex[:8]}")
     missing.find()
-    for fields in ({}, {"member_id": "m"}):
-        answer = Transaction(missing).commit([topic_id], generation_id_or_member_epoch=3, **fields)
+    for member_id in ("", "m"):
+        answer = Transaction(missing).commit([topic_id], generation_id_or_member_epoch=3, member_id=member_id)
         assert answer == [(topic_id, "GROUP_ID_NOT_FOUND")]
 
 

@@ -18,6 +18,7 @@ from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
+from ottla.server.coordinator.group.assignors import assignor_names
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
@@ -243,7 +244,7 @@ def _consumer_view(broker: Broker, group: ConsumerGroup) -> GroupView:
         "consumer",
         group.state.value,
         group.group_epoch,
-        group.assignor,
+        group.assignor(assignor_names(broker.config.group_consumer_assignors)),
         None,
         [_consumer_member(broker, member) for member in group.members.values()],
         target_epoch=group.target_epoch,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.cli import CommandError, acl
+from ottla.client.acls import ANY
 from ottla.kproto.messages.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
 
 
@@ -24,8 +25,8 @@ class Broker:
 
 def test_an_entry_of_a_newer_release_is_named() -> None:
     client: Any = Broker(3)
-    (entry,) = acl._described(client, None, None, None, acl.ANY, None)
+    (entry,) = acl._described(client, None, None, None, ANY, None)
     assert acl._row(entry) == ("User:alice", "allow", "read", "topic:t", "*")
     client = Broker(99)
     with pytest.raises(CommandError, match="whose operation 99 this `ottla` does not know"):
-        acl._described(client, None, None, None, acl.ANY, None)
+        acl._described(client, None, None, None, ANY, None)

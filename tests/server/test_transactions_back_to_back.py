@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -126,7 +126,7 @@ async def test_a_coordinator_elsewhere_is_asked_again_after_each_pause(
 
     following = await end_one(node, 2)
     node.participation = Participation(
-        lambda: node.transaction_coordinator, Elsewhere, node_id=1, image=lambda: node.metadata
+        lambda: node.transaction_coordinator, cast("Any", Elsewhere), node_id=1, image=lambda: node.metadata
     )
     assert await send(node, following) == ErrorCode.NONE
     pauses = [later - earlier for earlier, later in pairwise(asked)]
