@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
-from ottla.cli.setting_names import did_you_mean
+from ottla.cli.setting_names import did_you_mean, own_settings
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError
@@ -72,16 +72,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _get(client: Client, arguments: argparse.Namespace) -> None:
-    resource = DescribeConfigsResource(
-        resource_type=RESOURCE_TYPES[arguments.type],
-        resource_name=_resource_name(arguments),
-        configuration_keys=arguments.names or None,
-    )
-    (result,) = _broker(client, arguments).call(DescribeConfigsRequest(resources=[resource])).results
-    if result.error_code:
-        raise BrokerError(result.error_code, result.error_message, what=f"{arguments.type} {arguments.name}")
+    asked = [arguments.names or None]
+    if arguments.all and not arguments.names and (own := own_settings(arguments.type)):
+        asked.append(own)
+    resources = [
+        DescribeConfigsResource(
+            resource_type=RESOURCE_TYPES[arguments.type],
+            resource_name=_resource_name(arguments),
+            configuration_keys=keys,
+        )
+        for keys in asked
+    ]
+    results = _broker(client, arguments).call(DescribeConfigsRequest(resources=resources)).results
+    if results[0].error_code:
+        raise BrokerError(results[0].error_code, results[0].error_message, what=f"{arguments.type} {arguments.name}")
     show_all = arguments.all or arguments.names or arguments.type == "logger"
-    found = [it for it in result.configs if show_all or it.config_source not in _NOT_SET]
+    told = {it.name: it for result in results for it in result.configs}
+    found = [it for it in told.values() if show_all or it.config_source not in _NOT_SET]
     if missing := set(arguments.names) - {it.name for it in found}:
         hint = did_you_mean(arguments.type, sorted(missing), ErrorCode.INVALID_CONFIG)
         raise CommandError(

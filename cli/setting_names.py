@@ -1,12 +1,25 @@
-"""The setting or quota that was probably meant when a broker has refused one that it does not know."""
+"""What the settings and quotas of brokers are called, where a broker does not say it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ottla.kproto.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from ottla.server.settings.declaration import Setting
+
 _REFUSALS = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)
+
+
+def own_settings(kind: str) -> list[str]:
+    """The settings of this kind that Kafka does not have: a broker tells them only to who names them."""
+    from ottla.server.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
+    from ottla.server.settings.description import OTTLAS_OWN
+
+    known: Mapping[str, Setting] = {"topic": TOPIC_SETTINGS, "broker": BROKER_SETTINGS}.get(kind, {})
+    return [name for name, setting in known.items() if name.startswith(OTTLAS_OWN) and not setting.internal]
 
 
 def did_you_mean(kind: str, names: Iterable[str], error_code: int) -> str:

@@ -95,7 +95,7 @@ class Member(NamedTuple):
             for first, last, kind in acknowledged
         ]
         partition = FetchPartition(partition_index=0, acknowledgement_batches=batches)
-        settings = {
+        settings: dict[str, Any] = {
             "group_id": self.group,
             "member_id": self.member_id,
             "max_wait_ms": 0,
@@ -105,8 +105,10 @@ class Member(NamedTuple):
             "batch_size": 500,
             **fields,
         }
-        topics = [] if topic_id is None else [FetchTopic(topic_id=topic_id, partitions=[partition])]
-        return self.wire.call(ShareFetchRequest(share_session_epoch=session_epoch, topics=topics, **settings), 2)
+        settings.setdefault(
+            "topics", [] if topic_id is None else [FetchTopic(topic_id=topic_id, partitions=[partition])]
+        )
+        return self.wire.call(ShareFetchRequest(share_session_epoch=session_epoch, **settings), 2)
 
     def acquire(self, session_epoch: int, topic_id: uuid.UUID, **fields: Any) -> tuple[int, list[tuple[int, int, int]]]:
         """Fetch until something is acquired; the next epoch of the session and what was acquired."""
@@ -202,12 +204,12 @@ def describe(wire: Wire, group: str) -> Any:
     return wire.call(ShareGroupDescribeRequest(group_ids=[group]), 1).groups[0]
 
 
-def produce(wire: Wire, topic: Topic, count: int) -> None:
+def produce(wire: Wire, topic: Topic, count: int, *, index: int = 0) -> None:
     batch = build_batch([Record(value=b"v", timestamp_ms=int(time.time() * 1000))] * count)
     data = TopicProduceData(
         name=topic.name,
         topic_id=topic.topic_id,
-        partition_data=[PartitionProduceData(index=0, records=batch)],
+        partition_data=[PartitionProduceData(index=index, records=batch)],
     )
     answer = wire.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 13)
     assert name(answer.responses[0].partition_responses[0].error_code) == "NONE"
@@ -277,6 +279,31 @@ def test_members_come_and_go(wire: Wire, members: list[Member], topic: Topic, gr
 
 
 # ShareFetch and ShareAcknowledge --------------------------------------------------------------------------------------
+
+
+def test_the_first_fetch_is_answered_when_one_partition_is_loaded(
+    wire: Wire, members: list[Member], group: str
+) -> None:
+    made = f"share-{uuid.uuid4().hex[:8]}"
+    creation = CreatableTopic(name=made, num_partitions=2, replication_factor=1)
+    topic = Topic(made, wire.call(CreateTopicsRequest(topics=[creation], timeout_ms=5000), 7).topics[0].topic_id)
+    for index in range(2):
+        produce(wire, topic, 5, index=index)
+    member = members[0]
+    member.join(topic.name)
+
+    def fetch(session_epoch: int, *indexes: int) -> set[int]:
+        partitions = [FetchPartition(partition_index=index) for index in indexes]
+        topics = [FetchTopic(topic_id=topic.topic_id, partitions=partitions)]
+        answer = member.fetch(session_epoch, None, max_wait_ms=5000, topics=topics)
+        assert name(answer.error_code) == "NONE"
+        return {
+            each.partition_index for found in answer.responses for each in found.partitions if each.acquired_records
+        }
+
+    first = fetch(0, 0, 1)
+    assert len(first) == 1
+    assert fetch(1) == {0, 1} - first
 
 
 def test_sessions(wire: Wire, members: list[Member], topic: Topic) -> None:

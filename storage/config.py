@@ -93,6 +93,7 @@ class StorageConfig(NamedTuple):
     disk_reserve_bytes: int = 0
 
     producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
 
     # Reclaiming and cleaning.
     retention_check_interval_ms: int = 300_000

@@ -1,9 +1,12 @@
 """AlterReplicaLogDirs (34): a node has one data folder, so nothing can be moved.
 
-Naming the folder where a partition already is, is not an error; any other folder is LOG_DIR_NOT_FOUND.
+Naming the folder where a partition already is, is not an error; any other folder is LOG_DIR_NOT_FOUND. Before all that,
+a partition whose name leaves no room for what Kafka adds to it while it moves is INVALID_TOPIC_EXCEPTION.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_replica_log_dirs import (
@@ -14,6 +17,9 @@ from ottla.kproto.messages.alter_replica_log_dirs import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.describe_log_dirs import log_dir
+
+_MAX_MOVED_LENGTH: Final = 255 - len(".") - 32 - len("-future")
+"""Of topic, hyphen and partition: UnifiedLog.logFutureDirName adds a UUID in hexadecimal, and this."""
 
 
 async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
@@ -26,7 +32,9 @@ async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -
             result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
             async for number in context.work.over(topic.partitions):
                 code = ErrorCode.NONE
-                if not is_own:
+                if len(f"{topic.name}-{number}") > _MAX_MOVED_LENGTH:
+                    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                elif not is_own:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif image.partition(topic.name, number) is None:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

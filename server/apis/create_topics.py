@@ -128,5 +128,6 @@ async def _result(
                 is_sensitive=it.is_sensitive,
             )
             for it in describe_topic(result.configs, config)
+            if it.is_listed
         ],
     )

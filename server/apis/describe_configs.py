@@ -1,7 +1,8 @@
 """DescribeConfigs (32): every setting of topics, brokers, groups, client metrics and loggers.
 
 - Each with its value, where that comes from, its synonyms (what else could give it, first the one that does), its
-  type and, if asked, a sentence about it. The value of a password is null. Null or no keys mean all of them.
+  type and, if asked, a sentence about it. The value of a password is null. Null or no keys mean all of them, except
+  those of Ottla itself (`ottla.…`) that nobody has set: who wants them names them.
 - The broker '' has what was set for all brokers. A broker only answers for itself.
 """
 
@@ -55,7 +56,7 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> De
             result.configs = [
                 _answer(it, request)
                 async for it in context.work.over(described, counts=False)
-                if not keys or it.name in keys
+                if (it.name in keys if keys else it.is_listed)
             ]
         except MetadataError as error:
             code, message = outcome(error)

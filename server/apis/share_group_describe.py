@@ -18,7 +18,7 @@ from ottla.kproto.messages.share_group_describe import (
 )
 from ottla.server.apis.group_protocols import GroupProtocol
 from ottla.server.apis.modern_groups import Description, describe, names_of
-from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME
+from ottla.server.coordinator.group.assignors import assignor_names
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
@@ -49,7 +49,7 @@ async def _group(context: RequestContext, group: ShareGroup) -> DescribedGroup:
         group_state=group.state.value,
         group_epoch=group.group_epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=ASSIGNOR_NAME,
+        assignor_name=assignor_names(context.broker.config.group_share_assignors)[0],
         members=[await _member(member, context) for member in list(group.members.values())],
     )
 

@@ -190,7 +190,7 @@ def _check_client_metrics_configs(name: str, configs: Mapping[str, str]) -> None
 
 
 def _parse(setting: Setting | None, name: str, text: str, kind: str) -> Any:
-    if setting is None or (setting.internal and kind == "topic" and name != MIRROR_SETTING):
+    if setting is None:
         raise InvalidConfigError(f"Unknown {kind} config name: {name}")
     try:
         return setting.parse(text)

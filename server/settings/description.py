@@ -20,6 +20,9 @@ from ottla.server.settings.config import (
 from ottla.server.settings.declaration import Setting
 from ottla.server.settings.types import SettingType
 
+OTTLAS_OWN: Final = "ottla."
+"""What the names of settings begin with that Kafka does not have."""
+
 
 class ConfigSource(IntEnum):
     """Where a value comes from; the numbers are those of DescribeConfigs."""
@@ -55,6 +58,13 @@ class ConfigDescription:
     is_read_only: bool
     synonyms: tuple[Synonym, ...]
     documentation: str
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is told to clients that do not name it. Ottla's own settings are not, until they are set: Kafka
+        does so with its internal ones, and programs compare the names with those that they know.
+        """
+        return self.source is not ConfigSource.DEFAULT or not self.name.startswith(OTTLAS_OWN)
 
 
 # Settings of one thing in several units: the first that is set counts.

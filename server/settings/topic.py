@@ -176,6 +176,12 @@ class TopicSettings:
         check=between(1_048_576),
         broker="log.segment.bytes",
     )
+    internal_segment_bytes: int = integer(
+        0,
+        "If not 0, the segment size instead of `segment.bytes`, and it may be smaller: for tests.",
+        check=between(0),
+        internal=True,
+    )
     segment_index_bytes: int = integer(
         10_485_760,
         "Largest index file in Kafka; Ottla's index grows with its segment.",

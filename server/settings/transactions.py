@@ -72,7 +72,6 @@ class TransactionSettings:
         check=between(1),
         importance=LOW,
         internal=True,
-        in_use=False,
     )
     add_partitions_to_txn_retry_backoff_ms: int = integer(
         20,

@@ -80,6 +80,14 @@ class ShareFetchResult:
             fetched.release()
 
 
+Readable = tuple[ShareFetchResult, "SharePartition"]
+"""A share partition of which something can be acquired now, and where its answer goes."""
+
+
+def _loaded_at(readable: Readable) -> float:
+    return readable[1].active_since
+
+
 class ShareFetchOperation:
     """One member's share fetch over several share partitions. `run` is its whole life."""
 
@@ -90,7 +98,8 @@ class ShareFetchOperation:
         self.results = [result for result in results if result.share is not None]
         self._params = params
         self._replica_manager = replica_manager
-        self._ready: list[tuple[ShareFetchResult, SharePartition]] = []
+        self._ready: list[Readable] = []
+        self._began = trio.current_time()
 
     async def run(self, *, before_wait: Callable[[], None] | None = None) -> None:
         """Wait, read and acquire. The results hold what came of it."""
@@ -118,12 +127,29 @@ class ShareFetchOperation:
         readable = self._readable()
         if all(result.error is not None for result in self.results):
             return True
-        if not readable or (self._params.min_bytes > 1 and self._size_bytes(readable) < self._params.min_bytes):
+        enough = next(filter(self._are_enough, self._as_they_came(readable)), None)
+        if enough is None:
             return None
-        self._reserve(readable)
+        self._reserve(enough)
         return True
 
-    def _readable(self) -> list[tuple[ShareFetchResult, SharePartition]]:
+    def _as_they_came(self, readable: list[Readable]) -> Iterator[list[Readable]]:
+        """What could be read at first, and then again each time that the state of a partition had been read.
+
+        The first that is loaded is answered, as in Kafka, although the next may be loaded before the fetch looks.
+        """
+        loaded = sorted((each for each in readable if each[1].active_since > self._began), key=_loaded_at)
+        came = [each for each in readable if each[1].active_since <= self._began]
+        yield came
+        for each in loaded:
+            came = [*came, each]
+            yield came
+
+    def _are_enough(self, readable: list[Readable]) -> bool:
+        least = self._params.min_bytes
+        return bool(readable) and (least <= 1 or self._size_bytes(readable) >= least)
+
+    def _readable(self) -> list[Readable]:
         """What may be fetched now; notes what has ended."""
         readable = []
         for result in self.results:
@@ -139,7 +165,7 @@ class ShareFetchOperation:
     def _end_offset(self, share: SharePartition) -> int:
         return share.partition.visible_end(self._params.isolation)
 
-    def _size_bytes(self, readable: Sequence[tuple[ShareFetchResult, SharePartition]]) -> int:
+    def _size_bytes(self, readable: Sequence[Readable]) -> int:
         size_bytes = 0
         for _, share in readable:
             plan = share.partition.log.plan_read(
@@ -152,7 +178,7 @@ class ShareFetchOperation:
             plan.release()
         return size_bytes
 
-    def _reserve(self, readable: list[tuple[ShareFetchResult, SharePartition]]) -> None:
+    def _reserve(self, readable: list[Readable]) -> None:
         """Nobody else fetches from these until they are read and acquired."""
         for _, share in readable:
             share.is_fetching = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,8 @@ class SharePartition:
         self.life = Life.LOADING
         #: Why it has ended, for those who waited for it.
         self.error: Exception | None = None
+        #: On Trio's clock: when its state had been read.
+        self.active_since = math.inf
         #: One fetch at a time reads for it.
         self.is_fetching = False
         self.expired_locks = 0
@@ -181,6 +184,7 @@ class SharePartition:
     def _activate(self) -> None:
         if self.life is Life.LOADING:
             self.life = Life.ACTIVE
+            self.active_since = trio.current_time()
             self._changed(self)
 
     async def _first_offset(self) -> int:

@@ -50,25 +50,31 @@ class Cleaner:
         Begun one `cleaner_backoff_ms` after the start, with the first look.
         """
         config = self._context.config
-        next_retention = trio.current_time() + (config.retention_check_interval_ms - config.cleaner_backoff_ms) / 1000
+        began = trio.current_time() - config.cleaner_backoff_ms / 1000
+        next_retention = began + config.retention_check_interval_ms / 1000
+        next_expiry = began + config.producer_id_expiration_check_interval_ms / 1000
         while True:
+            config = self._context.config
             self._context.pool.trim()
             with_retention = trio.current_time() >= next_retention
             if with_retention:
-                next_retention = trio.current_time() + self._context.config.retention_check_interval_ms / 1000
-            await self.clean(with_retention=with_retention)
-            # Retention may be wanted more often than compaction.
-            until_retention = max(0.0, next_retention - trio.current_time())
-            await trio.sleep(min(self._context.config.cleaner_backoff_ms / 1000, until_retention))
+                next_retention = trio.current_time() + config.retention_check_interval_ms / 1000
+            with_producers = trio.current_time() >= next_expiry
+            if with_producers:
+                next_expiry = trio.current_time() + config.producer_id_expiration_check_interval_ms / 1000
+            await self.clean(with_retention=with_retention, with_producers=with_producers)
+            # Retention, or expiry of producers, may be wanted more often than compaction.
+            until_next = max(0.0, min(next_retention, next_expiry) - trio.current_time())
+            await trio.sleep(min(self._context.config.cleaner_backoff_ms / 1000, until_next))
 
-    async def clean(self, *, with_retention: bool = True) -> None:
-        """One pass over all stores: retention, compaction, space. Damage and failures are logged, not raised."""
+    async def clean(self, *, with_retention: bool = True, with_producers: bool = True) -> None:
+        """One pass over all stores: producers, retention, compaction, space. Damage and failures are logged."""
         async with self._lock:
             for store in list(self._stores()):
                 try:
                     # Cancelled when the store is closed meanwhile.
                     with store.gate.interruptible():
-                        await self._clean_store(store, with_retention=with_retention)
+                        await self._clean_store(store, with_retention=with_retention, with_producers=with_producers)
                 except LogClosedError:
                     pass
                 except StorageError as error:
@@ -81,11 +87,12 @@ class Cleaner:
                         logger.warning("%s: cleaning is tried again later: %s", store.files.directory, error)
                 await trio.lowlevel.checkpoint()
 
-    async def _clean_store(self, store: MessageStore, *, with_retention: bool) -> None:
+    async def _clean_store(self, store: MessageStore, *, with_retention: bool, with_producers: bool) -> None:
         if not store.is_usable or not store.files.segments:
             return
-        if with_retention:
+        if with_producers:
             await expire_producers(store)
+        if with_retention:
             await apply_retention(store)
             await end_dead_segment(store)
         is_rolled = len(store.files.unsealed) > 1

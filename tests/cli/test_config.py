@@ -62,6 +62,16 @@ def test_what_cannot_be_set_is_said(broker: Any) -> None:
     assert "did you mean orders?" in refusal(broker, "consume", "orderz")
 
 
+def test_settings_of_ottlas_own(broker: Any) -> None:
+    """A broker tells them only to who names them, and `--all` does."""
+    assert configs(broker, "broker", "1", "ottla.run.bytes") == {"ottla.run.bytes": "262144"}
+    assert "ottla.run.bytes" in configs(broker, "broker", "1", "--all")
+    broker.run("topic", "create", "own")
+    assert "ottla.records.validate" in configs(broker, "topic", "own", "--all")
+    broker.run("config", "set", "topic", "own", "ottla.records.validate=all")
+    assert configs(broker, "topic", "own") == {"ottla.records.validate": "all"}
+
+
 def test_quotas(broker: Any) -> None:
     broker.run("quota", "set", "--user", "ann", "producer_byte_rate=1024", "request_percentage=50")
     broker.run("quota", "set", "--user", "ann", "--default-client", "consumer_byte_rate=2048")

@@ -138,5 +138,5 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": uniform_assignor, "range"
 
 
 def assignor_names(configured: Iterable[str]) -> tuple[str, ...]:
-    """`group.consumer.assignors` by their short names: the setting may name Kafka's classes instead."""
+    """`group.consumer.assignors`, or those of share groups, by short names: the settings may name Kafka's classes."""
     return tuple(word.rpartition(".")[2].removesuffix("Assignor").lower() for word in configured)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _naming_no_member() -> Iterator[None]:
-    """A JoinGroup that is refused here is answered without a member id, as in Kafka where no classic group refuses."""
+    """A JoinGroup that is refused here is answered without a member id, as by Kafka outside classic groups."""
     try:
         yield
     except CoordinatorError as error:

@@ -65,7 +65,12 @@ class TestConfigs:
             (topic_resource("absent"), [], UnknownTopicError, "does not exist"),
             (topic_resource("t"), [("retention.ms", SET, "x")], InvalidConfigError, "Not a number of type LONG"),
             (topic_resource("t"), [("retention.m", SET, "1")], InvalidConfigError, "Unknown topic config name"),
-            (topic_resource("t"), [("internal.segment.bytes", SET, "1")], InvalidConfigError, "Unknown topic config"),
+            (
+                topic_resource("t"),
+                [("internal.segment.bytes", SET, "x")],
+                InvalidConfigError,
+                "Not a number of type INT",
+            ),
             (topic_resource("t"), [("retention.ms", APPEND, "1")], InvalidConfigError, "its type is not LIST"),
             (topic_resource("t"), [("retention.ms", SET, None)], InvalidRequestError, "Null value not supported"),
             (

@@ -75,6 +75,24 @@ async def test_retention_looks_as_often_as_it_is_told_to(harness: Any, interval_
             assert log.log_start_offset == number
 
 
+@pytest.mark.parametrize("interval_ms", [1000, 400_000])
+async def test_producers_expire_as_often_as_they_are_looked_for(
+    harness: Any, interval_ms: int, autojump_clock: Any
+) -> None:
+    """However often retention looks, and however long the cleaner waits between its own passes."""
+    settings = {"producer_id_expiration_ms": 1000, "producer_id_expiration_check_interval_ms": interval_ms}
+    async with harness.manager(SimulatedDisk(1), retention_check_interval_ms=50_000, **settings) as manager:
+        log = await harness.open(manager)
+        harness.append(log, b"v", producer_id=7, producer_epoch=0, base_sequence=0)
+        assert len(log.active_producers()) == 1
+        harness.clock.advance(1001)
+        first_look_s = max(interval_ms, 15_000) / 1000
+        await trio.sleep(first_look_s - 0.1)
+        assert len(log.active_producers()) == 1
+        await trio.sleep(0.2)
+        assert log.active_producers() == []
+
+
 async def test_scattered_segments_are_sorted_by_partition(harness: Any) -> None:
     async with harness.manager(segment_bytes=100_000, tail_cache_bytes=0) as manager:
         logs = [await harness.open(manager, partition) for partition in range(20)]
