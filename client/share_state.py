@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.client.errors import BrokerError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from ottla.kproto.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -35,6 +40,28 @@ class SharePosition(NamedTuple):
     topic_id: UUID
     start_offset: int
     lag: int | None
+
+
+def move_share_group(coordinator: Coordinator, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Let a share group begin at these offsets, and forget what was delivered of them. Raises BrokerError, with
+    NON_EMPTY_GROUP if it has members.
+    """
+    topics: dict[str, AlterShareGroupOffsetsRequestTopic] = {}
+    for (topic, index), offset in offsets.items():
+        named = topics.setdefault(topic, AlterShareGroupOffsetsRequestTopic(topic_name=topic))
+        named.partitions.append(AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset))
+    answer = coordinator.call(
+        group_id,
+        AlterShareGroupOffsetsRequest(group_id=group_id, topics=list(topics.values())),
+        lambda answer: int(answer.error_code),
+    )
+    if answer.error_code:
+        raise BrokerError(answer.error_code, answer.error_message, what=f"group {group_id}")
+    for each in answer.responses:
+        for partition in each.partitions:
+            if partition.error_code:
+                what = f"{each.topic_name}-{partition.partition_index}"
+                raise BrokerError(partition.error_code, partition.error_message, what=what)
 
 
 class Delivered(NamedTuple):

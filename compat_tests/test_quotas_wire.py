@@ -12,13 +12,21 @@ import pytest
 from compat_tests.process import BrokerProcess
 from compat_tests.wire import Wire
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages import share_fetch
 from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.kproto.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.kproto.records import Record, build_batch
 
 CLIENT_ID = "wire"  # as compat_tests.wire calls itself
@@ -113,6 +121,46 @@ def test_a_consumer_beyond_its_byte_rate_gets_nothing(broker: BrokerProcess, wir
     assert answer.error_code == ErrorCode.NONE
     assert not any(bytes(p.records or b"") for t in answer.responses for p in t.partitions)
     assert answer.throttle_time_ms == pytest.approx(10_000, rel=0.1)
+
+
+def test_a_share_consumer_beyond_its_byte_rate(broker: BrokerProcess, wire: Wire) -> None:
+    topic, _ = topic_with(wire, bytes(20_000))
+    group_id, member_id = f"q{uuid.uuid4().hex[:8]}", "m" * 22
+    config = AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
+    resource = AlterConfigsResource(resource_type=32, resource_name=group_id, configs=[config])
+    wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    epoch, deadline = 0, time.monotonic() + 60
+    while True:
+        beat = ShareGroupHeartbeatRequest(
+            group_id=group_id, member_id=member_id, member_epoch=epoch, subscribed_topic_names=[topic]
+        )
+        wire.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id]), 6)
+        answer = wire.call(beat, 1)
+        if answer.error_code == ErrorCode.NONE:
+            epoch = answer.member_epoch
+            if answer.assignment.topic_partitions:
+                break
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    asked = share_fetch.FetchTopic(
+        topic_id=answer.assignment.topic_partitions[0].topic_id,
+        partitions=[share_fetch.FetchPartition(partition_index=0)],
+    )
+    request = share_fetch.ShareFetchRequest(
+        group_id=group_id,
+        member_id=member_id,
+        share_session_epoch=0,
+        max_wait_ms=20_000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        max_records=500,
+        batch_size=500,
+        topics=[asked],
+    )
+    with quota(broker, "consumer_byte_rate", 1000.0), closing(Wire(broker.bootstrap)) as consumer:
+        fetched = consumer.call(request, 2)
+    assert fetched.error_code == ErrorCode.NONE
+    assert fetched.throttle_time_ms == pytest.approx(10_000, rel=0.1)
 
 
 def is_served(bootstrap: str) -> bool:

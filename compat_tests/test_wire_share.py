@@ -287,10 +287,10 @@ def test_the_first_fetch_is_answered_when_one_partition_is_loaded(
     made = f"share-{uuid.uuid4().hex[:8]}"
     creation = CreatableTopic(name=made, num_partitions=2, replication_factor=1)
     topic = Topic(made, wire.call(CreateTopicsRequest(topics=[creation], timeout_ms=5000), 7).topics[0].topic_id)
+    member = members[0]
+    member.join(topic.name)  # by then the partitions are led, too
     for index in range(2):
         produce(wire, topic, 5, index=index)
-    member = members[0]
-    member.join(topic.name)
 
     def fetch(session_epoch: int, *indexes: int) -> set[int]:
         partitions = [FetchPartition(partition_index=index) for index in indexes]

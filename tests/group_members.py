@@ -59,7 +59,8 @@ class ShareMember:
 
     def beat(self, **fields: Any) -> Any:
         """Heartbeat; what is assigned, None for nothing."""
-        request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=MEMBER, member_epoch=self._epoch, **fields)
+        named: dict[str, Any] = {"group_id": self.group, "member_id": MEMBER, "member_epoch": self._epoch} | fields
+        request = ShareGroupHeartbeatRequest(**named)
         answer = self._coordinator.call(self.group, request, lambda answer: int(answer.error_code))
         assert not answer.error_code, answer.error_message
         self._epoch = answer.member_epoch

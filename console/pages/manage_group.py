@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.responses import RedirectResponse
 
+from ottla.client.group_state import SHARE
 from ottla.client.offsets import TopicPartition as ClientPartition
 from ottla.console.forms import FormError, read_form
 from ottla.console.groups import coordinator_of, describe
@@ -14,8 +15,14 @@ from ottla.console.nodes import NodeError, ask
 from ottla.console.parameters import as_integer, text
 from ottla.console.readable import Readable, find_readable
 from ottla.console.rendering import Slices, url
+from ottla.console.shares import share_lags
 from ottla.console.times import TimeError, read_time_ms
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
 from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequest,
@@ -95,7 +102,7 @@ async def manage(console: Console, request: Request) -> Response:
             for topic in sorted({move.topic for move in moves}):
                 visitor.require(AclOperation.READ, AclResource.TOPIC, topic)
             if fields.get("action") == "move":
-                await _commit(console, group_id, moves)
+                await (_begin_again if group.protocol == SHARE else _commit)(console, group_id, moves)
                 return RedirectResponse(url("group", id=group_id), 303)
         except FormError as error:
             problem, status = str(error), error.status
@@ -118,11 +125,10 @@ async def _plan(console: Console, visitor: Visitor, group: GroupView, draft: Dra
     """What the form would change. Raises ChangeError or NodeError."""
     if group.members:
         raise ChangeError("The group has members, which would continue where they are: stop them first.")
-    offsets, _ = await committed(console.broker, group.group_id, MAX_OFFSETS + 1)
     now = {
-        (where.topic, where.partition): offset
-        for where, offset in offsets
-        if visitor.may_on_topic("DESCRIBE", where.topic)
+        (topic, index): offset
+        for (topic, index), offset in (await _now(console, group)).items()
+        if visitor.may_on_topic("DESCRIBE", topic)
     }
     if draft.topic:
         topic = console.broker.metadata.topic(draft.topic)
@@ -132,7 +138,7 @@ async def _plan(console: Console, visitor: Visitor, group: GroupView, draft: Dra
     else:
         wanted = sorted(now)
     if not wanted:
-        raise ChangeError("The group has committed no offsets: name a topic.")
+        raise ChangeError("The group has no offsets: name a topic.")
     if len(wanted) > MAX_OFFSETS:
         raise ChangeError(f"These are {len(wanted)} partitions, and {MAX_OFFSETS} can be moved at once: name a topic.")
     partitions = await _readable(console, wanted)
@@ -144,6 +150,18 @@ async def _plan(console: Console, visitor: Visitor, group: GroupView, draft: Dra
         if slices.over:
             await slices.rest()
     return moves
+
+
+async def _now(console: Console, group: GroupView) -> dict[tuple[str, int], int]:
+    """Where the group continues, if nothing is changed. Raises ChangeError or NodeError."""
+    if group.protocol != SHARE:
+        offsets, _ = await committed(console.broker, group.group_id, MAX_OFFSETS + 1)
+        return {(where.topic, where.partition): offset for where, offset in offsets}
+    try:
+        shares = await share_lags(console.broker, group.group_id, MAX_OFFSETS + 1)
+    except CoordinatorError as error:
+        raise ChangeError(f"The group's offsets are not known now: {error}.") from None
+    return {(each.topic, each.partition): each.committed_offset for each in shares.lags}
 
 
 async def _readable(console: Console, wanted: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], Readable]:
@@ -206,6 +224,48 @@ async def _commit(console: Console, group_id: str, moves: list[Move]) -> None:
         raise ChangeError(f"The group cannot be changed: {error}.") from None
     for where, reason in refused.items():
         raise ChangeError(f"{where.topic}-{where.partition} was refused: {reason}.")
+
+
+async def _begin_again(console: Console, group_id: str, moves: list[Move]) -> None:
+    """Let a share group begin at other offsets; what was delivered of them is forgotten."""
+    topics: dict[str, dict[int, int]] = {}
+    for move in moves:
+        topics.setdefault(move.topic, {})[move.partition] = move.then
+    node_id = coordinator_of(console.broker, group_id)
+    if node_id is not None:
+        await _begin_again_there(console, node_id, group_id, topics)
+        return
+    try:
+        outcomes = await console.broker.group_coordinator.share_groups.alter_offsets(group_id, topics)
+    except CoordinatorError as error:
+        raise ChangeError(f"The group cannot be changed: {error}.") from None
+    for (topic, partition), error in outcomes.items():
+        if error is not None:
+            raise ChangeError(f"{topic}-{partition} was refused: {error}.")
+
+
+async def _begin_again_there(
+    console: Console, node_id: int, group_id: str, topics: Mapping[str, Mapping[int, int]]
+) -> None:
+    named = [
+        AlterShareGroupOffsetsRequestTopic(
+            topic_name=name,
+            partitions=[
+                AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+                for index, offset in offsets.items()
+            ],
+        )
+        for name, offsets in topics.items()
+    ]
+    request = AlterShareGroupOffsetsRequest(group_id=group_id, topics=named)
+    answer = await ask(console.broker, node_id, request, seconds=_CHANGE_SECONDS)
+    if answer.error_code:
+        raise ChangeError(f"The group cannot be changed: {ErrorCode(answer.error_code).name}.")
+    for topic in answer.responses:
+        for each in topic.partitions:
+            if each.error_code:
+                refused = ErrorCode(each.error_code).name
+                raise ChangeError(f"{topic.topic_name}-{each.partition_index} was refused: {refused}.")
 
 
 async def _commit_there(console: Console, node_id: int, group_id: str, moves: list[Move]) -> None:

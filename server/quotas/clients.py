@@ -38,7 +38,11 @@ KINDS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONT
 #: How many rates are kept; beyond that the least recently used one is forgotten, and starts over at zero.
 MAX_RATES: Final = 10_000
 
-_BYTE_RATE_OF: Final = {ApiKey.PRODUCE: PRODUCER_BYTE_RATE, ApiKey.FETCH: CONSUMER_BYTE_RATE}
+_BYTE_RATE_OF: Final = {
+    ApiKey.PRODUCE: PRODUCER_BYTE_RATE,
+    ApiKey.FETCH: CONSUMER_BYTE_RATE,
+    ApiKey.SHARE_FETCH: CONSUMER_BYTE_RATE,
+}
 
 
 class Throttle:
@@ -158,8 +162,10 @@ class ClientQuotas:
     def charge(self, context: QuotaContext, response: Response | None, sent_bytes: int) -> Response | None:
         """Count an answered request. Returns the response to send instead, if its client is beyond a quota.
 
-        A Produce counts with the bytes of its request, a Fetch with those of its response, and every request with the
-        time that was worked on it. Followers are exempt, and so are the markers of transactions, as in Kafka.
+        A Produce counts with the bytes of its request, a Fetch and a ShareFetch with those of their responses, and
+        every request with the time that was worked on it. What a ShareFetch has acquired is sent all the same: it is
+        the member's, and nobody else would get it until its lock ends. Followers are exempt, and so are the markers of
+        transactions, as in Kafka.
         """
         api = context.api.key
         if api is ApiKey.WRITE_TXN_MARKERS or (api is ApiKey.FETCH and _is_from_follower(context.request)):
@@ -176,8 +182,8 @@ class ClientQuotas:
         context.connection.mute(seconds)
         if response is None:
             return None
-        if kind == CONSUMER_BYTE_RATE:
-            self._take_back(kind, *client, amount)
+        if api is ApiKey.FETCH:
+            self._take_back(CONSUMER_BYTE_RATE, *client, amount)
             response = _without_records(context.request, response)
         _tell(response, seconds)
         return response

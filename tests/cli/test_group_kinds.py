@@ -95,6 +95,28 @@ def test_what_is_said_of_them(busy: Any) -> None:
     assert listed[1:] == [["shared", "share", "Stable", "share"], ["streaming", "streams", "Stable", "streams"]]
 
 
+def test_the_offsets_of_a_share_group_are_moved(broker_class: Any, tmp_path: Path) -> None:
+    broker = broker_class(tmp_path / "data", *FLAGS)
+    broker.run("topic", "create", "flights", "-p", "2")
+    broker.run("config", "set", "group", "shared", "share.auto.offset.reset=earliest")
+    broker.run("produce", "flights", "-p", "0", stdin=b"a\nb\nc\nd\ne\n")
+    with Client([("127.0.0.1", broker.ready["port"])]) as client:
+        member = ShareMember(client, "shared", "flights")
+        assert member.acquire() == [(0, 4, 1)]
+        member.acknowledge(0, 3, ACCEPT)
+        refused = broker.run("group", "seek", "shared", "--to", "earliest", check=False)
+        assert refused.returncode
+        assert b"stop its consumers first" in refused.stderr
+        member.beat(member_epoch=-1)
+    dry = json.loads(broker.run("group", "seek", "shared", "--to", "2", "--dry-run", "--json").stdout)
+    assert [(each["partition"], each["from"], each["to"]) for each in dry] == [(0, 4, 2), (1, 0, 0)]
+    broker.run("group", "seek", "shared", "--to", "2")
+    assert [each["offset"] for each in described(broker, "shared")["offsets"]] == [2, 0]
+    with Client([("127.0.0.1", broker.ready["port"])]) as client:
+        assert ShareMember(client, "shared", "flights").acquire() == [(2, 4, 1)]
+    assert broker.stop() == 0
+
+
 def test_a_backup_has_them_and_fsck_and_dump_read_them(busy: Any, broker_class: Any, tmp_path: Path) -> None:
     before = described(busy, "shared"), described(busy, "streaming")
     busy.run("backup", "--data-dir", str(tmp_path / "data"), str(tmp_path / "backup"))

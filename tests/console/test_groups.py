@@ -58,6 +58,27 @@ async def test_a_share_group_shows_what_is_held_and_how_often_it_was_delivered(b
         assert row[row.index("m") :][3:5] == ["1", "1"]
 
 
+async def test_the_offsets_of_a_share_group_are_moved(browse: Browse) -> None:
+    async with browse(PATIENT) as browser:
+        topic_id = await browser.node.create_topic("orders")
+        await produce(browser.node, topic_id, b"a", b"b", b"c", b"d")
+        await begin_early(browser.node, "shared")
+        member = await ShareClient.join(browser.node, "shared", "m", "orders")
+        assert await member.acquire(max_records=4) == [(0, 3, 1)]
+        assert await member.acknowledge(0, 3, ACCEPT) == 0
+        path = "group/manage?id=shared"
+        form = {"to": "offset", "offset": "1", "token": await browser.form_token(path)}
+        refused = await browser.post(path, {"action": "move", **form})
+        assert (refused.status_code, "has members" in refused.text) == (422, True)
+        await member.beat(member_epoch=-1)
+        shown = await browser.post(path, {"action": "look", **form})
+        assert "Move 1 offset" in shown.text
+        moved = await browser.post(path, {"action": "move", **form})
+        assert moved.headers["location"] == "/console/group?id=shared"
+        positions = await browser.node.broker.group_coordinator.share_groups.describe_offsets("shared", None)
+        assert [each.start_offset for each in positions.values()] == [1]
+
+
 async def test_a_share_group_without_partitions_says_so(browse: Browse) -> None:
     async with browse(PATIENT) as browser:
         await browser.node.create_topic("orders")
