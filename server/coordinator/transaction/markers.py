@@ -15,7 +15,7 @@ What a partition may answer and what follows from it, compared with TransactionM
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -29,7 +29,7 @@ from ottla.server.coordinator.transaction.state import Partition
 from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.append import Records, TopicIdPartition
-from ottla.server.replica.errors import ReplicaError
+from ottla.server.replica.errors import ReplicaError, RequestTimedOutError
 from ottla.server.replica.manager import ReplicaManager
 from ottla.storage.clock import Clock
 from ottla.storage.errors import (
@@ -70,8 +70,9 @@ class GroupMarkers(Protocol):
 class ReplicaMarkers:
     """Implements MarkerSink on the replica manager; partitions of offsets go through the group coordinator.
 
-    All partitions of one call are one append: they are flushed together. `topic_id` returns None for a partition that
-    does not exist.
+    All partitions of one call are written at the same time, those of data as one append: they are flushed together. No
+    partition waits for another, or longer than APPEND_TIMEOUT_MS (Kafka's KafkaApis.handleWriteTxnMarkersRequest).
+    `topic_id` returns None for a partition that does not exist.
     """
 
     def __init__(
@@ -90,8 +91,8 @@ class ReplicaMarkers:
         self, partitions: Iterable[Partition], marker: EndTxnMarker, *, transaction_version: int = 0
     ) -> dict[Partition, Exception]:
         failed: dict[Partition, Exception] = {}
-        entries: dict[TopicIdPartition, Records] = {}
-        names: dict[TopicIdPartition, Partition] = {}
+        of_offsets: list[Partition] = []
+        of_data: dict[TopicIdPartition, Partition] = {}
         pace = Pace()
         for partition in dict.fromkeys(partitions):
             await pace.rest()
@@ -99,33 +100,53 @@ class ReplicaMarkers:
             if topic_id is None:
                 continue
             if partition.topic == OFFSETS_TOPIC:
-                await self._end_offsets(partition, marker, failed)
+                of_offsets.append(partition)
             else:
-                key = TopicIdPartition(topic_id, partition.partition)
-                batch = build_end_txn_marker(marker, timestamp_ms=self._clock.time_ms())
-                entries[key] = Records(memoryview(bytearray(batch)))
-                names[key] = partition
-        if entries:
-            results = await self._replica_manager.append(
-                entries,
-                required_acks=ACKS_ALL,
-                timeout_ms=APPEND_TIMEOUT_MS,
-                origin=AppendOrigin.COORDINATOR,
-                transaction_version=transaction_version,
-            )
-            for key, result in results.items():
-                await pace.rest()
-                if result.error is not None:
-                    failed[names[key]] = result.error
+                of_data[TopicIdPartition(topic_id, partition.partition)] = partition
+        if not of_offsets:
+            await self._append(of_data, marker, failed, transaction_version)
+            return failed
+        async with trio.open_nursery() as nursery:
+            for partition in of_offsets:
+                nursery.start_soon(self._end_offsets, partition, marker, failed)
+            await self._append(of_data, marker, failed, transaction_version)
         return failed
+
+    async def _append(
+        self,
+        partitions: Mapping[TopicIdPartition, Partition],
+        marker: EndTxnMarker,
+        failed: dict[Partition, Exception],
+        transaction_version: int,
+    ) -> None:
+        if not partitions:
+            return
+        batch = build_end_txn_marker(marker, timestamp_ms=self._clock.time_ms())
+        results = await self._replica_manager.append(
+            # Each its own memory: a partition writes its offsets into it.
+            {key: Records(memoryview(bytearray(batch))) for key in partitions},
+            required_acks=ACKS_ALL,
+            timeout_ms=APPEND_TIMEOUT_MS,
+            origin=AppendOrigin.COORDINATOR,
+            transaction_version=transaction_version,
+        )
+        pace = Pace()
+        for key, result in results.items():
+            await pace.rest()
+            if result.error is not None:
+                failed[partitions[key]] = result.error
 
     async def _end_offsets(
         self, partition: Partition, marker: EndTxnMarker, failed: dict[Partition, Exception]
     ) -> None:
-        try:
-            await self._groups.complete_transaction(partition.partition, marker)
-        except CoordinatorError as error:
-            failed[partition] = kept(error)
+        with trio.move_on_after(APPEND_TIMEOUT_MS / 1000) as patience:
+            try:
+                await self._groups.complete_transaction(partition.partition, marker)
+            except CoordinatorError as error:
+                failed[partition] = kept(error)
+        if patience.cancelled_caught:
+            seconds = APPEND_TIMEOUT_MS // 1000
+            failed[partition] = RequestTimedOutError(f"{OFFSETS_TOPIC}-{partition.partition} took over {seconds} s")
 
 
 async def write_everywhere(sink: MarkerSink, partitions: frozenset[Partition], marker: EndTxnMarker) -> None:

@@ -150,6 +150,60 @@ async def test_the_metadata_alone_says_that_a_partition_is_gone(error: Exception
     assert replicas.appended == [TopicIdPartition(UUID(int=1), 0)]
 
 
+class Groups:
+    """Ends no transaction over offsets before `gate` is set."""
+
+    def __init__(self) -> None:
+        self.gate = trio.Event()
+        self.ended: list[int] = []
+
+    async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None:
+        await self.gate.wait()
+        self.ended.append(partition)
+
+
+def markers_of(replicas: Replicas, groups: Groups) -> ReplicaMarkers:
+    return ReplicaMarkers(replicas, groups, lambda _: UUID(int=1), ManualClock())  # type: ignore[arg-type]
+
+
+OFFSETS = [Partition(CONSUMER_OFFSETS, 0), Partition(CONSUMER_OFFSETS, 1)]
+
+
+async def test_data_does_not_wait_for_offsets() -> None:
+    replicas, groups = Replicas(), Groups()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(markers_of(replicas, groups).write, [*OFFSETS, P0], MARKER)
+        await trio.testing.wait_all_tasks_blocked()
+        assert replicas.appended == [TopicIdPartition(UUID(int=1), 0)]
+        assert groups.ended == []
+        groups.gate.set()
+    assert sorted(groups.ended) == [0, 1]
+
+
+async def test_offsets_whose_groups_do_not_answer_count_as_failed(autojump_clock: trio.testing.MockClock) -> None:
+    began = trio.current_time()
+    failed = await markers_of(Replicas(NotLeaderError("t")), Groups()).write([*OFFSETS, P0], MARKER)
+    assert trio.current_time() - began == pytest.approx(30)
+    assert {partition: type(error) for partition, error in failed.items()} == {
+        P0: NotLeaderError,
+        OFFSETS[0]: RequestTimedOutError,
+        OFFSETS[1]: RequestTimedOutError,
+    }
+
+
+async def test_one_partition_of_offsets_does_not_wait_for_another(autojump_clock: trio.testing.MockClock) -> None:
+    class OneHangs(Groups):
+        async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None:
+            if partition == 0:
+                await trio.sleep_forever()
+            self.ended.append(partition)
+
+    groups = OneHangs()
+    failed = await markers_of(Replicas(), groups).write(OFFSETS, MARKER)
+    assert list(failed) == [OFFSETS[0]]
+    assert groups.ended == [1]
+
+
 # A whole broker
 
 
