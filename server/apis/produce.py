@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from ottla.server.apis.context import RequestContext
     from ottla.server.replica.append import AppendOperation, AppendResult
+    from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.state.producer_state import VerificationGuard
 
 _NO_ACKS: Final = 0
@@ -252,10 +253,18 @@ class _Produce(Deferred):
         """
         joining: dict[ProducerIdAndEpoch, list[TopicIdPartition]] = {}
         guards: dict[TopicIdPartition, VerificationGuard | None] = {}
+        now_ms = self._context.broker.clock.time_ms()
+        is_v2 = self._version >= FIRST_PRODUCE_OF_V2
         for key, (records, _, _) in self.entries:
-            if is_transactional(records) and not self._takes_part(key, producer := producer_of(records)):
-                joining.setdefault(producer, []).append(key)
-                guards[key] = self._guard(key, producer, records)
+            if not is_transactional(records) or (log := self._log(key)) is None:
+                continue
+            producer = producer_of(records)
+            if log.producers is not None and log.producers.has_ongoing_transaction(*producer):
+                continue  # it was let in before
+            joining.setdefault(producer, []).append(key)
+            guards[key] = log.begin_verification(
+                *producer, sequence_of(records), supports_epoch_bump=is_v2, now_ms=now_ms
+            )
         refused: dict[TopicIdPartition, CoordinatorError] = {}
         for producer, keys in joining.items():
             names = {self._partition(key): key for key in keys}
@@ -282,34 +291,16 @@ class _Produce(Deferred):
                 self.entries.append((key, records._replace(guard=guards[key]) if key in guards else records))
                 self._answers.append(answer)
 
-    def _guard(
-        self, key: TopicIdPartition, producer: ProducerIdAndEpoch, records: memoryview
-    ) -> VerificationGuard | None:
-        try:
-            log = self._context.broker.replica_manager.get_partition(*key).log
-        except (ReplicaError, storage.StorageError):
-            return None  # the append will say so
-        return log.begin_verification(
-            *producer,
-            sequence_of(records),
-            supports_epoch_bump=self._version >= FIRST_PRODUCE_OF_V2,
-            now_ms=self._context.broker.clock.time_ms(),
-        )
-
     def _is_valid(self, key: TopicIdPartition, producer: ProducerIdAndEpoch, guard: VerificationGuard | None) -> bool:
-        try:
-            log = self._context.broker.replica_manager.get_partition(*key).log
-        except (ReplicaError, storage.StorageError):
-            return True  # the append will say so
-        return log.producers is not None and log.producers.admits(*producer, guard)
+        log = self._log(key)
+        return log is None or (log.producers is not None and log.producers.admits(*producer, guard))
 
-    def _takes_part(self, key: TopicIdPartition, producer: ProducerIdAndEpoch) -> bool:
-        """Whether the transaction is already open in the partition's log: then it was let in before."""
+    def _log(self, key: TopicIdPartition) -> PartitionLog | None:
+        """None if it cannot be had: the append will say why."""
         try:
-            log = self._context.broker.replica_manager.get_partition(*key).log
+            return self._context.broker.replica_manager.get_partition(*key).log
         except (ReplicaError, storage.StorageError):
-            return True  # the append will say so
-        return log.producers is not None and log.producers.has_ongoing_transaction(*producer)
+            return None
 
     def _partition(self, key: TopicIdPartition) -> Partition:
         topic = self._context.broker.metadata.topic_by_id(key.topic_id)

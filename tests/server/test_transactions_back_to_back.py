@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
@@ -125,8 +125,9 @@ async def test_a_coordinator_elsewhere_is_asked_again_after_each_pause(
             return await own.require(*arguments, joins=joins)
 
     following = await end_one(node, 2)
+    elsewhere: Any = Elsewhere
     node.participation = Participation(
-        lambda: node.transaction_coordinator, cast("Any", Elsewhere), node_id=1, image=lambda: node.metadata
+        lambda: node.transaction_coordinator, elsewhere, node_id=1, image=lambda: node.metadata
     )
     assert await send(node, following) == ErrorCode.NONE
     pauses = [later - earlier for earlier, later in pairwise(asked)]
