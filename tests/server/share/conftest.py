@@ -48,7 +48,11 @@ class ShareClient:
         return member
 
     async def beat(self, **fields: Any) -> Any:
-        named: dict[str, Any] = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch} | fields
+        named: dict[str, Any] = {
+            "group_id": self.group,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+        } | fields
         request = ShareGroupHeartbeatRequest(**named)
         answer = await self.client.call(request, 1)
         if not answer.error_code:
