@@ -232,18 +232,18 @@ class _Produce(Deferred):
         batch waits while the producer's last transaction is being ended, for at most
         `add.partitions.to.txn.retry.backoff.max.ms` (Kafka's ReplicaManager.handleProduceAppend).
         """
-        config = self._context.broker.config
+        config, participation = self._context.broker.config, self._context.broker.participation
         joins = self._version >= FIRST_PRODUCE_OF_V2
         deadline = trio.current_time() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
-        while True:
+        while any(self._joined_log(key, records.view) is not None for key, records in self.entries):
+            if joins:
+                await participation.until_settled(transactional_id, deadline - trio.current_time())
             refused, guards = await self._ask_coordinator(transactional_id, joins=joins)
             is_early = any(isinstance(error, ConcurrentTransactionsError) for error in refused.values())
             if not joins or not is_early or trio.current_time() >= deadline:
-                break
-            pause_seconds = config.add_partitions_to_txn_retry_backoff_ms / 1000
-            await self._context.broker.participation.pause(transactional_id, pause_seconds)
-        if guards:
-            self._keep_verified(refused, guards)
+                self._keep_verified(refused, guards)
+                return
+            await trio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
 
     async def _ask_coordinator(
         self, transactional_id: str, *, joins: bool
@@ -256,11 +256,9 @@ class _Produce(Deferred):
         now_ms = self._context.broker.clock.time_ms()
         is_v2 = self._version >= FIRST_PRODUCE_OF_V2
         for key, (records, _, _) in self.entries:
-            if not is_transactional(records) or (log := self._log(key)) is None:
+            if (log := self._joined_log(key, records)) is None:
                 continue
             producer = producer_of(records)
-            if log.producers is not None and log.producers.has_ongoing_transaction(*producer):
-                continue  # it was let in before
             joining.setdefault(producer, []).append(key)
             guards[key] = log.begin_verification(
                 *producer, sequence_of(records), supports_epoch_bump=is_v2, now_ms=now_ms
@@ -290,6 +288,13 @@ class _Produce(Deferred):
             else:
                 self.entries.append((key, records._replace(guard=guards[key]) if key in guards else records))
                 self._answers.append(answer)
+
+    def _joined_log(self, key: TopicIdPartition, records: memoryview) -> PartitionLog | None:
+        """The log into which a batch brings its producer's transaction; None for any other batch."""
+        if not is_transactional(records) or (log := self._log(key)) is None:
+            return None
+        is_open = log.producers is not None and log.producers.has_ongoing_transaction(*producer_of(records))
+        return None if is_open else log  # if it is open, it was let in before
 
     def _is_valid(self, key: TopicIdPartition, producer: ProducerIdAndEpoch, guard: VerificationGuard | None) -> bool:
         log = self._log(key)

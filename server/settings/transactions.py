@@ -75,7 +75,7 @@ class TransactionSettings:
     )
     add_partitions_to_txn_retry_backoff_ms: int = integer(
         20,
-        "Longest pause before a partition is let into a transaction, while the producer's last one is being ended.",
+        "Pause before a coordinator that still ends a producer's last transaction is asked again for the next one.",
         check=between(1),
         importance=HIGH,
     )

@@ -51,8 +51,6 @@ from ottla.server.metadata.image import MetadataDelta
 from ottla.storage.clock import Clock
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-MOMENT_SECONDS: Final = 0.001
-"""Before the next look at a transaction that has just ended: who looks again and again leaves room for others."""
 
 
 class TransactionConfig(NamedTuple):
@@ -244,14 +242,10 @@ class TransactionCoordinator:
             await store(self._runtime, shard, entry, after)
 
     async def until_settled(self, transactional_id: str) -> None:
-        """Return when no transaction of this id is being ended here; at least a moment is waited for."""
+        """Return when no transaction of this id is being carried through here."""
         entry = self._shard(transactional_id).entries.get(transactional_id)
-        if entry is None or entry.transaction is None or not entry.transaction.is_prepared:
-            await trio.sleep(MOMENT_SECONDS)
-        elif entry.completing is not None:
+        if entry is not None and entry.completing is not None:
             await entry.completing.over.wait()
-        else:
-            await trio.sleep_forever()  # the shard is being loaded, or left
 
     async def confirm(self, transactional_id: str) -> None:
         """Before a `verify`: return when no other broker had coordinated the transactional id when this was called.

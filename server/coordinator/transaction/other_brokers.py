@@ -132,14 +132,11 @@ class Participation:
                 refused[partition] = kept(error)
         return refused
 
-    async def pause(self, transactional_id: str, seconds: float) -> None:
+    async def until_settled(self, transactional_id: str, seconds: float) -> None:
         """Wait until a producer's last transaction is over, as far as that is known here, and no longer than this."""
-        with trio.move_on_after(seconds):
-            if self._coordinator(transactional_id) == self._node_id:
-                with suppress(CoordinatorError):
-                    await self._transactions().until_settled(transactional_id)
-                    return
-            await trio.sleep_forever()
+        if seconds > 0 and self._coordinator(transactional_id) == self._node_id:
+            with suppress(CoordinatorError), trio.move_on_after(seconds):
+                await self._transactions().until_settled(transactional_id)
 
     def _coordinator(self, transactional_id: str) -> int:
         topic = self._image().topic(TRANSACTION_STATE)
