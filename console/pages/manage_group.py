@@ -239,9 +239,9 @@ async def _begin_again(console: Console, group_id: str, moves: list[Move]) -> No
         outcomes = await console.broker.group_coordinator.share_groups.alter_offsets(group_id, topics)
     except CoordinatorError as error:
         raise ChangeError(f"The group cannot be changed: {error}.") from None
-    for (topic, partition), reason in outcomes.items():
-        if reason is not None:
-            raise ChangeError(f"{topic}-{partition} was refused: {reason}.")
+    for (topic, partition), refused in outcomes.items():
+        if refused is not None:
+            raise ChangeError(f"{topic}-{partition} was refused: {refused}.")
 
 
 async def _begin_again_there(

@@ -15,6 +15,7 @@ from ottla.server.apis import consumer_group_describe, share_group_describe, str
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, Current, Subscription
 from ottla.server.coordinator.group.share_group import ShareCurrent, ShareGroup, ShareSubscription
 from ottla.server.coordinator.group.streams_group import StreamsCurrent, StreamsGroup, StreamsSubscription
+from ottla.server.settings.config import BrokerConfig
 
 KINDS: dict[str, tuple[Any, Any, Any, Any, Callable[..., Awaitable[Any]]]] = {
     "consumer": (ConsumerGroup, Subscription, Current, ConsumerGroupDescribeRequest, consumer_group_describe.handle),
@@ -48,7 +49,7 @@ async def test_a_member_that_comes_while_the_group_is_described_disturbs_nobody(
         rests += 1
         join(f"another-{rests}")
 
-    features = {"share.version": 1, "streams.version": 1}
+    features = {"group.version": 1, "share.version": 1, "streams.version": 1}
     groups = SimpleNamespace(describe=lambda group_id: group)
     context: Any = SimpleNamespace(
         work=SimpleNamespace(rest=rest),
@@ -56,6 +57,7 @@ async def test_a_member_that_comes_while_the_group_is_described_disturbs_nobody(
         broker=SimpleNamespace(
             group_coordinator=SimpleNamespace(consumer_groups=groups, share_groups=groups, streams_groups=groups),
             metadata=SimpleNamespace(topic_by_id=lambda topic_id: None, features=features),
+            config=BrokerConfig(),
         ),
     )
     (described,) = (await handle(request(group_ids=["g"]), context)).groups

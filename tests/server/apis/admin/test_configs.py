@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, Descr
 from ottla.kproto.messages.list_config_resources import ListConfigResourcesRequest
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from ottla.server.settings.declaration import Setting
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -47,12 +48,17 @@ def synonyms(entry: Any) -> list[tuple[str, str | None, int]]:
     return [(it.name, it.value, it.source) for it in entry.synonyms]
 
 
+def kafkas(settings: Mapping[str, Setting]) -> set[str]:
+    """Those that are told to clients which name none, as long as nobody has set them."""
+    return {name for name, setting in settings.items() if not setting.internal and not name.startswith("ottla.")}
+
+
 class TestDescribe:
     @pytest.mark.parametrize("version", range(1, 5))
     async def test_a_topic_has_every_setting(self, call: Any, broker: Any, version: int) -> None:
         await broker.controller.create_topic(NewTopic("t", 1, 1, configs={"retention.ms": "7"}))
         found = await entries(call, TOPIC, "t", version)
-        assert set(found) == {name for name, setting in TOPIC_SETTINGS.items() if not setting.internal}
+        assert set(found) == kafkas(TOPIC_SETTINGS)
         own, default = found["retention.ms"], found["segment.bytes"]
         assert (own.value, own.config_source, own.read_only, own.is_sensitive) == ("7", 1, False, False)
         assert synonyms(own) == [("retention.ms", "7", 1)]
@@ -65,7 +71,7 @@ class TestDescribe:
     @pytest.mark.parametrize("version", range(1, 5))
     async def test_a_broker_has_every_setting(self, call: Any, version: int) -> None:
         found = await entries(call, BROKER, "1", version)
-        assert set(found) == {name for name, setting in BROKER_SETTINGS.items() if not setting.internal}
+        assert set(found) == kafkas(BROKER_SETTINGS)
         assert found["num.partitions"].read_only
         assert not found["log.retention.ms"].read_only
         assert found["log.retention.hours"].read_only
@@ -76,6 +82,16 @@ class TestDescribe:
         await broker.controller.create_topic(NewTopic("t", 1, 1))
         result = await describe(call, TOPIC, "t", keys=["retention.ms", "no.such.key"])
         assert [it.name for it in result.configs] == ["retention.ms"]
+
+    async def test_ottlas_own_settings_are_told_to_who_names_them_and_once_they_are_set(
+        self, call: Any, broker: Any
+    ) -> None:
+        await broker.controller.create_topic(NewTopic("t", 1, 1))
+        (own,) = (await describe(call, TOPIC, "t", keys=["ottla.records.validate"])).configs
+        assert (own.value, own.config_source) == ("header", 5)
+        assert len((await describe(call, BROKER, "1", keys=["ottla.run.bytes", "num.partitions"])).configs) == 2
+        await change(call, TOPIC, "t", ("ottla.records.validate", SET, "all"))
+        assert set(await entries(call, TOPIC, "t")) == {*kafkas(TOPIC_SETTINGS), "ottla.records.validate"}
 
     async def test_a_group_has_every_setting(self, call: Any) -> None:
         found = await entries(call, GROUP, "g")
