@@ -17,6 +17,7 @@ from compat_tests.group_wire import ASSIGNMENT, SUBSCRIPTION, GroupWire, Topic, 
 from compat_tests.process import BrokerProcess
 from compat_tests.wire import Wire
 from ottla.kproto.messages.join_group import JoinGroupRequest
+from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
 LEAST_SESSION_MS = 6_000
 
@@ -153,3 +154,23 @@ def test_a_group_that_would_lose_something_stays_classic(
     described = group.describe()
     assert (described.group_state, bytes(described.members[0].member_assignment)) == ("Stable", assignment)
     assert group.heartbeat(member_id, generation) == "NONE"
+
+
+# Offsets --------------------------------------------------------------------------------------------------------------
+
+
+def test_topics_with_errors_come_last(group: GroupWire, topic: Topic) -> None:
+    while group.commit(topic, version=10) != "NONE":
+        time.sleep(0.05)
+    unknown = [uuid.uuid4(), uuid.uuid4()]
+    asked = [
+        OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])
+        for topic_id in (unknown[0], topic.topic_id, unknown[1])
+    ]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group.group_id, topics=asked)])
+    (answered,) = group.wire.call(request, 10).groups
+    assert [(each.topic_id, name(each.partitions[0].error_code)) for each in answered.topics] == [
+        (topic.topic_id, "NONE"),
+        (unknown[0], "UNKNOWN_TOPIC_ID"),
+        (unknown[1], "UNKNOWN_TOPIC_ID"),
+    ]
