@@ -50,12 +50,13 @@ def error_response_in_steps(request: Request, version: int, code: ErrorCode) -> 
     return response
 
 
-# Answers whose parts have the code of the whole as well.
-_SAID_TWICE: Final = (
-    ApiKey.ELECT_LEADERS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-)
+# Answers whose parts have the code of the whole as well, up to a version.
+_SAID_TWICE: Final = {
+    ApiKey.ELECT_LEADERS: ApiKey.ELECT_LEADERS.valid_versions.highest,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiKey.ALTER_PARTITION_REASSIGNMENTS.valid_versions.highest,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS.valid_versions.highest,
+    ApiKey.FETCH: 12,
+}
 _CODE_FIELDS: Final = ("error_code", "partition_error_code")
 # Where request and response name the same thing differently.
 _ALIASES: Final = {
@@ -80,7 +81,8 @@ def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode, made: Itera
     for field in fields:
         if field.name in _CODE_FIELDS:
             setattr(answer, field.name, code)
-            if getattr(answer, "API_KEY", None) not in _SAID_TWICE:
+            key = getattr(answer, "API_KEY", None)
+            if key is None or version > _SAID_TWICE.get(key, -1):
                 return
             break
     yield from _fail_items(answer, asked, version, code, made)

@@ -16,6 +16,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.compiler.runtime import read_unknown_tags
 from ottla.kproto.errors import DecodeError, EncodeError, UnsupportedApiError
 from ottla.kproto.schema import Message, TaggedField, int16, int32, string
+from ottla.kproto.text import ERRORS
 
 if TYPE_CHECKING:
     from ottla.kproto.types import Buffer
@@ -62,7 +63,7 @@ def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]
             end = pos + length
             if end > len(buf):
                 raise DecodeError("the client id is longer than the request")
-            client_id = str(buf[pos:end], "utf-8")
+            client_id = str(buf[pos:end], "utf-8", ERRORS)
             pos = end
         tags: tuple[TaggedField, ...] = ()
         if is_flexible:
@@ -72,7 +73,7 @@ def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]
     except (struct.error, IndexError) as error:
         raise DecodeError("the request header is malformed: it ends too early") from error
     except UnicodeDecodeError as error:
-        raise DecodeError(f"the request header is malformed: {error}") from error
+        raise DecodeError(f"the request header is malformed: {error.reason}") from error
     header = _new(RequestHeader)
     header.api_key = key
     header.api_version = api_version

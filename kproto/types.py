@@ -16,6 +16,8 @@ from uuid import UUID
 import construct
 from construct import Adapter, Construct
 
+from ottla.kproto.text import ERRORS
+
 Buffer = bytes | bytearray | memoryview
 """What bytes are read from."""
 
@@ -145,12 +147,12 @@ class Bytes(_Sized):
 
 
 class String(Bytes):
-    """A UTF-8 string of at most 32,767 bytes."""
+    """A UTF-8 string of at most 32,767 bytes; what is not UTF-8 becomes U+FFFD, as for Java."""
 
     def _parse_content(self, length: int, stream: io.BytesIO, context: Any, path: str) -> Any:
         if length > MAX_STRING_SIZE:
             raise MalformedError(f"a string of {length} bytes", path=path)
-        return _read(stream, length, path).decode()
+        return _read(stream, length, path).decode("utf-8", ERRORS)
 
     def _build_content(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> None:
         encoded = None if obj is None else obj.encode()
@@ -234,7 +236,7 @@ def parse_whole(subcon: Construct, data: bytes, path: str) -> Any:
     try:
         value = subcon.parse_stream(stream)
     except UnicodeDecodeError as error:
-        raise MalformedError(f"a string is not UTF-8: {error}", path=path) from error
+        raise MalformedError(f"a string is not UTF-8: {error.reason}", path=path) from error
     if stream.tell() != len(data):
         raise MalformedError(f"{len(data) - stream.tell()} bytes are left over", path=path)
     return value

@@ -19,6 +19,7 @@ from ottla.kproto.compiler.layout import (
 )
 from ottla.kproto.compiler.source import Source
 from ottla.kproto.schema import FRESH, ZERO_UUID, Primitive, StructType
+from ottla.kproto.text import ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +127,9 @@ class _ParserCompiler:
             return f"buf[p:{end}]"
         if kind == "bytes":
             return f"bytes(buf[p:{end}])" if self._views else f"buf[p:{end}]"
-        return f"str(buf[p:{end}], 'utf-8')" if self._views else f"buf[p:{end}].decode()"
+        if self._views:
+            return f"str(buf[p:{end}], 'utf-8', {ERRORS!r})"
+        return f"buf[p:{end}].decode('utf-8', {ERRORS!r})"
 
     def _fixed(self, kind: str, target: str) -> None:
         if kind == "uuid":

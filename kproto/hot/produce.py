@@ -23,6 +23,7 @@ from ottla.kproto.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.kproto.schema import ZERO_UUID
+from ottla.kproto.text import ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,7 +179,7 @@ def _parse_flexible(buf: memoryview, p: int, version: int) -> ProduceRequest | N
         end = p + n - 1
         if n > 127 or end > size:
             return None
-        request.transactional_id = str(buf[p:end], "utf-8")
+        request.transactional_id = str(buf[p:end], "utf-8", ERRORS)
         p = end
     request.acks, request.timeout_ms, n = _unpack_acks_timeout_short_count(buf, p)
     p += 7
@@ -199,7 +200,7 @@ def _parse_flexible(buf: memoryview, p: int, version: int) -> ProduceRequest | N
             end = p + n - 1
             if not 0 < n <= 127 or end > size:
                 return None
-            topic.name = str(buf[p:end], "utf-8")
+            topic.name = str(buf[p:end], "utf-8", ERRORS)
             topic.topic_id = ZERO_UUID
         n = buf[end]
         p = end + 1
@@ -251,7 +252,7 @@ def _parse_classic(buf: memoryview, p: int) -> ProduceRequest | None:
         end = p + n
         if end > size:
             return None
-        request.transactional_id = str(buf[p:end], "utf-8")
+        request.transactional_id = str(buf[p:end], "utf-8", ERRORS)
         p = end
     request.acks, request.timeout_ms, n = _unpack_acks_timeout_count(buf, p)
     p += 10
@@ -263,7 +264,7 @@ def _parse_classic(buf: memoryview, p: int) -> ProduceRequest | None:
         end = p + 2 + _unpack_int16(buf, p)[0]
         if not p + 2 <= end <= size:
             return None
-        topic.name = str(buf[p + 2 : end], "utf-8")
+        topic.name = str(buf[p + 2 : end], "utf-8", ERRORS)
         topic.topic_id = ZERO_UUID
         (n,) = _unpack_int32(buf, end)
         p = end + 4

@@ -4,6 +4,10 @@
 beyond it is refused before any work, and an undeclared one stops at the limit. Output memory grows with what
 the data really hold, so that a lie about the size costs nothing.
 
+Bytes behind the end of a stream are what they are to Java's libraries, with which Kafka reads. After a gzip member,
+whatever is not another one is passed over; so is everything after LZ4's end mark, and less than a length after
+xerial's last block. Further members, xerial streams and zstd frames are read, and nothing else may follow a zstd frame.
+
 The codecs load on first use: a broker that passes batches through never needs them.
 """
 
@@ -31,12 +35,21 @@ _SNAPPY_MAX_RATIO = 22
 _GZIP_WBITS = 31
 _GZIP_PIECE_BYTES = 8 * 1024
 _GZIP_DEFAULT_LEVEL = -1
+_GZIP_MEMBER = b"\x1f\x8b\x08"
+# Java looks for another member only where there is room for one.
+_GZIP_TOO_SHORT_BYTES = 18
 _LZ4_DEFAULT_LEVEL = 9
 _ZSTD_DEFAULT_LEVEL = 3
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_CONTENT_SIZE_FLAG = 0x08
+_LZ4_CONTENT_CHECKSUM_FLAG = 0x04
+_LZ4_BLOCK_CHECKSUM_FLAG = 0x10
+_LZ4_DICTIONARY_FLAG = 0x01
+_LZ4_MIN_HEADER_BYTES = 7
+_LZ4_BLOCK_SIZE = struct.Struct("<I")
+_LZ4_BLOCK_SIZE_MASK = 0x7FFFFFFF
 
 # The wording by which cramjam says that a fixed output buffer is full (held by a test).
 _OUTPUT_FULL = "failed to write whole buffer"
@@ -75,7 +88,7 @@ def decompress(compression: Compression, data: BytesLike, limit_bytes: int = DEF
         from cramjam import lz4
 
         _check_claim(_lz4_claim(data), limit_bytes)
-        return _decompress_growing(lz4.decompress_into, data, limit_bytes)
+        return _decompress_growing(lz4.decompress_into, memoryview(data)[: _lz4_end(data)], limit_bytes)
     if compression == Compression.ZSTD:
         from cramjam import zstd
 
@@ -135,6 +148,24 @@ def _lz4_claim(data: BytesLike) -> int:
     return int.from_bytes(data[6:14], "little")
 
 
+def _lz4_end(data: BytesLike) -> int:
+    """Where the first frame ends, after which Java reads nothing; the end of the data if it has no end mark."""
+    if len(data) < _LZ4_MIN_HEADER_BYTES or data[:4] != _LZ4_MAGIC:
+        return len(data)
+    flags = data[4]
+    pos = _LZ4_MIN_HEADER_BYTES
+    pos += 8 if flags & _LZ4_CONTENT_SIZE_FLAG else 0
+    pos += 4 if flags & _LZ4_DICTIONARY_FLAG else 0
+    behind_block = 8 if flags & _LZ4_BLOCK_CHECKSUM_FLAG else 4
+    last = len(data) - 4
+    while pos <= last:
+        (size,) = _LZ4_BLOCK_SIZE.unpack_from(data, pos)
+        if not size:
+            return min(len(data), pos + (8 if flags & _LZ4_CONTENT_CHECKSUM_FLAG else 4))
+        pos += (size & _LZ4_BLOCK_SIZE_MASK) + behind_block
+    return len(data)
+
+
 def _compress_lz4(data: BytesLike, level: int | None) -> bytes:
     from cramjam import lz4
 
@@ -159,6 +190,8 @@ def _decompress_gzip(data: BytesLike, limit_bytes: int) -> bytes:
     inflater = zlib.decompressobj(_GZIP_WBITS)
     while pos < len(view):
         if inflater.eof:
+            if len(view) - pos <= _GZIP_TOO_SHORT_BYTES or view[pos : pos + len(_GZIP_MEMBER)] != _GZIP_MEMBER:
+                break
             inflater = zlib.decompressobj(_GZIP_WBITS)
         piece = view[pos : pos + _GZIP_PIECE_BYTES]
         try:
@@ -196,7 +229,14 @@ def _decompress_snappy(data: BytesLike, limit_bytes: int) -> bytes:
     left = limit_bytes
     while pos < len(view):
         if pos + 4 > len(view):
-            raise CorruptRecordError("snappy block length ends early")
+            break
+        if view[pos : pos + 4] == _XERIAL_MAGIC[:4]:
+            if len(view) - pos < len(_XERIAL_HEADER):
+                raise CorruptRecordError("the header of another snappy stream ends early")
+            if view[pos : pos + len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+                break
+            pos += len(_XERIAL_HEADER)
+            continue
         end = pos + 4 + _INT32.unpack_from(view, pos)[0]
         if not pos + 4 < end <= len(view):
             raise CorruptRecordError(f"snappy block length {end - pos - 4} at byte {pos} does not fit")

@@ -19,6 +19,7 @@ from ottla.kproto.records.header import (
 from ottla.kproto.records.record import Record
 from ottla.kproto.records.types import BytesLike
 from ottla.kproto.records.varint import read_varint, read_varlong
+from ottla.kproto.text import ERRORS_OF_ANY_LENGTH
 
 _new_tuple = tuple.__new__
 
@@ -158,10 +159,7 @@ def _read_headers(data: bytes, pos: int, end: int) -> tuple[tuple[tuple[str, byt
         size, pos = read_varint(data, pos)
         if not 0 <= size <= end - pos:
             raise CorruptRecordError(f"a record header key of {size} bytes at byte {pos}")
-        try:
-            key = data[pos : pos + size].decode()
-        except UnicodeDecodeError as error:
-            raise CorruptRecordError(f"a record header key at byte {pos} is not UTF-8") from error
+        key = data[pos : pos + size].decode("utf-8", ERRORS_OF_ANY_LENGTH)
         pos += size
         size, pos = read_varint(data, pos)
         if size > end - pos:

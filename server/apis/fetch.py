@@ -10,7 +10,7 @@
   leader is in another one: it gets no records, and the id of that node (KIP-392). Followers serve up to the high
   watermark that they know; what lies beyond their log's end is OFFSET_OUT_OF_RANGE, and the client asks the leader.
 - From version 16 the leader's address stands beside NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
-- More than 50,000 partitions are INVALID_REQUEST.
+- More than 50,000 partitions are INVALID_REQUEST; an isolation level that there is not is UNKNOWN_SERVER_ERROR.
 - An error of the session is the whole answer, with session id 0, and the client starts a new session.
 """
 
@@ -46,6 +46,7 @@ from ottla.server.replica.partition import NO_EPOCH, Isolation
 from ottla.server.settings.replication import RACK_AWARE_SELECTOR
 
 if TYPE_CHECKING:
+    from ottla.kproto.codec import Steps
     from ottla.server.apis.context import RequestContext
     from ottla.server.security.access import Access
 
@@ -54,6 +55,7 @@ MAX_PARTITIONS: Final = 50_000
 
 _AT_ONCE: Final = 128
 _READ_COMMITTED: Final = 1
+_ISOLATION_LEVELS: Final = (0, _READ_COMMITTED)
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_RACKS: Final = 11
 _FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
@@ -70,14 +72,14 @@ def handle(request: FetchRequest, context: RequestContext) -> Response | Rest[Re
 def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response | None]:
     manager = context.broker.replica_manager
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
+    if request.isolation_level not in _ISOLATION_LEVELS:
+        return (yield from _refusal(request, context, ErrorCode.UNKNOWN_SERVER_ERROR))
     params = _params(request, context)
     requested = yield from _requested(request, context, by_id=by_id)
     if context.counted is not None:
         context.counted.leave(requested)
     if len(requested) > MAX_PARTITIONS:
-        steps = error_response_in_steps(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
-        refused: Response | None = yield partial(context.work.run, steps, counts=False)
-        return refused
+        return (yield from _refusal(request, context, ErrorCode.INVALID_REQUEST))
     try:
         fetch = manager.fetch_sessions.open(
             request.session_id,
@@ -137,6 +139,23 @@ def _fetch_allowed(
         read = yield from manager.begin_fetch(params, asked, before_wait=context.leave_lane)
     found = iter(read)
     return [next(found) if may else FetchResult(TopicNotAuthorizedError()) for may in allowed]
+
+
+def _refusal(request: FetchRequest, context: RequestContext, code: ErrorCode) -> Stages[Response | None]:
+    steps = _refusal_in_steps(request, context.header.api_version, code)
+    refused: Response | None = yield partial(context.work.run, steps, counts=False)
+    return refused
+
+
+def _refusal_in_steps(request: FetchRequest, version: int, code: ErrorCode) -> Steps[Response | None]:
+    response = yield from error_response_in_steps(request, version, code)
+    assert isinstance(response, FetchResponse)
+    for topic in response.responses:
+        for number, data in enumerate(topic.partitions):
+            data.high_watermark, data.records = -1, b""
+            if number % _AT_ONCE == 0:
+                yield
+    return response
 
 
 def _params(request: FetchRequest, context: RequestContext) -> FetchParams:

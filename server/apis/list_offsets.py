@@ -5,6 +5,7 @@
 - Special timestamps below their version, and negative ones that mean nothing, are UNSUPPORTED_VERSION.
 - A consumer sees up to the high watermark, or the last stable offset with read_committed; a follower the log end.
 - A partition that is named twice is INVALID_REQUEST, and answered once.
+- An isolation level that there is not is UNKNOWN_SERVER_ERROR.
 - OFFSET_NOT_AVAILABLE after an election is LEADER_NOT_AVAILABLE before version 5.
 - CORRUPT_MESSAGE where a search by time meets records that cannot be read.
 """
@@ -25,7 +26,8 @@ from ottla.kproto.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.kproto.records import RecordError
-from ottla.server.apis.errors import error_code
+from ottla.kproto.schema import Response
+from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.replica.errors import OffsetNotAvailableError, ReplicaError
 from ottla.server.replica.offset_lookup import FoundOffset, OffsetSpec, find_offset, known_offset
@@ -43,6 +45,7 @@ _AT_ONCE: Final = 16
 _CONSUMER: Final = -1
 _DEBUGGING_CONSUMER: Final = -2
 _READ_COMMITTED: Final = 1
+_ISOLATION_LEVELS: Final = (0, _READ_COMMITTED)
 _FIRST_VERSION_WITH_EPOCHS: Final = 4
 _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE: Final = 5
 
@@ -56,11 +59,15 @@ _MIN_VERSIONS: Final[Mapping[int, int]] = {
 }
 
 
-def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse | Rest[ListOffsetsResponse]:
+def handle(request: ListOffsetsRequest, context: RequestContext) -> Response | Rest[Response | None] | None:
     return begin(_handle(request, context))
 
 
-def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[ListOffsetsResponse]:
+def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Response | None]:
+    if request.isolation_level not in _ISOLATION_LEVELS:
+        steps = error_response_in_steps(request, context.header.api_version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        refused: Response | None = yield partial(context.work.run, steps, counts=False)
+        return refused
     response = ListOffsetsResponse()
     number = 0
     answers: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}

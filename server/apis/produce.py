@@ -26,6 +26,7 @@ from ottla.kproto.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -165,6 +166,7 @@ class _Produce(Deferred):
 
     def sort_out(self) -> Stages[None]:
         """Start an answer for each partition: those that can be appended become `entries`, the others have failed."""
+        yield from self._name_each_once()
         request = self._request
         by_id = self._version >= _FIRST_VERSION_BY_ID
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -213,6 +215,28 @@ class _Produce(Deferred):
                 answer.error_code = ErrorCode.INVALID_REQUIRED_ACKS
             self.entries.clear()
             self._answers.clear()
+
+    def _name_each_once(self) -> Stages[None]:
+        """Of a partition that is named twice the last batch counts, and the others are as if they were not there."""
+        request = self._request
+        if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
+            return
+        by_id = self._version >= _FIRST_VERSION_BY_ID
+        named: dict[UUID | str, dict[int, PartitionProduceData]] = {}
+        count = 0
+        for topic_data in request.topic_data:
+            partitions = named.setdefault(topic_data.topic_id if by_id else topic_data.name, {})
+            for data in topic_data.partition_data:
+                if self._context.counted is not None:
+                    yield partial(self._context.work.rest, 0)
+                partitions[data.index] = data
+                count += 1
+        if count == sum(map(len, named.values())) and len(named) == len(request.topic_data):
+            return
+        first = {it.topic_id if by_id else it.name: it for it in reversed(request.topic_data)}
+        for name, partitions in named.items():
+            first[name].partition_data = list(partitions.values())
+        request.topic_data = [first[name] for name in named]
 
     def _refuse_all(self, code: ErrorCode) -> None:
         self.entries.clear()

@@ -74,7 +74,12 @@ def sequence_of(records: memoryview) -> int:
 
 def is_transactional(records: memoryview) -> bool:
     """Whether the (first) batch belongs to a transaction."""
-    return len(records) > _ATTRIBUTES_POS and bool(records[_ATTRIBUTES_POS] & _TRANSACTIONAL_FLAG)
+    # What older formats have in that place is a part of their checksum or of their content.
+    return (
+        len(records) > _ATTRIBUTES_POS
+        and records[_MAGIC_POS] == _MAGIC_V2
+        and bool(records[_ATTRIBUTES_POS] & _TRANSACTIONAL_FLAG)
+    )
 
 
 def producer_of(records: memoryview) -> ProducerIdAndEpoch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from ottla.kproto.hot import produce
 from ottla.kproto.messages import all_message_classes
 from ottla.kproto.messages.fetch import FetchResponse
 from ottla.kproto.messages.metadata import MetadataResponse
+from ottla.kproto.messages.produce import ProduceRequest, TopicProduceData
 from ottla.kproto.schema import Message
 
 UNHURRIED = settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -159,9 +161,54 @@ def test_hot_parser_of_a_topic_id_that_is_cut_off() -> None:
         produce.parse_request(13, b"\x01" + bytes(6) + b"\x02" + bytes(7))
 
 
-def test_invalid_utf8_is_a_decode_error() -> None:
-    with pytest.raises(DecodeError):
-        codec.parse(RequestHeader, 1, bytes(8) + b"\x00\x02\xc3\x28")
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (b"\xc3\x28", "\ufffd("),
+        (b"a\xffb", "a\ufffdb"),
+        (b"\xc0\x80", "\ufffd\ufffd"),
+        (b"\xe1\x80A", "\ufffdA"),
+        (b"\xe1\x80", "\ufffd"),
+        (b"\xe0\x80\x80", "\ufffd\ufffd\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd"),
+        (b"\xed\xa0\x80\xed\xb0\x80", "\ufffd\ufffd"),
+        (b"\xf0\x9f\x98", "\ufffd"),
+        (b"\xf0\x9f\x98x", "\ufffdx"),
+        (b"\xf4\x90\x80\x80", "\ufffd\ufffd\ufffd\ufffd"),
+        (b"\xf8\x88\x80\x80\x80", "\ufffd" * 5),
+    ],
+)
+def test_what_is_not_utf8_is_replaced_as_java_does(sent: bytes, read: str) -> None:
+    """The same in a header, in a compiled parser, in the definition of the encoding, and where Produce is read fast."""
+    header = b"\x00\x03\x00\x09\x00\x00\x00\x01" + len(sent).to_bytes(2, "big") + sent
+    assert parse_request_header(header + b"\x00")[0].client_id == read
+    assert codec.parse(RequestHeader, 1, header).client_id == read
+    assert reference.parse(RequestHeader, 1, header).client_id == read
+    for version in (8, 9):
+        request = ProduceRequest(topic_data=[TopicProduceData(name="N" * len(sent), partition_data=[])])
+        body = codec.build(request, version).replace(b"N" * len(sent), sent)
+        assert produce.parse_request(version, body).topic_data[0].name == read
+        assert codec.parse(ProduceRequest, version, body).topic_data[0].name == read
+
+
+def test_a_string_that_would_not_fit_with_its_bytes_replaced_is_malformed() -> None:
+    """Or nobody could store it, or answer with it."""
+    for size, fits in ((10_922, True), (10_923, False), (32_767, False)):
+        header = b"\x00\x03\x00\x09\x00\x00\x00\x01" + size.to_bytes(2, "big") + b"\xff" * size
+        parsers: list[Callable[[bytes], Message]] = [
+            lambda raw: parse_request_header(raw + b"\x00")[0],
+            lambda raw: codec.parse(RequestHeader, 1, raw),
+            lambda raw: reference.parse(RequestHeader, 1, raw),
+        ]
+        for parse in parsers:
+            if fits:
+                read = parse(header)
+                assert codec.build(read, 1) == header.replace(
+                    size.to_bytes(2, "big") + b"\xff" * size, (3 * size).to_bytes(2, "big") + b"\xef\xbf\xbd" * size
+                )
+            else:
+                with pytest.raises(DecodeError):
+                    parse(header)
 
 
 def test_tags_must_ascend() -> None:

@@ -1,6 +1,7 @@
 """Codecs: round trips, foreign framings, and limits that hold while the data are being inflated."""
 
 import gzip
+import random
 import struct
 import tracemalloc
 import zlib
@@ -139,10 +140,41 @@ def test_snappy_is_written_in_xerial_framing_and_read_in_both() -> None:
     assert decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(data))) == data
 
 
-@pytest.mark.parametrize("tail", [b"\x00", b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"\x00\x00\x00\x09abc"])
+@pytest.mark.parametrize(
+    "tail", [b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"\x00\x00\x00\x09abc", b"\x82SNAPPY\x00\x00"]
+)
 def test_bad_xerial_blocks_are_corrupt(tail: bytes) -> None:
     with pytest.raises(CorruptRecordError):
         decompress(Compression.SNAPPY, compress(Compression.SNAPPY, b"abc") + tail)
+
+
+@pytest.mark.parametrize("tail", [b"\x00", b"abc", b"\x82SNAPPX\x00" + bytes(8)])
+def test_what_is_no_block_behind_xerial_blocks_is_passed_over(tail: bytes) -> None:
+    packed = compress(Compression.SNAPPY, b"abc")
+    assert decompress(Compression.SNAPPY, packed + tail) == b"abc"
+    assert decompress(Compression.SNAPPY, packed + packed + tail) == b"abcabc"
+    with pytest.raises(DecompressedSizeError):
+        decompress(Compression.SNAPPY, packed + packed, 5)
+
+
+@pytest.mark.parametrize("size", [0, 3, 70_000, 1_000_000])
+@pytest.mark.parametrize("options", [{}, {"content_checksum": True}, {"block_linked": True}])
+def test_an_lz4_frame_ends_at_its_mark(size: int, options: dict[str, bool]) -> None:
+    packer = cramjam.lz4.Compressor(**options)
+    data = random.Random(size).randbytes(size // 2) + bytes(size - size // 2)
+    packer.compress(data)
+    packed = bytes(packer.finish())
+    for tail in (b"", b"abc", packed, bytes(9)):
+        assert decompress(Compression.LZ4, packed + tail) == data
+        assert decompress(Compression.LZ4, memoryview(packed + tail)) == data
+
+
+def test_a_gzip_member_is_followed_by_another_or_by_nothing() -> None:
+    packed = gzip.compress(b"abc")
+    for tail in (b"x", bytes(40), packed[:18], b"\x1f\x8b\x00" + bytes(40)):
+        assert decompress(Compression.GZIP, packed + tail) == b"abc"
+    with pytest.raises(CorruptRecordError):
+        decompress(Compression.GZIP, packed + gzip.compress(random.Random(1).randbytes(99))[:-9])
 
 
 def test_lz4_is_written_as_java_reads_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -92,10 +93,12 @@ async def test_a_refused_record_is_explained(cluster: Cluster) -> None:
 async def test_the_leader_is_named(cluster: Cluster, version: int) -> None:
     """KIP-951: one endpoint for the leader of however many partitions."""
     cluster.manager.append_result = AppendResult(replica.NotLeaderError())
-    topic = cluster.topic
-    asked = request(topic, version)
-    asked.topic_data.append(asked.topic_data[0])
-    response = await cluster.call(asked, version)
+    one, image = cluster.topic, cluster.broker.metadata
+    two = type(one)(one.name, one.topic_id, one.partitions * 2)
+    cluster.broker.metadata = replace(
+        image, topics=image.topics.set(one.name, two), topics_by_id=image.topics_by_id.set(one.topic_id, two)
+    )
+    response = await cluster.call(request(two, version, 0, 1), version)
     hints = [
         (p.current_leader.leader_id, p.current_leader.leader_epoch)
         for t in response.responses
