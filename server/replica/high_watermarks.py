@@ -42,11 +42,19 @@ class HighWatermarks:
         self._path = os.path.join(folder, FILE)
         self._run_blocking = run_blocking
         self._written: dict[str, int] = {}
+        self._is_forgotten = False
         self._is_failing = False
 
     def of(self, topic_id: UUID, partition: int) -> int:
         """A partition's high watermark when the file was written last, 0 if it was not in it."""
         return self._written.get(f"{topic_id}-{partition}", 0)
+
+    def was_alone(self, topic_id: UUID, partition: int) -> bool:
+        """Whether the partition was, as far as is known, this node's alone: then all that its log had was committed.
+
+        False after a loss of power, of which nothing is known.
+        """
+        return not self._is_forgotten and f"{topic_id}-{partition}" not in self._written
 
     async def load(self) -> None:
         """Read the file. One that cannot be read is as good as none."""
@@ -62,6 +70,7 @@ class HighWatermarks:
         """Know nothing, here and at the next start: what the logs hold may be what was cut off them. Raises OSError."""
         await self._run_blocking(self._remove)
         self._written = {}
+        self._is_forgotten = True
 
     async def run(
         self,

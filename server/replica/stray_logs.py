@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.metadata.image import MetadataDelta, MetadataImage
+    from ottla.server.replica.high_watermarks import HighWatermarks
     from ottla.server.replica.kept_logs import KeptLogs
+    from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -36,15 +38,19 @@ class StrayLogs:
     node (it is in sync, or eligible). Otherwise it follows, and nothing is cut from it that was not set aside before.
     """
 
-    def __init__(self, log_manager: LogManager, kept_logs: KeptLogs, node_id: int) -> None:
+    def __init__(
+        self, log_manager: LogManager, kept_logs: KeptLogs, high_watermarks: HighWatermarks, node_id: int
+    ) -> None:
         self._log_manager = log_manager
         self._kept_logs = kept_logs
+        self._high_watermarks = high_watermarks
         self._node_id = node_id
 
     async def apply(self, delta: MetadataDelta) -> None:
         """Set aside what is stray, after the first image; later, follow what becomes of the logs that are kept."""
         if not delta.before.revision:
             await self._set_strays_aside(delta.after)
+            await self._keep_former_sole_replicas(delta.after)
         if len(self._kept_logs):
             await self._follow(delta)
 
@@ -67,6 +73,26 @@ class StrayLogs:
             )
             which = "this partition" if len(strays) == 1 else "these partitions"
             logger.warning(text, _names(strays), which, extra={"partitions": len(strays)})
+
+    async def _keep_former_sole_replicas(self, image: MetadataImage) -> None:
+        """Keep the logs of partitions that this node was the only one to have, if the metadata does not count on it.
+
+        Of those no high watermark is known by which it could be told what is committed.
+        """
+        former = []
+        pace = Pace()
+        for topic in image.topics.values():
+            await pace.rest()
+            for index, state in enumerate(topic.partitions):
+                if self._node_id not in state.replicas or self._node_id in (*state.isr, *state.elr):
+                    continue
+                log = self._log_manager.get_log(topic.topic_id, index)
+                is_kept = self._kept_logs.get(topic.topic_id, index) is not None
+                if log is None or is_kept or not self._high_watermarks.was_alone(topic.topic_id, index):
+                    continue
+                if log.log_end_offset > log.log_start_offset:
+                    former.append(self._noted(log, is_stray=False))
+        await self._kept_logs.change(former)
 
     async def _topics_elsewhere(self, image: MetadataImage) -> set[UUID]:
         """The topics with partitions that this node does not hold."""
@@ -92,11 +118,13 @@ class StrayLogs:
             keys = {"topic": topic, "partition": partition, "error": str(error)}
             logger.warning("the stray log of %s-%d cannot be opened: %s", topic, partition, error, extra=keys)
             return None
-        known = self._kept_logs.get(topic_id, partition)
+        return self._noted(log, is_stray=True)
+
+    def _noted(self, log: PartitionLog, *, is_stray: bool) -> KeptLog:
+        known = self._kept_logs.get(log.topic_id, log.partition)
         since_ms = known.since_ms if known is not None else self._log_manager.context.clock.time_ms()
-        return KeptLog(
-            topic_id, partition, topic, log.log_start_offset, log.log_end_offset, since_ms=since_ms, is_stray=True
-        )
+        offsets = log.log_start_offset, log.log_end_offset
+        return KeptLog(log.topic_id, log.partition, log.topic, *offsets, since_ms, is_stray)
 
     async def _follow(self, delta: MetadataDelta) -> None:
         changed: list[KeptLog] = []

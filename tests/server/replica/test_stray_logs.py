@@ -18,6 +18,7 @@ from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionS
 from ottla.server.metadata.partition_changes import reassign
 from ottla.server.metadata.store import Put
 from ottla.server.replica.errors import NotLeaderError
+from ottla.server.replica.high_watermarks import HighWatermarks
 from ottla.server.replica.kept_logs import KeptLogs
 from ottla.server.replica.stray_logs import StrayLogs
 from ottla.storage.clock import ManualClock
@@ -92,7 +93,7 @@ async def test_a_log_that_others_have_by_the_metadata_is_kept_and_named(
         node_path = manager.node_dir.path
         kept = KeptLogs(disk, node_path, in_place)
         await kept.load()
-        strays_of_node = StrayLogs(manager, kept, node_id=1)
+        strays_of_node = StrayLogs(manager, kept, HighWatermarks(disk, node_path, in_place), node_id=1)
         delta = first_delta(*states)
         await strays_of_node.apply(delta)
         # Later ones are none of its business.
@@ -150,10 +151,13 @@ async def test_what_a_leader_cuts_from_a_stray_log_that_follows_is_set_aside(run
         assert read_kept_logs(RealDisk(), node_path(node)) == []
 
 
-async def test_what_was_committed_is_set_aside_before_a_replica_is_cut(run_cluster: RunCluster) -> None:
+@pytest.mark.parametrize("replicas", [(2, 1), (2,)])
+async def test_what_was_committed_is_set_aside_before_a_replica_is_cut(
+    run_cluster: RunCluster, replicas: tuple[int, ...]
+) -> None:
     """The older metadata still takes a replica for in sync that lacks records, and has it lead."""
     async with run_cluster(3, LAG) as cluster:
-        await create(cluster, (2, 1))
+        await create(cluster, replicas)
         await cluster.stop(1)
         await cluster.until(leader_is(2, (2,)))
         await acknowledged(cluster[2], b"a")
