@@ -19,13 +19,10 @@ from ottla.storage.errors import DataDirLockedError, StorageError
 from ottla.storage.node_dir import node_ids_in
 
 if TYPE_CHECKING:
-    from ottla.cli.restore_choice import Aside, Choice
+    from ottla.server.metadata.from_data import Aside, Choice
     from ottla.server.metadata.store import Operation
-    from ottla.storage.found_topics import FoundTopics
 
 _NEVER_MS: Final = 1 << 40
-_UNSEEN_PRODUCER_IDS: Final = 1_000_000
-"""How many ids may have been given to producers that no log remembers."""
 _NAMED: Final = 20
 
 
@@ -100,7 +97,7 @@ def _sentence(it: Aside) -> str:
 
 
 async def _rebuild(data_dir: Path, nodes: list[int], prefer: int | None) -> Choice:
-    from ottla.cli.restore_choice import UndecidedError, choose
+    from ottla.server.metadata.from_data import UndecidedError, choose, metadata_of
     from ottla.storage.clock import SystemClock
     from ottla.storage.config import StorageConfig
     from ottla.storage.disk import RealDisk
@@ -125,7 +122,7 @@ async def _rebuild(data_dir: Path, nodes: list[int], prefer: int | None) -> Choi
             "what the others have is kept aside"
         ) from None
     _keep_aside(data_dir, choice)
-    await _write(data_dir / METADATA_FILE, cluster_id, choice, found)
+    await _write(data_dir / METADATA_FILE, metadata_of(choice, cluster_id, found))
     return choice
 
 
@@ -133,48 +130,22 @@ def _keep_aside(data_dir: Path, choice: Choice) -> None:
     """Have the nodes set aside whatever is cut from these logs, before there is metadata by which they are cut."""
     from ottla.storage.clock import SystemClock
     from ottla.storage.disk import RealDisk
-    from ottla.storage.kept_logs import KeptLog, read_kept_logs, write_kept_logs
+    from ottla.storage.kept_logs import read_kept_logs, write_kept_logs
 
     disk, now_ms = RealDisk(), SystemClock().time_ms()
     for node_id in {it.node_id for it in choice.aside}:
         node_path = str(data_dir / f"node-{node_id}")
-        kept = {(log.topic_id, log.partition): log for log in read_kept_logs(disk, node_path)}
-        for it in choice.aside:
-            if it.node_id == node_id:
-                key = it.topic_id, it.partition
-                kept[key] = KeptLog(
-                    *key, it.topic, it.log.start_offset, it.log.end_offset, now_ms, is_stray=not it.is_replica
-                )
-        write_kept_logs(disk, node_path, kept.values())
+        logs = [*read_kept_logs(disk, node_path), *choice.kept_logs(node_id, now_ms)]
+        write_kept_logs(disk, node_path, {(log.topic_id, log.partition): log for log in logs}.values())
 
 
-async def _write(path: Path, cluster_id: str, choice: Choice, found: dict[int, FoundTopics]) -> None:
+async def _write(path: Path, operations: list[Operation]) -> None:
     """Beside first, so that half a file never looks like a whole one."""
-    from ottla.server.metadata import keys
-    from ottla.server.metadata.features import DEFAULT_FEATURES
     from ottla.server.metadata.sqlite import open_sqlite_store
-    from ottla.server.metadata.store import Put
     from ottla.storage.clock import SystemClock
 
     beside = path.with_name(f"{path.name}.new")
     beside.unlink(missing_ok=True)
-    # Leaders start in epochs, and producers with ids, that no record has.
-    largest_epoch = max(of_node.largest_epoch for of_node in found.values())
-    starts = dict.fromkeys(found, largest_epoch + 1)
-    producer_ids = max(of_node.largest_producer_id for of_node in found.values()) + 1 + _UNSEEN_PRODUCER_IDS
-    operations: list[Operation] = [
-        Put(keys.CLUSTER_ID, keys.encode(cluster_id)),
-        Put(keys.PRODUCER_IDS, keys.encode(producer_ids)),
-    ]
-    operations += [Put(keys.feature(name), keys.encode(level)) for name, level in DEFAULT_FEATURES.items()]
-    operations += [Put(keys.starts(node_id), keys.encode(count)) for node_id, count in starts.items()]
-    for name, topic in choice.topics.items():
-        replicas = [state.replicas for state in topic.partitions]
-        operations.append(Put(keys.topic(name), keys.encode_topic(topic.topic_id, replicas, topic.configs)))
-        operations += [
-            Put(keys.partition(topic.topic_id, number), keys.encode_partition(state, starts))
-            for number, state in enumerate(topic.partitions)
-        ]
     store = await open_sqlite_store(beside, SystemClock().time_ms)
     try:
         await store.commit([], operations)

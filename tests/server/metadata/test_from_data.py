@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.cli.restore_choice import Choice, UndecidedError, choose
+from ottla.server.metadata.from_data import Choice, UndecidedError, choose
 from ottla.server.metadata.image import PartitionState, TopicImage
 from ottla.server.metadata.keys import encode, encode_described_topic
 from ottla.storage.found_topics import FoundLog, FoundTopic, FoundTopics

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.server.metadata import keys
+from ottla.server.metadata.features import DEFAULT_FEATURES
 from ottla.server.metadata.image import PartitionState
 from ottla.server.metadata.keys import DescribedTopic, decode_described_topic
+from ottla.server.metadata.store import Put
 from ottla.storage.found_topics import FoundLog
+from ottla.storage.kept_logs import KeptLog
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.server.metadata.store import Operation
     from ottla.storage.found_topics import FoundTopic, FoundTopics
+
+
+_UNSEEN_PRODUCER_IDS: Final = 1_000_000
+"""How many ids may have been given to producers that no log remembers."""
 
 
 class UndecidedError(Exception):
@@ -54,6 +63,16 @@ class Choice(NamedTuple):
     aside: list[Aside]
     namesakes: list[tuple[str, UUID, tuple[int, ...]]]
 
+    def kept_logs(self, node_id: int, now_ms: int) -> list[KeptLog]:
+        """What a node must keep, before there is metadata by which it is cut."""
+        return [
+            KeptLog(
+                it.topic_id, it.partition, it.topic, it.log.start_offset, it.log.end_offset, now_ms, not it.is_replica
+            )
+            for it in self.aside
+            if it.node_id == node_id
+        ]
+
 
 def choose(found: Mapping[int, FoundTopics], prefer: int | None = None) -> Choice:
     """Choose among the folders of these nodes. `prefer` is the node to believe where the rules do not decide.
@@ -80,6 +99,26 @@ def choose(found: Mapping[int, FoundTopics], prefer: int | None = None) -> Choic
     if undecided:
         raise UndecidedError("; ".join(undecided))
     return choice
+
+
+def metadata_of(choice: Choice, cluster_id: str, found: Mapping[int, FoundTopics]) -> list[Operation]:
+    """What to write into an empty store. Leaders start in epochs, and producers with ids, that no record has."""
+    starts = dict.fromkeys(found, max(of_node.largest_epoch for of_node in found.values()) + 1)
+    producer_ids = max(of_node.largest_producer_id for of_node in found.values()) + 1 + _UNSEEN_PRODUCER_IDS
+    operations: list[Operation] = [
+        Put(keys.CLUSTER_ID, keys.encode(cluster_id)),
+        Put(keys.PRODUCER_IDS, keys.encode(producer_ids)),
+    ]
+    operations += [Put(keys.feature(name), keys.encode(level)) for name, level in DEFAULT_FEATURES.items()]
+    operations += [Put(keys.starts(node_id), keys.encode(count)) for node_id, count in starts.items()]
+    for name, topic in choice.topics.items():
+        replicas = [state.replicas for state in topic.partitions]
+        operations.append(Put(keys.topic(name), keys.encode_topic(topic.topic_id, replicas, topic.configs)))
+        operations += [
+            Put(keys.partition(topic.topic_id, number), keys.encode_partition(state, starts))
+            for number, state in enumerate(topic.partitions)
+        ]
+    return operations
 
 
 def _descriptions(copies: Mapping[int, FoundTopic]) -> dict[int, list[DescribedTopic]]:
