@@ -31,8 +31,8 @@ def stable_group(*subscriptions: bytes) -> ClassicGroup:
 @pytest.mark.parametrize("version", [b"\0\0", b"\0\1", b"\0\3", b"\0\x63", b"\xff\xff"])
 def test_topics_are_read_as_version_0_whatever_the_version(version: bytes) -> None:
     group = stable_group(version + TOPIC_T, version + b"\0\0\0\0" + b"\xff" * 4)
-    assert group_subscription(group) == {"t"}
-    assert expiry_terms(group) == (None, {"t"})
+    assert group_subscription(group) == frozenset({"t"})
+    assert expiry_terms(group) == (None, frozenset({"t"}))
 
 
 @pytest.mark.parametrize("subscription", [b"", b"\0", b"\0\1", b"\0\0\0\0\0\1\0\1", b"\0\0\0\0\0\2\0\1t"])
