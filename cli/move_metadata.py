@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.cli import CommandError
-from ottla.cli.backup.errors import BackupError
-from ottla.cli.backup.pause import lock_owner
 from ottla.cli.backup.snapshot import node_dirs
+from ottla.cli.lock_holder import refuse_running
 from ottla.cli.options import counted
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.move import Place, move
 from ottla.server.metadata.open_store import SQLITE_FILE, open_etcd
 from ottla.server.settings.config import ConfigError
 from ottla.server.settings.metadata_address import MEMORY, SQLITE, parse_metadata_address
-from ottla.storage.node_dir import LOCK_FILE
 
 if TYPE_CHECKING:
     from ottla.server.settings.config import BrokerConfig
@@ -79,16 +77,5 @@ def _file_in(folder: str, *, must_exist: bool) -> Path:
         raise CommandError(f"{path} is missing")
     if not data_dir.is_dir():
         raise CommandError(f"there is no folder {data_dir}")
-    _refuse_running(data_dir)
+    refuse_running(node_dirs(data_dir))
     return path
-
-
-def _refuse_running(data_dir: Path) -> None:
-    """Judged by the locks of the folders: a node that hangs has no session, but it may wake up."""
-    for folder in node_dirs(data_dir):
-        try:
-            process_id = lock_owner(folder / LOCK_FILE)
-        except BackupError:
-            process_id = None
-        if process_id is not None:
-            raise CommandError(f"process {process_id} is running in {folder}: stop every node first")

@@ -188,7 +188,12 @@ class Node:
             await refuse_other_cluster(node_dir, parts.store)
             await parts.membership.claim_id()
             if await leave_after_loss(
-                parts.store, config, node_dir.directory_id, lost_power=node_dir.lost_power, starts=node_dir.starts
+                parts.store,
+                config,
+                node_dir.directory_id,
+                lost_power=node_dir.lost_power,
+                starts=node_dir.starts,
+                restoration=node_dir.restoration,
             ):
                 await parts.high_watermarks.forget()
             node_dir.settle_loss()

@@ -85,6 +85,9 @@ class NodeDir:
         #: How often the node had started when the folder was last in use, as the cluster counts it. If it has started
         #: more often since, the folder is an older copy. None where that was never noted.
         self.starts: int | None = None
+        #: The restoration of a backup that the folder comes from, as long as no cluster has been told. Metadata that
+        #: does not come from the same one is younger.
+        self.restoration: str | None = None
 
     def open(self) -> None:
         """Make or lock the folder, and note that it is in use.
@@ -107,6 +110,7 @@ class NodeDir:
             self.directory_id = node.get("directory_id", self.directory_id)
             self.cluster_id = node.get("cluster_id")
             self.starts = node.get("starts")
+            self.restoration = node.get("restoration")
             self._note()
             for name in self._disk.listdir(self.path):
                 if name.endswith(DELETED_SUFFIX):
@@ -126,15 +130,15 @@ class NodeDir:
         self.starts = count
         self._note()
 
-    def note_loss(self) -> None:
-        """Note that something of what was written may be gone, as after a loss of power."""
-        self.lost_power = True
+    def note_restoration(self, name: str) -> None:
+        """Note that the folder has just been made from a backup."""
+        self.restoration = name
         self._note()
 
     def settle_loss(self) -> None:
         """The cluster no longer counts on what may be gone."""
-        if self.lost_power:
-            self.lost_power = False
+        if self.lost_power or self.restoration is not None:
+            self.lost_power, self.restoration = False, None
             self._note()
 
     def note_again(self) -> None:
@@ -185,6 +189,7 @@ class NodeDir:
             "boot_id": self._disk.boot_id(),
             "clean_shutdown": clean,
             "lost_power": self.lost_power,
+            "restoration": self.restoration,
         }
 
     def _content(self, node: dict[str, Any]) -> bytes:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from functools import partial
 from pathlib import Path
 
 from ottla.cli import CommandError, options
 from ottla.cli.backup.archive import back_up
 from ottla.cli.backup.errors import BackupError
-from ottla.cli.backup.metadata import copy_from_etcd
+from ottla.cli.backup.metadata import EtcdMetadata
 from ottla.cli.backup.snapshot import METADATA_FILE
 from ottla.server.version import version
 
@@ -34,10 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     progress = options.Progress("copied")
     try:
-        copy_metadata = None if arguments.metadata is None else partial(copy_from_etcd, arguments.metadata)
-        manifest = back_up(
-            arguments.data_dir, arguments.target, version(), progress.set_bytes, copy_metadata=copy_metadata
-        )
+        metadata = None if arguments.metadata is None else EtcdMetadata(arguments.metadata)
+        manifest = back_up(arguments.data_dir, arguments.target, version(), progress.set_bytes, metadata=metadata)
     except BackupError as error:
         raise CommandError(str(error)) from None
     finally:

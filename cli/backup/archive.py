@@ -8,16 +8,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+import trio
 
 from ottla.cli.backup.errors import BackupError
-from ottla.cli.backup.snapshot import METADATA_FILE, taken
+from ottla.cli.backup.snapshot import METADATA_FILE, Snapshot, taken
 from ottla.kproto.records.crc import extend as crc32c
+from ottla.server.metadata.errors import MetadataError
+from ottla.storage.clock import SystemClock
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import StorageError
 from ottla.storage.node_dir import NodeDir, node_ids_in
@@ -25,10 +29,26 @@ from ottla.storage.node_dir import NodeDir, node_ids_in
 MANIFEST_FILE: Final = "backup.json"
 FORMAT_VERSION: Final = 1
 _CHUNK_BYTES: Final = 1 << 20
+_ATTEMPTS: Final = 5
+"""How often the files are looked at anew because replicas have changed meanwhile."""
+_PAUSE_SECONDS: Final = 1.0
 _RESTORING: Final = ".restoring"
 
 #: Told how many bytes were copied, and of how many.
 Report = Callable[[int, int], None]
+
+
+class ForeignMetadata(Protocol):
+    """Metadata that is kept outside the folder. Its methods raise BackupError if it cannot be read."""
+
+    def read(self) -> None:
+        """Read all of it."""
+
+    def read_again(self, node_ids: Sequence[int]) -> bool:
+        """Read all of it once more; whether it counts on a replica of these nodes on which it did not count alike."""
+
+    def write(self, target: Path) -> None:
+        """Write what was read last into a new `cluster.sqlite`."""
 
 
 def back_up(
@@ -37,28 +57,25 @@ def back_up(
     version: str,
     report: Report,
     *,
-    copy_metadata: Callable[[Path], None] | None = None,
+    metadata: ForeignMetadata | None = None,
 ) -> dict[str, Any]:
     """Copy the folder of a broker, running or not, to `target`, a new folder; returns what `backup.json` says.
 
-    Everything that was acknowledged before the call is in the copy. The nodes' files are from one moment. The metadata
-    is from a moment later, so that no id that the files use can be handed out again; it is the folder's own, or the
-    file that `copy_metadata` makes. Raises BackupError if it cannot be done.
+    Everything that was acknowledged before the call is in the copy. The nodes' files and the folder's own metadata are
+    from one moment. Metadata that is kept elsewhere is from right afterwards, and counts on no replica of the copy
+    that may lack records. Raises BackupError if it cannot be done.
     """
     _make_empty(target)
-    metadata = data_dir / METADATA_FILE
     try:
-        with taken(data_dir) as snapshot:
+        with _taken(data_dir, metadata) as snapshot:
             created_at_ms = int(time.time() * 1000)
             total_bytes = sum(kept.size_bytes for kept in snapshot.files)
             _check_space(target, total_bytes)
             copied_bytes = 0
             files = {}
-            if copy_metadata is not None or metadata.exists():
-                if copy_metadata is not None:
-                    copy_metadata(target / METADATA_FILE)
-                else:
-                    _copy_database(metadata, target / METADATA_FILE)
+            if metadata is not None:
+                metadata.write(target / METADATA_FILE)
+                _sync_file(target / METADATA_FILE)
                 size_bytes = (target / METADATA_FILE).stat().st_size
                 files[METADATA_FILE] = {"size": size_bytes, "crc32c": _crc_of(target / METADATA_FILE)}
             for kept in snapshot.files:
@@ -82,11 +99,32 @@ def back_up(
     return manifest
 
 
+@contextmanager
+def _taken(data_dir: Path, metadata: ForeignMetadata | None) -> Iterator[Snapshot]:
+    """The folder at a moment such that no replica in it was counted on anew about then."""
+    if metadata is None:
+        with taken(data_dir) as snapshot:
+            yield snapshot
+        return
+    node_ids = node_ids_in(data_dir)
+    for _ in range(_ATTEMPTS):
+        metadata.read()
+        with taken(data_dir, with_metadata=False) as snapshot:
+            if not metadata.read_again(node_ids):
+                yield snapshot
+                return
+        time.sleep(_PAUSE_SECONDS)
+    raise BackupError(
+        "the replicas of these nodes kept changing while the files were looked at: try again when nothing is moved"
+    )
+
+
 def restore(backup: Path, data_dir: Path, report: Report) -> dict[str, Any]:
     """Put a backup into `data_dir`, which must be new or empty; returns what `backup.json` says.
 
-    Every byte is checked on the way. Until everything is there, nothing is in a place where a broker would use it. The
-    nodes of a backup without metadata leave the in-sync sets at their start.
+    Every byte is checked on the way. Until everything is there, nothing is in a place where a broker would use it.
+    Nodes that are started with other metadata than what is restored with them find it younger: it may count on them for
+    what was acknowledged since. So they leave the in-sync sets.
     """
     manifest = read_manifest(backup)
     _make_empty(data_dir, but=_RESTORING)
@@ -103,26 +141,40 @@ def restore(backup: Path, data_dir: Path, report: Report) -> dict[str, Any]:
                 raise BackupError(f"{backup / name} is damaged: its CRC is {crc:#010x}, not {file['crc32c']:#010x}")
             copied_bytes += file["size"]
             report(copied_bytes, total_bytes)
-        if METADATA_FILE not in manifest["files"]:
-            # Then the cluster's is younger, and may count on these nodes for what was acknowledged since.
-            for node_id in node_ids_in(beside):
-                _note_loss(beside, node_id)
+        restoration = uuid4().hex
+        for node_id in node_ids_in(beside):
+            _note_restoration(beside, node_id, restoration)
+        if METADATA_FILE in manifest["files"]:
+            trio.run(_write_restoration, beside / METADATA_FILE, restoration)
         _sync_folders(beside)
         # The metadata first: without it a broker would take the nodes' folders for a new cluster's.
         for name in sorted(os.listdir(beside), key=lambda name: name != METADATA_FILE):
             os.rename(beside / name, data_dir / name)
         beside.rmdir()
         _sync_folder(data_dir)
-    except (OSError, StorageError) as error:
+    except (OSError, StorageError, MetadataError) as error:
         raise BackupError(str(error)) from None
     return manifest
 
 
-def _note_loss(data_dir: Path, node_id: int) -> None:
+def _note_restoration(data_dir: Path, node_id: int, restoration: str) -> None:
     node_dir = NodeDir(RealDisk(), str(data_dir), node_id)
     node_dir.open()
-    node_dir.note_loss()
+    node_dir.note_restoration(restoration)
     node_dir.close(clean=node_dir.was_clean is True)
+
+
+async def _write_restoration(path: Path, restoration: str) -> None:
+    """Let the metadata say that it is as old as the nodes' folders."""
+    from ottla.server.metadata import keys
+    from ottla.server.metadata.sqlite import open_sqlite_store
+    from ottla.server.metadata.store import Put
+
+    store = await open_sqlite_store(path, SystemClock().time_ms)
+    try:
+        await store.commit([], [Put(keys.RESTORATION, keys.encode(restoration))])
+    finally:
+        await store.close()
 
 
 def read_manifest(backup: Path) -> dict[str, Any]:
@@ -174,14 +226,8 @@ def _copy(source: Path, target: Path, size_bytes: int) -> int:
     return crc
 
 
-def _copy_database(source: Path, target: Path) -> None:
-    """One transaction's view of a database that is being written to."""
-    try:
-        with closing(sqlite3.connect(source)) as reader, closing(sqlite3.connect(target)) as writer:
-            reader.backup(writer)
-    except sqlite3.Error as error:
-        raise BackupError(f"{source} cannot be copied: {error}") from None
-    with target.open("rb") as file:
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
         os.fsync(file.fileno())
 
 

@@ -8,7 +8,6 @@ if nothing had happened.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import signal
@@ -21,53 +20,6 @@ from ottla.cli.backup.errors import BackupError
 
 LONGEST_PAUSE_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.001
-
-
-def lock_owner(path: Path) -> int | None:
-    """The process that holds a file's lock (flock); None if nobody does. Raises BackupError if that is unknown."""
-    try:
-        inode = path.stat().st_ino
-    except FileNotFoundError:
-        return None
-    try:
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except FileNotFoundError:
-        if _is_free(path):
-            return None
-        raise BackupError("this system does not tell whose process holds a lock: stop the broker first") from None
-    for line in lines:
-        fields = line.split()
-        if "FLOCK" not in fields or "->" in fields or int(fields[5].rpartition(":")[2]) != inode:
-            continue
-        pid = int(fields[4])
-        if _has_open(pid, path):
-            return pid
-    return None
-
-
-def _is_free(path: Path) -> bool:
-    """Whether nobody holds a file's lock, on systems where only trying can tell."""
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
-def _has_open(pid: int, path: Path) -> bool:
-    """Whether this is really the process: a file of another file system may have the same inode number."""
-    try:
-        handles = os.listdir(f"/proc/{pid}/fd")
-    except FileNotFoundError:
-        return False
-    except PermissionError:
-        raise BackupError(f"process {pid} cannot be paused: run this as the broker's user") from None
-    for handle in handles:
-        with contextlib.suppress(OSError):
-            if os.path.samefile(f"/proc/{pid}/fd/{handle}", path):
-                return True
-    return False
 
 
 @contextlib.contextmanager

@@ -38,11 +38,18 @@ async def hand_over_partitions(controller: Controller) -> None:
 
 
 async def leave_after_loss(
-    store: MetadataStore, config: BrokerConfig, directory_id: str, *, lost_power: bool, starts: int | None = None
+    store: MetadataStore,
+    config: BrokerConfig,
+    directory_id: str,
+    *,
+    lost_power: bool,
+    starts: int | None = None,
+    restoration: str | None = None,
 ) -> bool:
     """Leave the in-sync sets, and stop being an eligible leader, if what this node had written may be gone: its folder
-    is a different one, or an older copy that has seen only so many `starts`, or the machine went down before everything
-    was on the disk (KIP-966; Kafka compares the broker epoch of the last orderly stop).
+    is a different one, or an older copy that has seen only so many `starts` or comes from a `restoration` that the
+    metadata does not, or the machine went down before everything was on the disk (KIP-966; Kafka compares the broker
+    epoch of the last orderly stop).
 
     Must be called before anything is served. First the registration is renewed, so that a leader that is about to count
     the previous process as in sync finds that it is gone (KIP-903).
@@ -54,7 +61,7 @@ async def leave_after_loss(
         if entry is None:
             return lost_power
         registered = keys.decode_broker(key, entry.value, entry.mod_revision)
-        is_older = starts is not None and starts < await _counted_starts(store, node_id)
+        is_older = await _is_older(store, node_id, starts, restoration)
         if not lost_power and not is_older and registered.directory_id in ("", directory_id):
             return False
         if await store.commit([Compare(key, entry.mod_revision)], [Put(key, entry.value)]) is None:
@@ -62,6 +69,15 @@ async def leave_after_loss(
         if await _leave(store, config):
             return True
     raise ConflictError("The in-sync sets keep being changed elsewhere.")
+
+
+async def _is_older(store: MetadataStore, node_id: int, starts: int | None, restoration: str | None) -> bool:
+    """Whether the folder is an older one than the metadata."""
+    if restoration is not None:
+        entry = await store.get(keys.RESTORATION)
+        if entry is None or keys.decode(entry.value) != restoration:
+            return True
+    return starts is not None and starts < await _counted_starts(store, node_id)
 
 
 async def _counted_starts(store: MetadataStore, node_id: int) -> int:

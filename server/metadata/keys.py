@@ -14,6 +14,7 @@
     /controller                        on the lease of a broker's session: that broker is the controller
     /taken-ids/<id>                    an id that was given to a node that asked for one; it is not given again
     /starts/<id>                       how often a broker has started after its first time
+    /restoration                       the restoration of a backup that this metadata goes back to
     /moved                             where the metadata has gone, or comes from: no node starts
     /producer-ids                      the first producer id that was given to nobody
 
@@ -61,6 +62,7 @@ CONTROLLER: Final = "/controller"
 TAKEN_IDS: Final = "/taken-ids/"
 STARTS: Final = "/starts/"
 MOVED: Final = "/moved"
+RESTORATION: Final = "/restoration"
 PRODUCER_IDS: Final = "/producer-ids"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -17,6 +18,8 @@ MAX_WRITE_BYTES: Final = 1_048_576
 """How much one call writes. For 2 MiB or more Linux uses huge pages in the page cache. It takes these from contiguous
 free memory, which a virtual machine has given back to its host, and getting it back costs 1 s of CPU for each GB.
 """
+_LOCK_ATTEMPTS: Final = 5
+_LOCK_PAUSE_SECONDS: Final = 0.01
 
 
 class RealDisk(Disk):
@@ -130,7 +133,7 @@ class RealDisk(Disk):
     def lock(self, path: str) -> Handle:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock(handle)
         except BlockingIOError:
             os.close(handle)
             raise DataDirLockedError(f"{path} is locked by another process") from None
@@ -138,6 +141,17 @@ class RealDisk(Disk):
             os.close(handle)
             raise
         return handle
+
+    def _lock(self, handle: Handle) -> None:
+        """Whoever only tries the lock, to see whether it is free, holds it for some microseconds."""
+        for _ in range(_LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_LOCK_PAUSE_SECONDS)
+            else:
+                return
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)

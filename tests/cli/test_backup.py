@@ -13,14 +13,23 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+import trio
 from confluent_kafka import Producer
 
-from ottla.cli.backup import snapshot
+from ottla.cli.backup import archive, snapshot
 from ottla.cli.backup.errors import BackupError
-from ottla.cli.backup.pause import lock_owner
+from ottla.cli.backup.metadata import counts_anew
+from ottla.cli.lock_holder import lock_owner
+from ottla.server.metadata import keys
+from ottla.server.metadata.evolution import evolve
+from ottla.server.metadata.image import MetadataImage, PartitionState
+from ottla.server.metadata.sqlite import open_sqlite_store
+from ottla.server.metadata.store import KeyValue, Put
 from ottla.storage.disk import RealDisk
+from ottla.storage.node_dir import NodeDir
 
 COMPACTED = ("-c", "cleanup.policy=compact", "-c", "min.cleanable.dirty.ratio=0.01", "-c", "segment.bytes=1048576")
 PARTITIONS = 3
@@ -253,6 +262,168 @@ def test_a_broker_that_starts_in_the_meantime_is_not_paused(tmp_path: Path, monk
         os.close(*locks)
     with snapshot.taken(tmp_path / "data") as taken:
         assert not taken.was_running
+
+
+def test_a_broker_that_has_run_in_the_meantime_was_not_paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has ended again when the locks are looked at."""
+    node = tmp_path / "data" / "node-1"
+    node.mkdir(parents=True)
+    (node / "lock").touch()
+    link_all = snapshot._Linker.link_all
+
+    def link_while_it_runs(linker: Any, nodes: Any) -> Any:
+        node_dir = NodeDir(RealDisk(), str(tmp_path / "data"), 1)
+        node_dir.open()
+        node_dir.close(clean=True)
+        return link_all(linker, nodes)
+
+    monkeypatch.setattr(snapshot._Linker, "link_all", link_while_it_runs)
+    with pytest.raises(BackupError, match="was started"), snapshot.taken(tmp_path / "data"):
+        pass
+
+
+def can_unshare() -> bool:
+    return subprocess.run([*APART, "true"], check=False, capture_output=True).returncode == 0
+
+
+APART = ("unshare", "-Urpf", "--mount-proc")
+
+
+@pytest.mark.skipif(not can_unshare(), reason="needs unshare and user namespaces")
+def test_a_broker_in_another_pid_namespace_is_not_taken_for_stopped(broker: Any, tmp_path: Path) -> None:
+    """As from a sidecar container: nothing there shows whose the lock is, but it is held."""
+    data = str(tmp_path / "data")
+
+    def refusal(*words: str) -> str:
+        done = subprocess.run(
+            [*APART, sys.executable, "-m", "ottla.cli", *words], check=False, capture_output=True, timeout=60
+        )
+        assert done.returncode == 1, done.stdout
+        return done.stderr.decode()
+
+    assert "cannot be seen from here" in refusal("backup", "--data-dir", data, str(tmp_path / "backup"))
+    assert not (tmp_path / "backup" / "backup.json").exists()
+    moved = refusal("cluster", "move-metadata", "--from", data, "--to", str(tmp_path))
+    assert "is in use by another process" in moved
+    assert "is in use by another process" in refusal("fsck", "--data-dir", data)
+    assert broker.run("topic", "list").returncode == 0
+    assert {name for name in os.listdir(data) if name.startswith(".")} == set()
+
+
+def test_who_tries_a_lock_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    """It is held for the moment of the trial."""
+    lock = tmp_path / "lock"
+    stop = threading.Event()
+
+    def keep_trying() -> None:
+        while not stop.is_set():
+            lock_owner(lock)
+
+    disk = RealDisk()
+    with (tmp_path / "lock").open("xb"):
+        thread = threading.Thread(target=keep_trying)
+        thread.start()
+        try:
+            for _ in range(200):
+                disk.close(disk.lock(str(lock)))
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_the_metadata_is_of_the_moment_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is moved between replicas right afterwards counts on replicas that have it only then."""
+    data = tmp_path / "data"
+    for node_id in (1, 2):
+        (data / f"node-{node_id}").mkdir(parents=True)
+        (data / f"node-{node_id}" / "lock").touch()
+
+    def write(value: bytes) -> None:
+        async def commit() -> None:
+            store = await open_sqlite_store(data / "cluster.sqlite", lambda: 0)
+            await store.commit([], [Put("/topics/t", value)])
+            await store.close()
+
+        trio.run(commit)
+
+    write(b"on 1")
+    copy = archive._copy
+
+    def copy_after_a_move(source: Path, target: Path, size_bytes: int) -> int:
+        write(b"on 2")
+        return copy(source, target, size_bytes)
+
+    monkeypatch.setattr(archive, "_copy", copy_after_a_move)
+    archive.back_up(data, tmp_path / "backup", "1.0", lambda done, total: None)
+
+    async def read() -> bytes:
+        store = await open_sqlite_store(tmp_path / "backup" / "cluster.sqlite", lambda: 0)
+        entry = await store.get("/topics/t")
+        await store.close()
+        assert entry is not None
+        return entry.value
+
+    assert trio.run(read) == b"on 1"
+
+
+TOPIC = UUID(int=77)
+
+
+def image_of(*states: PartitionState) -> MetadataImage:
+    topic = KeyValue(keys.topic("t"), keys.encode_topic(TOPIC, [state.replicas for state in states], {}), 1, 1)
+    partitions = [
+        KeyValue(keys.partition(TOPIC, number), keys.encode_partition(state, {}), 1, 1)
+        for number, state in enumerate(states)
+    ]
+    return evolve(MetadataImage(), 1, [topic, *partitions], ()).after
+
+
+@pytest.mark.parametrize(
+    ("after", "anew"),
+    [
+        pytest.param({}, False, id="nothing has changed"),
+        pytest.param({"isr": (1, 3), "partition_epoch": 6}, False, id="another node has fallen behind"),
+        pytest.param(
+            {"isr": (1, 2, 3), "replicas": (1, 2, 3, 4), "partition_epoch": 6}, False, id="one is being added"
+        ),
+        pytest.param({"leader": 3, "leader_epoch": 8, "partition_epoch": 6}, False, id="another leads"),
+        pytest.param({"isr": (1, 2, 3, 4), "partition_epoch": 6}, True, id="ours has caught up"),
+        pytest.param({"elr": (4,), "partition_epoch": 6}, True, id="ours may lead"),
+        pytest.param({"partition_epoch": 7}, True, id="ours may have been away"),
+        pytest.param({"isr": (2, 3), "leader": 2, "partition_epoch": 7}, False, id="ours is not counted on"),
+        pytest.param({"isr": (5,), "replicas": (5,), "leader": 5, "partition_epoch": 9}, False, id="moved to others"),
+    ],
+)
+def test_when_a_copy_may_lack_what_the_metadata_counts_on(after: dict[str, Any], anew: bool) -> None:
+    before = PartitionState(leader=1, replicas=(1, 2, 3, 4), isr=(1, 2, 3), leader_epoch=7, partition_epoch=5)
+    assert counts_anew(image_of(before), image_of(before._replace(**after)), [1, 4]) is anew
+
+
+def test_who_is_counted_on_anew_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And if that does not end, the backup is refused."""
+    node = tmp_path / "data" / "node-1"
+    node.mkdir(parents=True)
+    monkeypatch.setattr(archive, "_PAUSE_SECONDS", 0)
+
+    class Metadata:
+        def __init__(self, moves: int) -> None:
+            self.moves = moves
+
+        def read(self) -> None: ...
+
+        def read_again(self, node_ids: Any) -> bool:
+            assert node_ids == [1]
+            (node / str(self.moves)).touch()
+            self.moves -= 1
+            return self.moves >= 0
+
+        def write(self, target: Path) -> None:
+            target.touch()
+
+    manifest = archive.back_up(tmp_path / "data", tmp_path / "a", "1", lambda *_: None, metadata=Metadata(2))
+    assert set(manifest["files"]) == {"cluster.sqlite", "node-1/2", "node-1/1"}
+    with pytest.raises(BackupError, match="kept changing"):
+        archive.back_up(tmp_path / "data", tmp_path / "b", "1", lambda *_: None, metadata=Metadata(1000))
 
 
 def test_what_is_no_backup_is_refused(broker: Any, tmp_path: Path) -> None:

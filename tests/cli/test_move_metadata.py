@@ -29,7 +29,7 @@ def test_into_etcd_and_back(tmp_path: Path, etcd: Etcd, broker_class: type[Any],
     broker.run("topic", "create", "orders")
     broker.run("produce", "orders", stdin=b"a\n")
     assert main([*words, "--from", str(data_dir), "--to", url]) != 0
-    assert "is running in" in capsys.readouterr().err
+    assert "is in use by process" in capsys.readouterr().err
     assert broker.stop() == 0
 
     assert main([*words, "--from", str(data_dir), "--to", url]) == 0
@@ -42,7 +42,7 @@ def test_into_etcd_and_back(tmp_path: Path, etcd: Etcd, broker_class: type[Any],
     broker.run("produce", "orders", stdin=b"b\n")
     broker.run("topic", "create", "later")
     assert main([*words, "--from", url, "--to", str(data_dir)]) != 0
-    assert "running" in capsys.readouterr().err
+    assert "is in use by process" in capsys.readouterr().err
     assert broker.stop() == 0
     _fsck(data_dir, url, etcd, capsys)
 

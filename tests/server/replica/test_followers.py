@@ -16,7 +16,8 @@ from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
 from ottla.server.metadata import keys
 from ottla.server.metadata.image import NO_LEADER, MetadataDelta, MetadataImage
 from ottla.server.metadata.partition_changes import elect_preferred, reassign
-from ottla.server.metadata.store import Operation, Put
+from ottla.server.metadata.sqlite import open_sqlite_store
+from ottla.server.metadata.store import MetadataStore, Operation, Put
 from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import NotEnoughReplicasError, NotLeaderError
@@ -325,20 +326,31 @@ async def test_a_leader_whose_folder_was_replaced_by_an_older_copy_does_not_lead
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
 
 
+async def copy_metadata(source: MetadataStore, path: Path) -> None:
+    copy = await open_sqlite_store(path, lambda: 0)
+    await copy.commit([], [Put(entry.key, entry.value) for entry in (await source.list("")).entries if not entry.lease])
+    await copy.close()
+
+
+@pytest.mark.parametrize("with_metadata", [False, True])
 async def test_a_leader_whose_folder_was_restored_from_a_backup_does_not_lead_with_less(
-    run_cluster: RunCluster, tmp_path: Path
+    run_cluster: RunCluster, tmp_path: Path, *, with_metadata: bool
 ) -> None:
-    """The backup was made while the node ran as it did until it died, and the machine has not gone down."""
+    """The backup was made while the node ran as it did until it died, and the machine has not gone down. If the
+    metadata of then is in the backup, the cluster that goes on has a later one.
+    """
     async with run_cluster(3, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
         await create(cluster, (3, 1, 2))
         await acknowledged(cluster[3], b"a")
         folder = Path(cluster[3].broker.log_manager.node_dir.path).parent
         shutil.copytree(folder, tmp_path / "as it was")
+        if with_metadata:
+            await copy_metadata(cluster[3].store, tmp_path / "as it was" / "cluster.sqlite")
         back_up(tmp_path / "as it was", tmp_path / "backup", "1.0", lambda done, total: None)
         await acknowledged(cluster[3], b"b")
         await cluster.kill(3)
         shutil.rmtree(folder)
-        restore(tmp_path / "backup", folder, lambda done, total: None)
+        await trio.to_thread.run_sync(restore, tmp_path / "backup", folder, lambda done, total: None)
         await cluster.start(3)
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b"]
 

@@ -372,7 +372,7 @@ async def test_what_a_start_could_not_note_is_noted_when_there_is_room(harness: 
     as_an_earlier_release_left_it(disk, harness)
     disk.capacity_bytes = 0
     async with harness.manager(disk) as manager:
-        manager.node_dir.note_loss()
+        manager.node_dir.note_restoration("a")
         manager.node_dir.note_start(7)
         manager.node_dir.settle_loss()
         with pytest.raises(DiskFullError):
