@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -46,6 +47,8 @@ class KeptLogs:
 
     async def load(self) -> None:
         """Read the list. If it cannot be read, stray logs are found again; the others count as any follower's."""
+        if not self._disk.exists(os.path.join(self._folder, KEPT_FILE)):
+            return
         try:
             found = await self._run_blocking(partial(read_kept_logs, self._disk, self._folder))
         except (OSError, CorruptLogError) as error:

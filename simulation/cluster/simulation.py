@@ -33,7 +33,7 @@ from ottla.simulation.cluster.transactions import TransactionalProducer
 from ottla.simulation.cluster.world import LogWatch, World
 from ottla.simulation.storage import determinism
 
-__all__ = ["Outcome", "simulate"]
+__all__ = ["Outcome", "make_topics", "simulate"]
 
 EVENTS: Final = "events"
 SHARED: Final = "shared"
@@ -104,7 +104,7 @@ async def _live(world: World, faults: Faults, seconds: float) -> None:
             machine.start()
         try:
             async with bounds_watched(world), in_sync_sets_watched(world):
-                partitions = await _make_topics(world)
+                partitions = await make_topics(world)
                 await _work(world, partitions, faults, seconds)
                 await until_in_sync(world)
                 logs = await audit(world, with_moved(partitions), patience_s=_PATIENCE_S)
@@ -159,7 +159,8 @@ class _Founder(Client):
         await configure_group(self, SHARED, settings)
 
 
-async def _make_topics(world: World) -> list[Partition]:
+async def make_topics(world: World) -> list[Partition]:
+    """Make the topics that all clients use, when every node serves; returns the partitions to produce to."""
     while not all(machine.broker is not None for machine in world.machines.values()):  # noqa: ASYNC110
         await trio.sleep(0.05)
     founder = _Founder(world)

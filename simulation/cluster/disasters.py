@@ -1,0 +1,225 @@
+"""An administrator's bad days: all nodes are down, and the metadata is lost, or an older copy of it is put back.
+
+Property: each record that was acknowledged is in the end in a log of some node, served or stray, or in a file that was
+set aside. After a restore from all folders, readers see all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from ottla.kproto.records import iter_batches, iter_records
+from ottla.server.metadata import keys
+from ottla.server.metadata.from_data import choose, metadata_of
+from ottla.server.metadata.memory import MemoryMetadataStore
+from ottla.server.metadata.store import Operation, Put
+from ottla.simulation.cluster.admin import Administrator
+from ottla.simulation.cluster.audit import audit
+from ottla.simulation.cluster.determinism import deterministic
+from ottla.simulation.cluster.ending import check_replicas, until_in_sync
+from ottla.simulation.cluster.epoll import simulated_epoll
+from ottla.simulation.cluster.errors import SimulationError
+from ottla.simulation.cluster.faults import Faults
+from ottla.simulation.cluster.producer import Producer
+from ottla.simulation.cluster.simulation import make_topics
+from ottla.simulation.cluster.world import World
+from ottla.simulation.storage import determinism
+from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.found_topics import FoundTopics, find_topics
+from ottla.storage.inspect.salvage import salvage
+from ottla.storage.kept_logs import cut_files, read_kept_logs, write_kept_logs
+from ottla.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.machine import Machine
+
+__all__ = ["Disaster", "Ended", "live_through"]
+
+_LIMIT_S: Final = 1_000.0
+_PATIENCE_S: Final = 90.0
+_SECONDS: Final = 8.0
+_SETTLED_S: Final = 30.0
+_NEVER_MS: Final = 1 << 40
+_LOOKED_AT: Final = LogConfig(delete=False)
+#: Those that end with their processes.
+_LEASED: Final = (keys.ALIVE, keys.CONTROLLER)
+
+
+class Disaster:
+    """What happens to the metadata."""
+
+    LOST = "it is lost, and restored from the folders of all nodes"
+    OLDER = "an older copy of it is put back"
+
+
+class Ended(NamedTuple):
+    """What came of a seed: the number of acknowledged records, those that were in no served log, and the trace."""
+
+    acknowledged: int
+    set_aside: int
+    trace: list[str]
+
+
+def live_through(seed: int, disaster: str, *, nodes: int = 3) -> Ended:
+    """Run one seed. Raises SimulationError if a record was lost."""
+    world = World(seed, nodes=nodes)
+    watch = _Watch(world)
+    logger = logging.getLogger("ottla")
+    logger.addHandler(watch)
+    set_aside = 0
+
+    async def live() -> None:
+        nonlocal set_aside
+        world.pauses.install()
+        with world.scope:
+            set_aside = await _live(world, disaster)
+
+    try:
+        with deterministic(seed, world.workers), simulated_epoll(world.network):
+            determinism.run(live, seed, limit_s=_LIMIT_S)
+    finally:
+        logger.removeHandler(watch)
+    if world.finding:
+        raise SimulationError(seed, world.finding, world.trace) from world.cause
+    return Ended(world.history.acknowledged, set_aside, world.trace)
+
+
+class _Watch(logging.Handler):
+    """Adds the nodes' warnings to the trace. Errors that say what was set aside are as it should be."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._world.note(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+async def _live(world: World, disaster: str) -> int:
+    async with trio.open_nursery() as world.nursery:
+        for machine in world.machines.values():
+            machine.start()
+        partitions = await make_topics(world)
+        copy = await _work(world, partitions)
+        await _end_all(world, kills=disaster == Disaster.LOST)
+        world.note(f"disaster: {disaster}")
+        world.store = MemoryMetadataStore()
+        await world.store.commit([], copy if disaster == Disaster.OLDER else await _from_data(world))
+        for machine in world.machines.values():
+            machine.is_retired = False
+            machine.start()
+        if disaster == Disaster.LOST:
+            await until_in_sync(world)
+            await audit(world, partitions, patience_s=_PATIENCE_S)
+            await check_replicas(world)
+        else:
+            # A leader that begins in an earlier epoch than its followers' last ones is not followed to the end.
+            await trio.sleep(_SETTLED_S)
+        await _end_all(world)
+        return await _check_nothing_lost(world, partitions)
+
+
+async def _work(world: World, partitions: list[Partition]) -> list[Operation]:
+    """Let clients work while nodes come and go and partitions move; returns a copy of the metadata of some moment."""
+    copy: list[Operation] = []
+    faults = Faults(world, ("kill", "stop"))
+    clients = [Producer(world, f"p{number}", partitions) for number in range(2)]
+    async with trio.open_nursery() as crowd:
+        for client in clients:
+            crowd.start_soon(client.run)
+        crowd.start_soon(Administrator(world, "admin", partitions).run)
+        crowd.start_soon(faults.run)
+        await trio.sleep(world.rng.uniform(0, _SECONDS))
+        entries = (await world.store.list("/")).entries
+        copy = [Put(entry.key, entry.value) for entry in entries if not entry.key.startswith(_LEASED)]
+        world.note("the metadata is copied")
+        await trio.sleep(world.rng.uniform(1, _SECONDS))
+        crowd.cancel_scope.cancel()
+    return copy
+
+
+async def _end_all(world: World, *, kills: bool = False) -> None:
+    """Every node ends, one after the other, some of them perhaps by kill -9; those that are down stay down."""
+    machines = list(world.machines.values())
+    world.rng.shuffle(machines)
+    for machine in machines:
+        machine.is_retired = True
+        if machine.process is not None and not machine.process.is_stopping:
+            await (machine.kill() if kills and world.rng.random() < 0.5 else machine.stop())
+        elif machine.process is not None:
+            await machine.process.ended.wait()
+
+
+async def _from_data(world: World) -> list[Operation]:
+    """What `ottla restore --metadata-from-data` makes of the folders."""
+    found: dict[int, FoundTopics] = {}
+    cluster_id = ""
+    for node_id, machine in world.machines.items():
+        async with _folder(world, machine) as manager:
+            found[node_id] = await find_topics(manager)
+            cluster_id = manager.node_dir.cluster_id or cluster_id
+        machine.disk = machine.disk.crash()
+    choice = choose(found)
+    for node_id, machine in world.machines.items():
+        path = f"/data/node-{node_id}"
+        logs = [*read_kept_logs(machine.disk, path), *choice.kept_logs(node_id, machine.clock.time_ms())]
+        write_kept_logs(machine.disk, path, {(log.topic_id, log.partition): log for log in logs}.values())
+    return metadata_of(choice, cluster_id, found)
+
+
+async def _check_nothing_lost(world: World, partitions: list[Partition]) -> int:
+    """Look for every acknowledged record in all folders; returns how many are only in what is kept or set aside."""
+    served: set[bytes] = set()
+    aside: set[bytes] = set()
+    for node_id, machine in world.machines.items():
+        path = f"/data/node-{node_id}"
+        kept = {(log.topic_id, log.partition) for log in read_kept_logs(machine.disk, path)}
+        for file in cut_files(machine.disk, path):
+            for batch in salvage(machine.disk, file):
+                aside.update(_values(batch.content[batch.position : batch.position + batch.header.size_bytes]))
+        async with _folder(world, machine) as manager:
+            for topic in (await find_topics(manager)).topics:
+                for partition in topic.logs:
+                    into = aside if (topic.topic_id, partition) in kept else served
+                    log = await manager.open_log(topic.topic_id, topic.name, partition, _LOOKED_AT)
+                    offset = log.log_start_offset
+                    while offset < log.log_end_offset:
+                        records, offset = await log.read_batches(offset, log.log_end_offset)
+                        with records:
+                            into.update(_values(records.to_bytes()))
+    acknowledged = {
+        attempt.value
+        for attempt in world.history.attempts.values()
+        if attempt.partition in partitions and attempt.offset is not None
+    }
+    lost = sorted(acknowledged - served - aside)
+    world.check(not lost, f"{len(lost)} acknowledged records are in no folder, such as {lost[:3]}")
+    return len(acknowledged - served)
+
+
+def _values(data: bytes) -> set[bytes]:
+    return {
+        bytes(record.value)
+        for position, batch in iter_batches(data)
+        if not batch.is_control
+        for record in iter_records(data, position, batch)
+        if record.value is not None
+    }
+
+
+@asynccontextmanager
+async def _folder(world: World, machine: Machine) -> AsyncIterator[LogManager]:
+    """The log manager of a node that is down."""
+    config = StorageConfig(cleaner_backoff_ms=_NEVER_MS, disk_reserve_bytes=0)
+    run_blocking = world.workers.run
+    manager = LogManager(
+        machine.disk, "/data", config, machine.clock, node_id=machine.node_id, run_blocking=run_blocking
+    )
+    async with manager.run():
+        yield manager

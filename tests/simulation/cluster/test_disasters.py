@@ -1,0 +1,30 @@
+"""The metadata of a cluster is lost, or put back older: no acknowledged record goes with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.simulation.cluster.disasters import Disaster, live_through
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logger = logging.getLogger("ottla")
+    logger.propagate = False
+    yield
+    logger.propagate = True
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_metadata_is_restored_from_the_data(seed: int) -> None:
+    ended = live_through(seed, Disaster.LOST)
+    assert ended.acknowledged
+
+
+@pytest.mark.parametrize("seed", [3, 4, 13])
+def test_older_metadata_is_put_back(seed: int) -> None:
+    ended = live_through(seed, Disaster.OLDER)
+    assert ended.acknowledged
