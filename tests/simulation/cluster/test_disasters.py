@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.server.metadata import from_data
 from ottla.simulation.cluster.disasters import Disaster, live_through
+from ottla.simulation.cluster.errors import SimulationError
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +30,10 @@ def test_metadata_is_restored_from_the_data(seed: int) -> None:
 def test_older_metadata_is_put_back(seed: int) -> None:
     ended = live_through(seed, Disaster.OLDER)
     assert ended.acknowledged
+
+
+def test_a_restore_that_takes_every_replica_for_in_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that lacks records leads then, and the others are cut."""
+    monkeypatch.setattr(from_data, "_best", lambda name, logs, prefer: list(logs))
+    with pytest.raises(SimulationError, match="is there in the end"):
+        live_through(0, Disaster.LOST)
