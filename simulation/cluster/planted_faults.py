@@ -260,8 +260,8 @@ def planted(fault: PlantedFault) -> Iterator[None]:
             setattr(owner, attribute, before)
 
 
-def seeds_until_found(fault: PlantedFault, *, most: int = MOST_SEEDS) -> tuple[int, str] | None:
-    """How many seeds it takes, and what is found then; None if `most` are not enough.
+def seeds_until_found(fault: PlantedFault, *, most: int = MOST_SEEDS, saying: str = "") -> tuple[int, str] | None:
+    """How many seeds it takes until a finding says this, and the finding; None if `most` are not enough.
 
     A fault that cannot be planted as it is, since what it calls has changed, raises the error that it ends in.
     """
@@ -270,7 +270,7 @@ def seeds_until_found(fault: PlantedFault, *, most: int = MOST_SEEDS) -> tuple[i
             outcome = simulate(seed)
             if outcome.cause is not None and _is_mistake(outcome.cause):
                 raise outcome.cause
-            if outcome.finding:
+            if outcome.finding and saying in outcome.finding:
                 return seed + 1, outcome.finding
     return None
 

@@ -35,9 +35,8 @@ def test_a_fault_is_planted_and_taken_out(fault: PlantedFault) -> None:
 
 @pytest.mark.parametrize("name", ["joins without having caught up", "not in sync is elected"])
 def test_who_may_lead_and_lacks_what_is_committed_is_seen(name: str) -> None:
-    found = seeds_until_found(next(fault for fault in FAULTS if name in fault.name), most=_MOST_SEEDS)
-    assert found is not None
-    assert "may lead it" in found[1]
+    fault = next(fault for fault in FAULTS if name in fault.name)
+    assert seeds_until_found(fault, most=_MOST_SEEDS, saying="may lead it") is not None
 
 
 def test_a_fault_that_fails_itself_is_not_taken_for_found() -> None:
