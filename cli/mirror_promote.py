@@ -2,10 +2,12 @@
 
 It takes these steps, in an order that lets an interrupted command be called again:
 
-1. Nothing may be left to copy, and the source must be quiet: whatever was written there later would be lost.
+1. Nothing may be left to copy, and the source must be quiet: whatever was written there later would be lost. The
+   same goes for markers of transactions that the source has decided about.
 2. The topics stop being mirrors: in a new leader epoch they get nothing from the source any more, and nothing from
    clients yet.
-3. Transactions that are open in them are aborted, because nobody else ever would: their coordinator is at the source.
+3. Transactions that are open in them are ended, because nobody else ever would: their coordinator is at the source.
+   They are committed if the source has committed them in the meantime, and otherwise aborted.
 4. The topics become writable, in one more leader epoch.
 """
 
@@ -34,7 +36,8 @@ from ottla.cli.mirror_state import (
     mirrored_topics,
     visible_topics,
 )
-from ottla.cli.open_transactions import abort_open_transactions
+from ottla.cli.mirror_transactions import committed_there, undecided_there, wait_for_markers
+from ottla.cli.open_transactions import end_open_transactions
 from ottla.client.client import Client
 from ottla.client.offsets import TopicPartition
 from ottla.server.mirror.names import NamePattern
@@ -84,12 +87,16 @@ def _promote(here: Client, arguments: argparse.Namespace) -> int:
         following = {name for name, it in mirrored.items() if it.mirroring is Mirroring.FOLLOWING}
         if there is not None and following:
             _wait_until_copied(here, there, {name: mirrored[name] for name in following}, arguments.wait)
-            _wait_for_groups(here, there, set(mirrored), arguments.wait)
+            while wait_for_markers(here, there, following, arguments.wait):
+                _wait_until_copied(here, there, {name: mirrored[name] for name in following}, arguments.wait)
+            _wait_for_groups(here, there, following, arguments.wait)
+        undecided = set() if there is None else undecided_there(here, there, mirrored, arguments.timeout)
         ending = {name: str(it._replace(mirroring=Mirroring.ENDING)) for name, it in mirrored.items()}
         alter_topics(here, ending)
         _wait_until_known(here, ending, arguments.timeout)
         left = {} if there is None else _lags(here, there, mirrored)
-    aborted = abort_open_transactions(here, mirrored, arguments.timeout)
+        committed = set() if there is None else committed_there(here, there, mirrored, arguments.timeout, undecided)
+    aborted, _ = end_open_transactions(here, mirrored, arguments.timeout, committed)
     alter_topics(here, dict.fromkeys(mirrored))
     if not arguments.topics and broker_settings(here).get(SERVERS):
         alter_brokers(here, dict.fromkeys((SERVERS, TOPICS, GROUPS, CLIENT_PROPERTIES)))
@@ -104,15 +111,15 @@ def _wait_until_copied(here: Client, there: Client, mirrored: Mapping[str, Mirro
     """Return when nothing is left to copy and the source has been quiet for a while. Raises CommandError if that takes
     too long.
     """
-    gone = _without_source(there, mirrored)
-    if gone:
-        raise CommandError(
-            f"the source has no such topic any more: {', '.join(sorted(gone)[:_NAMED])}; "
-            "--topics leaves topics out, and --source-is-lost promotes them as they are"
-        )
     deadline = time.monotonic() + seconds
     before: Mapping[TopicPartition, int] | None = None
     while True:
+        gone = _without_source(there, mirrored)
+        if gone:
+            raise CommandError(
+                f"the source has no such topic any more: {', '.join(sorted(gone)[:_NAMED])}; "
+                "--topics leaves topics out, and --source-is-lost promotes them as they are"
+            )
         ends = ends_of(there, _partitions(there, mirrored))
         lags = _lags(here, there, mirrored)
         if not lags and ends == before:

@@ -12,6 +12,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.server.coordinator.errors import (
     CoordinatorError,
@@ -27,6 +28,8 @@ from ottla.server.settings.mirrored import Mirroring
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.kproto.messages.offset_fetch import OffsetFetchResponseGroup
     from ottla.kproto.schema import Request
     from ottla.server.cluster.peers import Peers
@@ -88,21 +91,39 @@ class MirroredGroups:
         """Copy once. Raises a ClientError, when all is done that could be without it, or a MetadataError."""
         self._failure = None
         groups = [group for group in await self._list() if self._is_coordinated_here(group)]
-        pace = Pace()
         for coordinator, some in (await self._by_coordinator(groups)).items():
             for first in range(0, len(some), _GROUPS_AT_ONCE):
-                asked = [
-                    OffsetFetchRequestGroup(group_id=group, topics=None)
-                    for group in some[first : first + _GROUPS_AT_ONCE]
-                ]
-                answer = await self._ask(coordinator, OffsetFetchRequest(groups=asked), at_most=_BY_NAME)
-                for answered in () if answer is None else answer.groups:
-                    await pace.rest()
-                    if answered.error_code == ErrorCode.NONE:
-                        await self._commit(answered.group_id, self._wanted(answered, self._controller.image))
-
+                await self._follow_some(coordinator, some[first : first + _GROUPS_AT_ONCE])
         if self._failure is not None:
             raise self._failure
+
+    async def _follow_some(self, coordinator: int, groups: Sequence[str]) -> None:
+        asked = [OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+        answer = await self._ask(coordinator, OffsetFetchRequest(groups=asked), at_most=_BY_NAME)
+        if answer is None:
+            return
+        answers = [it for it in answer.groups if it.error_code == ErrorCode.NONE]
+        source_ids = await self._source_ids(coordinator, {topic.name for it in answers for topic in it.topics})
+        pace = Pace()
+        for it in answers:
+            await pace.rest()
+            await self._commit(it.group_id, self._wanted(it, self._controller.image, source_ids))
+
+    async def _source_ids(self, coordinator: int, names: set[str]) -> Mapping[str, UUID]:
+        """The ids of the mirrored ones of these topics at the source, after their offsets have been told.
+
+        Offsets are told by the topics' names, and go with the topic. So those that were told before a topic is seen
+        with its id are of that topic, or of none.
+        """
+        asked = [
+            MetadataRequestTopic(name=name)
+            for name in sorted(names)
+            if (topic := self._controller.image.topic(name)) is not None and topic.is_mirrored
+        ]
+        if not asked:
+            return {}
+        answer = await self._ask(coordinator, MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        return {} if answer is None else {it.name: it.topic_id for it in answer.topics}
 
     async def _ask(self, broker: int, request: Request, *, at_most: int = 32767) -> Any:
         """The answer of one broker of the source; None if there is none, which ends nothing of the others'."""
@@ -143,12 +164,18 @@ class MirroredGroups:
                     found[coordinator.node_id].append(coordinator.key)
         return found
 
-    def _wanted(self, answered: OffsetFetchResponseGroup, image: MetadataImage) -> Offsets:
-        """What the group has committed of topics that are mirrored here now."""
+    def _wanted(
+        self, answered: OffsetFetchResponseGroup, image: MetadataImage, source_ids: Mapping[str, UUID]
+    ) -> Offsets:
+        """What the group has committed of topics that are mirrored here now, and are still those at the source."""
         wanted: Offsets = {}
         for answer in answered.topics:
             topic = image.topic(answer.name)
-            if topic is None or topic.mirrored.mirroring is Mirroring.NO:
+            if (
+                topic is None
+                or topic.mirrored.mirroring is Mirroring.NO
+                or topic.mirrored.source_id != source_ids.get(answer.name)
+            ):
                 continue
             for it in answer.partitions:
                 if (

@@ -6,9 +6,12 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from ottla.cli import main, mirror_promote
 from ottla.cli.mirror_progress import MirrorBar
 from ottla.cli.mirror_state import Comparison
 from ottla.client.offsets import TopicPartition
@@ -53,6 +56,37 @@ def test_a_move_from_one_cluster_to_another(source: Broker, tmp_path: Path) -> N
         assert len(left) == 3
         everything = here.run("consume", "orders").stdout.split()
         assert sorted(everything) == [b"five", b"four", b"one", b"three", b"two"]
+    finally:
+        here.stop()
+
+
+def test_a_promotion_commits_what_the_source_commits_at_the_last_moment(
+    source: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is copied any more when the source decides; a transaction that it does not decide about is aborted."""
+    source.run("topic", "create", "orders")
+    producers = {}
+    for name in ("decided", "undecided"):
+        settings = {"bootstrap.servers": source.address, "transactional.id": name, "transaction.timeout.ms": 600_000}
+        producers[name] = producer = Producer(settings)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("orders", name)
+        producer.flush(30)
+    here = Broker(tmp_path / "mirror", "--set", "ottla.mirror.interval.ms=200")
+    try:
+        here.run("mirror", "start", "--from", source.address, "--wait")
+        wait_until_known = mirror_promote._wait_until_known
+
+        def commit_when_all_know(*arguments: Any) -> None:
+            wait_until_known(*arguments)
+            producers["decided"].commit_transaction(30)
+
+        monkeypatch.setattr(mirror_promote, "_wait_until_known", commit_when_all_know)
+        # The marker that the source has written then is not copied, but written here.
+        assert main(["mirror", "promote", "-b", here.address]) == 1
+        monkeypatch.undo()
+        assert here.run("consume", "orders", "--read-committed").stdout.split() == [b"decided"]
     finally:
         here.stop()
 

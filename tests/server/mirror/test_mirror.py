@@ -284,6 +284,35 @@ async def test_a_topic_that_was_made_again_is_another_one(run_pair: RunPair) -> 
         assert b"second" in (await pair.mirror.content("orders"))[2]
 
 
+async def test_offsets_of_a_topic_that_was_made_again_are_not_those_of_the_first(run_pair: RunPair) -> None:
+    """The records here are the first one's, the only copy that is left; a group reads on where it was in them."""
+    async with run_pair() as pair:
+        source, mirror = pair.source, pair.mirror
+        first: UUID = await source.node.create_topic("orders")
+        await source.node.create_topic("other")
+        for number in range(8):
+            await source.append("orders", b"%d" % number)
+            await source.append("other", b"%d" % number)
+        await commit(source, "billing", "orders", 3)
+        await pair.begin()
+        await until(lambda: committed(mirror, "billing", "orders") == 3)
+        await source.broker.controller.delete_topics([first])
+        await until(lambda: source.broker.metadata.topic("orders") is None)
+        await source.node.create_topic("orders")
+        for number in range(8):
+            await source.append("orders", b"again %d" % number)
+        await commit(source, "billing", "orders", 6)
+        # What is copied later, in the same turn, tells that the turn has been.
+        await commit(source, "billing", "other", 5)
+        await until(lambda: committed(mirror, "billing", "other") == 5)
+        assert committed(mirror, "billing", "orders") == 3
+        topic = mirror.broker.metadata.topic("orders")
+        assert topic is not None
+        await mirror.broker.controller.delete_topics([topic.topic_id])
+        await until(lambda: committed(mirror, "billing", "orders") == 6)
+        assert b"again" in (await mirror.content("orders"))[2]
+
+
 async def test_gaps_that_compaction_left_stay_gaps(run_pair: RunPair) -> None:
     async with run_pair(log_segment_bytes="1048576") as pair:
         await pair.source.node.create_topic("orders", cleanup_policy="compact", min_cleanable_dirty_ratio="0")
