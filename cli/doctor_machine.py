@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shlex
 import shutil
+import stat
 import statistics
 import tempfile
 import time
@@ -54,12 +56,34 @@ def data_folder(path: str) -> Iterator[Finding]:
         yield fail(subject, f"{place} may not be written to by this user", f"chown it, or run as the owner of {place}")
         return
     yield ok(subject, f"{folder} is there" if place == folder else f"{folder} will be created")
+    if place == folder:
+        yield _readers(folder)
     yield _file_system(place)
     yield _space(place)
     yield _sync_speed(place)
     yield from _losses(folder)
     yield from _kept(folder)
     yield from _scrubbed(folder)
+
+
+def _readers(folder: Path) -> Finding:
+    """Who may look into the folder: if nobody else may, the modes of what is in it do not matter.
+
+    A set-group-ID bit says that the group was chosen, as Kubernetes does for fsGroup.
+    """
+    subject = "readers of the data folder"
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & stat.S_IRWXO:
+        who = "every user of this machine"
+    elif mode & stat.S_IRWXG and not mode & stat.S_ISGID:
+        who = f"its group ({folder.stat().st_gid})"
+    else:
+        return ok(subject, "nobody else may look into it")
+    return warn(
+        subject,
+        f"{who} may look into it (mode {mode:04o}), and read records and credentials of files with such modes",
+        f"chmod -R go= {shlex.quote(str(folder))}",
+    )
 
 
 def _file_system(place: Path) -> Finding:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli import CommandError
 from ottla.server.security.certificates import Pair, issue, make_authority
+from ottla.storage.disk.private import make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,7 +116,7 @@ def _make(folder: SecureFolder, hosts: list[str]) -> None:
     authority = make_authority(f"Ottla CA {secrets.token_hex(4)}")
     broker = issue(authority, "broker", hosts)
     try:
-        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder.path)
         write_private(folder.authority, authority.certificate)
         write_private(folder.authority_key, authority.key)
         write_private(folder.password, secrets.token_urlsafe(24).encode() + b"\n")

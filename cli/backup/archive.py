@@ -23,6 +23,7 @@ from ottla.kproto.records.crc import extend as crc32c
 from ottla.server.metadata.errors import MetadataError
 from ottla.storage.clock import SystemClock
 from ottla.storage.disk import RealDisk
+from ottla.storage.disk.private import make_private_folder, private_opener
 from ottla.storage.errors import StorageError
 from ottla.storage.node_dir import NodeDir, node_ids_in
 
@@ -131,7 +132,7 @@ def restore(backup: Path, data_dir: Path, report: Report) -> dict[str, Any]:
     beside = data_dir / _RESTORING
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        beside.mkdir()
+        make_private_folder(beside)
         total_bytes = sum(file["size"] for file in manifest["files"].values())
         _check_space(data_dir, total_bytes)
         copied_bytes = 0
@@ -194,7 +195,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
 
 def _make_empty(folder: Path, but: str = "") -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         if set(os.listdir(folder)) - {but, "lost+found"}:
             raise BackupError(f"{folder} is not empty: name a new folder")
     except OSError as error:
@@ -209,10 +210,10 @@ def _check_space(folder: Path, needed_bytes: int) -> None:
 
 def _copy(source: Path, target: Path, size_bytes: int) -> int:
     """Copy the first bytes of a file, durably; returns their CRC-32C."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(target.parent)
     crc = 0
     left = size_bytes
-    with source.open("rb", buffering=0) as reader, target.open("xb", buffering=0) as writer:
+    with source.open("rb", buffering=0) as reader, open(target, "xb", 0, opener=private_opener) as writer:
         while left:
             chunk = reader.read(min(left, _CHUNK_BYTES))
             if not chunk:
@@ -240,7 +241,7 @@ def _crc_of(path: Path) -> int:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
+    with open(path, "xb", opener=private_opener) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

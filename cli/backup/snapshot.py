@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from ottla.cli.backup.errors import BackupError
 from ottla.cli.backup.pause import paused
 from ottla.cli.lock_holder import lock_owner
+from ottla.storage.disk.private import FOLDER_MODE
 from ottla.storage.node_dir import DELETED_SUFFIX, LOCK_FILE, NODE_FILE, RESERVE_FILE, node_ids_in
 
 SNAPSHOT_PREFIX: Final = ".snapshot-"
@@ -60,7 +61,7 @@ def taken(data_dir: Path, *, with_metadata: bool = True) -> Iterator[Snapshot]:
         raise BackupError(f"{data_dir} is not a data folder: there is no node-<id> in it")
     links = data_dir / f"{SNAPSHOT_PREFIX}{os.getpid()}"
     try:
-        links.mkdir()
+        links.mkdir(mode=FOLDER_MODE)
     except OSError as error:
         raise BackupError(f"{links} cannot be made: {error.strerror}") from None
     try:

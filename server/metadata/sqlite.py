@@ -45,6 +45,7 @@ from ottla.server.metadata.store import (
     Watch,
 )
 from ottla.server.metadata.watchers import Watcher, Watchers
+from ottla.storage.disk.private import make_private_file
 
 T = TypeVar("T")
 
@@ -371,6 +372,7 @@ async def open_sqlite_store(
     """
 
     def open_file() -> SqliteMetadataStore:
+        make_private_file(path)  # the files beside it get its modes
         connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         try:
             _in_turn(lambda: _prepare(connection, path))

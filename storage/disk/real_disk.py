@@ -7,9 +7,11 @@ import fcntl
 import os
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 from ottla.storage.disk.disk import Disk, Handle
+from ottla.storage.disk.private import FILE_MODE, make_private_folder
 from ottla.storage.disk.system_calls import SystemCalls, system_calls
 from ottla.storage.errors import DataDirLockedError
 from ottla.storage.memory.iobuf import IOV_MAX
@@ -23,7 +25,7 @@ _LOCK_PAUSE_SECONDS: Final = 0.01
 
 
 class RealDisk(Disk):
-    """The operating system's file system."""
+    """The operating system's file system. What it makes, only its owner may read."""
 
     __slots__ = ("_calls", "_nowait_supported")
 
@@ -38,7 +40,7 @@ class RealDisk(Disk):
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def create(self, path: str) -> Handle:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
 
     def close(self, handle: Handle) -> None:
         os.close(handle)
@@ -121,7 +123,7 @@ class RealDisk(Disk):
         return sorted(os.listdir(path))
 
     def mkdir(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        make_private_folder(Path(path))
 
     def rmtree(self, path: str) -> None:
         # Imported when needed: it brings the compression libraries with it.
@@ -131,7 +133,7 @@ class RealDisk(Disk):
             shutil.rmtree(path)
 
     def lock(self, path: str) -> Handle:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             self._lock(handle)
         except BlockingIOError:
