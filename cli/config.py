@@ -40,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     get.add_argument("names", nargs="*", metavar="setting", help="only these, whether or not they are set")
     get.add_argument("--all", action="store_true", help="defaults, too")
     options.add_json(get)
+    _add_offline(get)
     get.set_defaults(act=_get)
     for name, explanation in (
         ("set", "give settings a value"),
@@ -53,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     unset = actions.add_parser("unset", help="return to the default")
     _add_resource(unset)
     unset.add_argument("changes", nargs="+", type=lambda name: (name, None), metavar="setting")
+    _add_offline(unset)
     unset.set_defaults(act=_alter)
     for action in (*actions.choices.values(),):
         options.add_bootstrap(action)
@@ -65,7 +67,21 @@ def _add_resource(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_offline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--offline", action="store_true", help="read the folder of a broker that is stopped, instead of asking one"
+    )
+    parser.add_argument(
+        "--data-dir", default="ottla-data", metavar="DIR", help="with --offline: its folder (default: ottla-data)"
+    )
+    parser.add_argument("--metadata", metavar="URL", help="with --offline: the etcd of its metadata, if it has one")
+
+
 def run(arguments: argparse.Namespace) -> int:
+    if getattr(arguments, "offline", False):
+        from ottla.cli import config_offline
+
+        return config_offline.run(arguments, RESOURCE_TYPES[arguments.type], _resource_name(arguments))
     with connected(arguments) as client:
         arguments.act(client, arguments)
     return 0

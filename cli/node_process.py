@@ -104,6 +104,8 @@ def run_node(
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     faulthandler.enable(_STDERR)  # if the interpreter or a native library crashes, the log says where
     try:
+        for unknown in config.unknown_variables:
+            logger.warning("ignored an unknown setting in the environment: %s", unknown, extra={"variable": unknown})
         without_effect = config.accepted_without_effect()
         if without_effect:
             names = ", ".join(without_effect)

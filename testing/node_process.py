@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import signal
 import subprocess
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 20.0
+
+
+def _environment() -> dict[str, str]:
+    """Without the settings of whoever runs the tests: a broker in this process has none of them, either."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")}
 
 
 class NodeProcess:
@@ -64,7 +70,7 @@ class NodeProcess:
         if self._secrets:
             command += ["--config", str(self._written_secrets())]
         with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment())
 
     def _written_secrets(self) -> Path:
         path = self._log_path.with_suffix(".properties")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, UnknownTopicError
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.server.metadata.topic_names import check_topic_name
 from ottla.server.settings.client_match import parse_match
 from ottla.server.settings.config import (
     BROKER_SETTINGS,
@@ -20,7 +21,8 @@ from ottla.server.settings.config import (
     InvalidSettingError,
     setting_of_broker,
 )
-from ottla.server.settings.declaration import Setting, Update
+from ottla.server.settings.declaration import Setting
+from ottla.server.settings.dynamic import fixed, of_one_broker, refusal
 from ottla.server.settings.mirrored import MIRROR_SETTING, Mirroring, mirrored
 from ottla.server.settings.types import SettingType
 
@@ -85,16 +87,24 @@ def check_mirroring(resource: ConfigResource, before: Mapping[str, str], after: 
 def check_configs(
     resource: ConfigResource, configs: Mapping[str, str], image: MetadataImage, node_id: int, broker: BrokerConfig
 ) -> None:
-    """Raise MetadataError unless the resource exists and may have exactly these configs."""
+    """Raise MetadataError unless the resource exists and may have exactly these configs.
+
+    Of a broker's only those count that change: what is stored and cannot be used stands in nobody's way.
+    """
     if resource.type is ResourceType.TOPIC:
         if not resource.name:
             raise InvalidRequestError("Default topic resources are not allowed.")
+        check_topic_name(resource.name)
+        check_topic_configs(configs, broker)
         if resource.name not in image.topics:
             raise UnknownTopicError(f"The topic '{resource.name}' does not exist.")
-        check_topic_configs(configs, broker)
     elif resource.type is ResourceType.BROKER:
         check_broker_name(resource.name, node_id)
-        _check_broker_configs(configs, is_default=not resource.name)
+        current = image.resource_configs(resource)
+        _check_broker_configs(resource, configs, current)
+        reason = refusal(config_after(resource, configs, current, broker), broker)
+        if reason is not None:
+            raise InvalidRequestError(reason)
     elif resource.type is ResourceType.GROUP:
         _check_group_configs(resource.name, configs, broker)
     elif resource.type is ResourceType.CLIENT_METRICS:
@@ -130,22 +140,36 @@ def check_topic_configs(configs: Mapping[str, str], broker: BrokerConfig) -> Non
         )
 
 
-def _check_broker_configs(configs: Mapping[str, str], *, is_default: bool) -> None:
+def config_after(
+    resource: ConfigResource, configs: Mapping[str, str], current: Mapping[str, str], broker: BrokerConfig
+) -> BrokerConfig:
+    """The settings of this broker once it, or all brokers, have these configs instead of the current ones.
+
+    What is stored and cannot be used is not among them, as long as it does not change.
+    """
+    used = broker.dynamic if resource.name else broker.dynamic_default
+    layer = {name: text for name, text in configs.items() if text != current.get(name) or text == used.get(name)}
+    return (
+        broker.with_dynamic(layer, broker.dynamic_default)
+        if resource.name
+        else broker.with_dynamic(broker.dynamic, layer)
+    )
+
+
+def _check_broker_configs(resource: ConfigResource, configs: Mapping[str, str], current: Mapping[str, str]) -> None:
     """Kafka refuses wrong broker configs as an invalid request (KAFKA-13609)."""
-    settings = {name: setting_of_broker(name) for name in configs}
-    fixed = [name for name, setting in settings.items() if setting is not None and not setting.dynamic]
-    if fixed:
-        raise InvalidRequestError(f"Cannot update these configs dynamically: {_java_set(fixed)}")
-    own = [name for name, setting in settings.items() if setting is not None and setting.update is Update.PER_BROKER]
-    if is_default and own:
-        raise InvalidRequestError(
-            f"Cannot update these configs at default cluster level, broker id must be specified: {_java_set(own)}"
-        )
-    for name, setting in settings.items():
+    changed = [name for name, text in configs.items() if current.get(name) != text]
+    reason = fixed(changed)
+    if reason is not None:
+        raise InvalidRequestError(reason)
+    for name in changed:
         try:
-            _parse(setting, name, configs[name], "broker")
+            _parse(setting_of_broker(name), name, configs[name], "broker")
         except InvalidConfigError as error:
             raise InvalidRequestError(str(error)) from None
+    reason = None if resource.name else of_one_broker(changed)
+    if reason is not None:
+        raise InvalidRequestError(reason)
 
 
 def _check_group_configs(group: str, configs: Mapping[str, str], broker: BrokerConfig) -> None:
@@ -211,7 +235,3 @@ def _edit_list(resource: ConfigResource, current: str | None, change: ConfigChan
         elif part not in parts:
             parts.append(part)
     return ",".join(parts)
-
-
-def _java_set(names: Sequence[str]) -> str:
-    return f"[{', '.join(names)}]"

@@ -6,13 +6,19 @@ org.apache.kafka.controller.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata import keys
-from ottla.server.metadata.config_changes import ConfigChange, change_configs, check_configs, check_mirroring
+from ottla.server.metadata.config_changes import (
+    ConfigChange,
+    change_configs,
+    check_configs,
+    check_mirroring,
+    config_after,
+)
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.feature_changes import FeatureUpdate, change_feature
 from ottla.server.metadata.image import ConfigResource, MetadataImage, QuotaEntity, ResourceType
@@ -35,8 +41,9 @@ def configs_change(
     *,
     replace: bool,
     validate_only: bool,
+    can_use: Callable[[BrokerConfig], Awaitable[None]],
 ) -> Planner[dict[ConfigResource, MetadataError | None]]:
-    """See `Controller.alter_configs`."""
+    """See `Controller.alter_configs`. `can_use` raises MetadataError where this broker cannot go on with settings."""
 
     async def plan(image: MetadataImage, revision_of: RevisionOf) -> Plan[dict[ConfigResource, MetadataError | None]]:
         results: dict[ConfigResource, MetadataError | None] = {}
@@ -51,6 +58,8 @@ def configs_change(
                 configs = change_configs(resource, kept_ones if replace else current, changes)
                 check_configs(resource, configs, image, node_id, config)
                 check_mirroring(resource, current, configs)
+                if resource.type is ResourceType.BROKER:
+                    await can_use(config_after(resource, configs, current, config))
             except MetadataError as error:
                 results[resource] = kept(error)
                 continue

@@ -6,7 +6,7 @@ kind is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -30,13 +30,13 @@ from ottla.server.metadata.image import (
     MetadataImage,
     PartitionState,
     QuotaEntity,
-    ResourceType,
     TopicImage,
 )
 from ottla.server.metadata.loader import MetadataLoader, Subscriber
 from ottla.server.metadata.partition_transactions import in_transactions, states_change
 from ottla.server.metadata.producer_ids import BLOCK_LENGTH, allocate_block, set_apart
 from ottla.server.metadata.store import NO_LEASE, MetadataStore
+from ottla.server.metadata.stored_settings import StoredSettings
 from ottla.server.metadata.topic_names import CollisionIndex
 from ottla.server.metadata.transactions import MAX_ATTEMPTS, Transactions
 from ottla.server.settings.config import BrokerConfig
@@ -79,8 +79,10 @@ class Controller:
         self._new_uuid = new_uuid
         self._note_start = note_start
         self._collisions = CollisionIndex()
+        self._setting_checks: list[Callable[[BrokerConfig], Awaitable[None]]] = []
         self._loader = MetadataLoader(store)
         self._loader.subscribe(self._observe)
+        self._loader.subscribe(StoredSettings(config, node_id).follow)
         self._transactions = Transactions(store, self._loader)
 
     @property
@@ -109,6 +111,17 @@ class Controller:
         await found_cluster(self._store, self._new_uuid)
         await count_start(self._store, self.node_id, self._note_start)
         await self._loader.run(task_status=task_status)
+
+    def check_settings_with(self, check: Callable[[BrokerConfig], Awaitable[None]]) -> None:
+        """Before this broker's settings change, `check` raises a MetadataError if it cannot go on with the new ones.
+
+        Kafka's counterpart is Reconfigurable.validateReconfiguration.
+        """
+        self._setting_checks.append(check)
+
+    async def _can_use(self, config: BrokerConfig) -> None:
+        for check in self._setting_checks:
+            await check(config)
 
     async def catch_up(self) -> None:
         """Return once the image shows everything that was committed before this call; raises StoreUnavailableError."""
@@ -253,7 +266,9 @@ class Controller:
 
         if not validate_only and (epochs := epochs_of_mirrors(asked, self.image)):
             await self.change_partitions(epochs)
-        plan = configs_change(asked, self.node_id, self._config, replace=replace, validate_only=validate_only)
+        plan = configs_change(
+            asked, self.node_id, self._config, replace=replace, validate_only=validate_only, can_use=self._can_use
+        )
         return await self._transactions.commit(plan)
 
     async def alter_client_quotas(
@@ -317,10 +332,6 @@ class Controller:
             self._collisions.remove(topic.name)
         for topic in delta.created_topics:
             self._collisions.add(topic.name)
-        if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
-            own = ConfigResource(ResourceType.BROKER, str(self.node_id))
-            default = ConfigResource(ResourceType.BROKER, "")
-            self._config.set_dynamic(delta.after.resource_configs(own), delta.after.resource_configs(default))
 
     def _topic_id(self) -> UUID:
         return random_id(self._new_uuid)

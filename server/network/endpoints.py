@@ -6,6 +6,7 @@ import logging
 import resource
 import socket
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from ottla.server.metadata.image import Endpoint
@@ -87,8 +88,12 @@ def _room_for_connections(config: BrokerConfig) -> int:
     return max(limit - _OWN_DESCRIPTORS - 2 * config.ottla_open_files, limit // 2)
 
 
-def _by_address(overrides: str) -> dict[str, int]:
-    """`host:count, …` by the addresses of the hosts; what is not known by its name has none."""
+@lru_cache(maxsize=2)
+def _by_address(overrides: str) -> Mapping[str, int]:
+    """`host:count, …` by the addresses of the hosts; what is not known by its name has none.
+
+    Names are looked up once, as Kafka does it: a change of another setting must not wait for a name server.
+    """
     found = {}
     for entry in filter(None, map(str.strip, overrides.split(","))):
         host, _, count = entry.rpartition(":")

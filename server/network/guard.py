@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.server.metadata.errors import InvalidRequestError
 from ottla.server.metadata.image import ResourceType
 from ottla.server.network.endpoints import listener_protocols
 from ottla.server.security.entrance import ENCRYPTED, Entrance, entrance
@@ -41,6 +42,17 @@ class Guard:
             wrong = await self._renew()
             if wrong:
                 logger.warning("the listeners keep their settings: %s", wrong, extra={"error": wrong})
+
+    async def check(self, config: BrokerConfig) -> None:
+        """Raise InvalidRequestError if the listeners cannot ask what these settings say. Files may have changed since
+        they were read, and do not stand in the way of a change of something else.
+        """
+        if _of_security(config) == _of_security(self._config):
+            return
+        try:
+            await trio.to_thread.run_sync(entrances, config, self._credentials)
+        except ConfigError as error:
+            raise InvalidRequestError(str(error)) from None
 
     async def run(self, look_seconds: float = _LOOK_SECONDS) -> None:
         """Read certificates again when their files change, until cancelled.
@@ -85,6 +97,14 @@ class Guard:
 
     def _entrances(self) -> dict[str, Entrance]:
         return entrances(self._config, self._credentials)
+
+
+def _of_security(config: BrokerConfig) -> list[dict[str, str]]:
+    """What was set while the node ran and says who may come in, for this broker and for all."""
+    return [
+        {name: text for name, text in layer.items() if "ssl." in name or "sasl." in name}
+        for layer in (config.dynamic, config.dynamic_default)
+    ]
 
 
 def entrances(config: BrokerConfig, credentials: Credentials) -> dict[str, Entrance]:

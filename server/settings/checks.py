@@ -53,6 +53,14 @@ def pairs(what: str) -> Check:
     return Check(validate, what)
 
 
+def _has_no_empty_values(value: Any) -> None:
+    if not all(value):
+        raise ValueError("values must not be empty.")
+
+
+NO_EMPTY_VALUES = Check(_has_no_empty_values, "values that are not empty")
+
+
 def any_of(*allowed: str, least: int = 0, most: int | None = None) -> Check:
     """A list of some of the given words: `least` to `most` of them."""
 

@@ -6,7 +6,8 @@ declared in the modules beside this one; files, environment and flags are read b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -75,15 +76,23 @@ class BrokerConfig(_BrokerSettings):
     A value is looked up in the dynamic settings of this broker, in those of all brokers, in the static ones
     (file, environment, flags), and is else the default. The object stays the same for the broker's life and
     reads show dynamic changes at once: keep the object, not the values. All layers hold text that was
-    checked when it entered.
+    checked when it entered (`ottla.server.settings.dynamic.usable`).
     """
 
-    def __init__(self, static: Mapping[str, str] = _NOTHING, *, origins: Mapping[str, str] = _NOTHING) -> None:
+    def __init__(
+        self,
+        static: Mapping[str, str] = _NOTHING,
+        *,
+        origins: Mapping[str, str] = _NOTHING,
+        unknown_variables: Sequence[str] = (),
+    ) -> None:
         self._layers: tuple[Mapping[str, str], ...] = (_NOTHING, _NOTHING, static)
         self._prefixes: tuple[str, ...] = ("",)
         self._topics: dict[frozenset[tuple[str, str]], TopicConfig] = {}
         #: For each static setting, where it came from, in the operator's words.
         self.origins = origins
+        #: Variables of the environment that look like settings and are none, each with what was probably meant.
+        self.unknown_variables = unknown_variables
 
     def resolve(self, setting: Setting) -> Any:
         for prefix in self._prefixes:
@@ -108,9 +117,20 @@ class BrokerConfig(_BrokerSettings):
         """What file, environment and flags say."""
         return self._layers[2]
 
+    def with_dynamic(self, broker: Mapping[str, str], default: Mapping[str, str]) -> BrokerConfig:
+        """A configuration of its own with the same static settings and these dynamic ones."""
+        other = BrokerConfig(self.static, origins=self.origins)
+        other.set_dynamic(broker, default)
+        return other
+
     def set_dynamic(self, broker: Mapping[str, str], default: Mapping[str, str]) -> None:
         """Replace both dynamic layers; every value is looked up again from here on."""
-        kept = {"_prefixes": self._prefixes, "origins": self.origins, "_topics": {}}
+        kept = {
+            "_prefixes": self._prefixes,
+            "origins": self.origins,
+            "unknown_variables": self.unknown_variables,
+            "_topics": {},
+        }
         layers = (broker, default, self.static)
         self.__dict__.clear()
         self.__dict__.update(kept, _layers=layers)
@@ -124,6 +144,10 @@ class BrokerConfig(_BrokerSettings):
         prefix = f"{_LISTENER_PREFIX}{listener.lower()}."
         view._prefixes = (f"{prefix}{mechanism.lower()}.", prefix, "") if mechanism else (prefix, "")
         return view
+
+    def listener_names(self) -> tuple[str, ...]:
+        """The names of the listeners that the broker has."""
+        return tuple(text.partition("://")[0].upper() for text in self.listeners)
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """The view of a topic that has these settings of its own; topics with equal ones share it."""
@@ -155,7 +179,9 @@ class _Overriding:
     def resolve(self, setting: Setting) -> Any:
         text = self.overrides.get(setting.name)
         if text is not None:
-            return setting.parse(text)
+            # An earlier release may have stored what this one does not take: the default counts instead.
+            with suppress(InvalidSettingError):
+                return setting.parse(text)
         for name, factor in setting.broker_names:
             value = getattr(self.broker, BROKER_SETTINGS[name].attribute)
             if value is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ottla.server.settings.checks import GZIP_LEVEL, any_of, between, one_of
+from ottla.server.settings.checks import GZIP_LEVEL, NO_EMPTY_VALUES, any_of, between, one_of
 from ottla.server.settings.declaration import (
     CLUSTER_WIDE,
     HIGH,
@@ -30,7 +30,7 @@ class LogSettings:
         None, "Folders for the data; Ottla uses one: the first in the list.", importance=HIGH
     )
     cordoned_log_dirs: tuple[str, ...] = strings(
-        (), "Data folders that receive no new partitions.", update=PER_BROKER, in_use=False
+        (), "Data folders that receive no new partitions.", check=NO_EMPTY_VALUES, update=PER_BROKER, in_use=False
     )
     log_dir_failure_timeout_ms: int = long(
         30_000,

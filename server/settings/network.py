@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.server.settings.checks import CONNECTION_OVERRIDES, between, one_of
-from ottla.server.settings.declaration import CLUSTER_WIDE, HIGH, LOW, PER_BROKER, integer, long, string, strings
+from ottla.server.settings.declaration import CLUSTER_WIDE, HIGH, LOW, integer, long, string, strings
 from ottla.server.settings.types import INT32_MAX
 
 
@@ -14,7 +14,6 @@ class NetworkSettings:
         ("PLAINTEXT://127.0.0.1:9092",),
         "Addresses to listen on, as NAME://host:port; port 0 takes a free one.",
         importance=HIGH,
-        update=PER_BROKER,
     )
     advertised_listeners: tuple[str, ...] | None = strings(
         None, "Addresses that clients are told to connect to; unset: the same as listeners.", importance=HIGH
@@ -23,7 +22,6 @@ class NetworkSettings:
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "Which security protocol each listener name speaks.",
         importance=LOW,
-        update=PER_BROKER,
     )
     inter_broker_listener_name: str | None = string(
         None, "Name of the listener that brokers use among themselves; unset: the first one."

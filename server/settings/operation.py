@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.server.settings.checks import between
+from ottla.server.settings.checks import NO_EMPTY_VALUES, between
 from ottla.server.settings.declaration import CLUSTER_WIDE, LOW, integer, java_class, long, string, strings
 
 
@@ -62,6 +62,7 @@ class OperationSettings:
     metric_reporters: tuple[str, ...] = strings(
         ("org.apache.kafka.common.metrics.JmxReporter",),
         "Classes that report metrics in Kafka.",
+        check=NO_EMPTY_VALUES,
         importance=LOW,
         update=CLUSTER_WIDE,
         in_use=False,

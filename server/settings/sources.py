@@ -1,7 +1,8 @@
 """Where a broker's static settings come from: a TOML file, a server.properties, the environment, flags.
 
 The later of these overrides the earlier. Whatever is unknown or wrong is a `ConfigError` that says where it
-stands and which name was probably meant, and the broker does not start.
+stands and which name was probably meant, and the broker does not start. Unknown variables of the environment are
+reported instead: images and shells have some of their own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ottla.server.settings.config import BROKER_SETTINGS, BrokerConfig, ConfigError, setting_of_broker
+from ottla.server.settings.dynamic import refusal
 from ottla.server.settings.types import SettingType
 from ottla.server.settings.units import without_unit
 
@@ -61,11 +63,12 @@ def load(
 ) -> BrokerConfig:
     """Read all sources into a checked configuration; raises ConfigError."""
     layers: list[Iterable[Given]] = []
+    unknown: list[str] = []
     if toml is not None:
         layers.append(_from_toml(toml))
     if properties is not None:
         layers.append(_from_properties(properties))
-    layers.append(_from_environment(environment or {}))
+    layers.append(_from_environment(environment or {}, unknown))
     layers.append(Given(name, text, f"the flag for {name}") for name, text in (flags or {}).items())
     static: dict[str, str] = {}
     origins: dict[str, str] = {}
@@ -77,7 +80,7 @@ def load(
     for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
         if other in static and name not in static:  # two names of one thing, as in Kafka
             static[name], origins[name] = static[other], origins[other]
-    config = BrokerConfig(static, origins=origins)
+    config = BrokerConfig(static, origins=origins, unknown_variables=unknown)
     check_consistency(config)
     return config
 
@@ -94,15 +97,13 @@ def check_consistency(config: BrokerConfig) -> None:
     for name in filter(None, map(str.strip, config.super_users.split(";"))):
         if ":" not in name:
             raise ConfigError(f"super.users has {name!r}, which is not a principal: write User:{name}.")
-    if config.max_connections_per_ip == 0 and not config.max_connections_per_ip_overrides:
-        raise ConfigError(
-            "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides lets some addresses in: "
-            "otherwise nobody could connect."
-        )
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         value = getattr(config, BROKER_SETTINGS[name].attribute)
         if value is not None and (value == 0 or value < -1):
             raise ConfigError(f"{name} must be -1 (forever) or at least 1, and is {value}.")
+    reason = refusal(config, config)
+    if reason is not None:
+        raise ConfigError(f"{reason.rstrip('.')}.")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -137,7 +138,8 @@ def _check_order(config: BrokerConfig, least: str, most: str) -> None:
         raise ConfigError(f"{least} ({low}) must not be greater than {most} ({high}).")
 
 
-def _from_environment(environment: Mapping[str, str]) -> Iterator[Given]:
+def _from_environment(environment: Mapping[str, str], unknown: list[str]) -> Iterator[Given]:
+    """What the environment gives. Variables that are no settings may be there for others: they go to `unknown`."""
     names = {name.replace(".", "_").upper(): name for name in BROKER_SETTINGS}
     for variable, text in environment.items():
         if not variable.startswith(_ENVIRONMENT_PREFIX) or variable.startswith(_ENVIRONMENT_IGNORED):
@@ -149,7 +151,8 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Given]:
         if name is None:
             known = (_ENVIRONMENT_PREFIX + key.removeprefix(_ENVIRONMENT_PREFIX) for key in names)
             hint = did_you_mean(variable, known)
-            raise ConfigError(f"Unknown setting in the environment: {variable}.{hint}")
+            unknown.append(f"{variable}.{hint}")
+            continue
         yield Given(name, text, f"the environment variable {variable}")
 
 

@@ -231,6 +231,7 @@ class Parts:
         subscribe(self._growing_topics.observe)
         if self.guard is not None:
             subscribe(self.guard.apply)
+            self.controller.check_settings_with(self.guard.check)
 
     async def _follow_settings(self, delta: MetadataDelta) -> None:
         """Pass on the settings that are not read from the configuration each time they matter."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 
@@ -122,3 +123,18 @@ def test_log_dirs(broker: Any, tmp_path: Any) -> None:
     assert folder["topics"] == {"other": {"0": 0}}
     assert "1.1 kB" in broker.run("log-dirs", "t").stdout.decode()
     assert len(broker.run("log-dirs", "t", "--partitions").stdout.splitlines()) == 4
+
+
+def test_what_is_stored_is_read_and_removed_while_no_broker_runs(broker: Any, tmp_path: Path) -> None:
+    broker.run("topic", "create", "t", "--config", "retention.ms=5")
+    broker.run("config", "set", "broker", "1", "log.retention.ms=7000", "sasl.jaas.config=secret")
+    broker.stop()
+    offline = ("--offline", "--data-dir", str(tmp_path / "data"))
+    stored = json.loads(broker.run("config", "get", "broker", "1", *offline, "--json").stdout)
+    assert {it["name"]: it["value"] for it in stored} == {"log.retention.ms": "7000", "sasl.jaas.config": None}
+    broker.run("config", "unset", "broker", "1", "log.retention.ms", *offline)
+    assert json.loads(broker.run("config", "get", "broker", "1", "log.retention.ms", *offline, "--json").stdout) == []
+    assert b"(hidden)" in broker.run("config", "get", "broker", "1", *offline).stdout
+    broker.run("config", "unset", "topic", "t", "retention.ms", *offline)
+    assert "is not stored" in refusal(broker, "config", "unset", "topic", "t", "retention.ms", *offline)
+    assert "no topic" in refusal(broker, "config", "get", "topic", "absent", *offline)

@@ -330,6 +330,14 @@ class TestProcess:
             broker.reset()
             assert broker.topics() == {}
 
+    def test_the_settings_of_a_shell_do_not_reach_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OTTLA_NUM_PARTITIONS", "7")
+        monkeypatch.setenv("OTTLA_LISTENERS", "nonsense")
+        for process in (False, True):
+            with Broker(process=process) as broker:
+                broker.produce("t", "one")
+                assert broker.topics()["t"].partitions == 1
+
     def test_what_it_cannot_do_it_says(self) -> None:
         with Broker(process=True) as broker:
             with pytest.raises(BrokerError, match="in this process"):

@@ -262,8 +262,8 @@ class ClassicGroup:
         return self.protocol_type == protocol_type and bool(offered & self.candidates())
 
     def candidates(self) -> frozenset[str]:
-        """The protocols that all members offer."""
-        counts = Counter(name for member in self.members.values() for name, _ in member.protocols)
+        """The protocols that all members offer. A member that names one twice offers it once."""
+        counts = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
         return frozenset(name for name, count in counts.items() if count == len(self.members))
 
     def select_protocol(self) -> str:

@@ -11,6 +11,7 @@ from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import (
     InvalidConfigError,
     InvalidRequestError,
+    InvalidTopicError,
     InvalidUpdateVersionError,
     MetadataError,
     UnknownTopicError,
@@ -95,10 +96,23 @@ class TestConfigs:
             ),
             (
                 ConfigResource(ResourceType.BROKER, ""),
-                [("listeners", SET, "PLAINTEXT://:1")],
+                [("ssl.client.auth", SET, "none")],
                 InvalidRequestError,
-                "broker id must be specified",
+                "broker id must be specified: \\[ssl.client.auth\\]",
             ),
+            (
+                ConfigResource(ResourceType.BROKER, "1"),
+                [("listeners", SET, "nonsense")],
+                InvalidRequestError,
+                "Cannot update these configs dynamically: \\[listeners\\]",
+            ),
+            (
+                ConfigResource(ResourceType.BROKER, "1"),
+                [("ssl.keystore.location", SET, "/certificate.pem")],
+                InvalidRequestError,
+                "only per-listener using the listener prefix: \\[ssl.keystore.location\\]",
+            ),
+            (topic_resource("bad name"), [("retention.ms", SET, "1")], InvalidTopicError, "Topic name is invalid"),
             (
                 ConfigResource(ResourceType.GROUP, "g"),
                 [("consumer.session.timeout.ms", SET, "1")],

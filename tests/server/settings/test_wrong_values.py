@@ -86,5 +86,6 @@ def test_in_toml(wrong: Wrong, tmp_path: Path) -> None:
 
 
 def test_nobody_could_connect() -> None:
-    assert "nobody could" in refusal(flags={"max.connections.per.ip": "0"})
+    for name in ("max.connections", "max.connections.per.ip", "max.connection.creation.rate"):
+        assert name in refusal(flags={name: "0"})
     load(flags={"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5"})
