@@ -13,9 +13,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.cli import CommandError, doctor_etcd, doctor_machine, doctor_network, options, serve, serve_config
+from ottla.cli import (
+    CommandError,
+    doctor_etcd,
+    doctor_http,
+    doctor_machine,
+    doctor_network,
+    options,
+    serve,
+    serve_config,
+)
 from ottla.cli.connection import security
-from ottla.cli.doctor_finding import FAIL, Finding, fail, ok
+from ottla.cli.doctor_finding import FAIL, Finding, fail, ok, warn
 from ottla.cli.nodes.plan import make_plan
 from ottla.cli.secure import FOLDER
 from ottla.cli.serve_config import load_config
@@ -79,6 +88,7 @@ def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
         return
     for each in configs:
         yield from doctor_network.examine(each, how)
+        yield from doctor_http.examine(each)
 
 
 def _own_properties(arguments: argparse.Namespace) -> Path | None:
@@ -87,6 +97,12 @@ def _own_properties(arguments: argparse.Namespace) -> Path | None:
 
 
 def _settings(config: BrokerConfig) -> Finding:
+    if config.unknown_variables:
+        return warn(
+            "settings",
+            f"unknown in the environment: {' '.join(config.unknown_variables)}",
+            "correct the names, or remove the variables",
+        )
     without_effect = config.accepted_without_effect()
     if without_effect:
         return ok("settings", f"valid; these have no effect here: {', '.join(without_effect)}")

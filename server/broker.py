@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.server.event_loop.supervisor import Supervisor
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.storage.histogram import Histogram
 
@@ -82,6 +83,8 @@ class Broker:
     #: None where there are none.
     delegation_tokens: DelegationTokens | None = None
     quotas: ClientQuotas = field(default_factory=ClientQuotas)
+    #: Knows what fails in the background.
+    supervisor: Supervisor = field(default_factory=Supervisor)
     #: Times the loop's steps, if that was asked for.
     watchdog: LoopWatchdog | None = None
     #: How late the loop's timers fire; measured if somebody may ask for it.

@@ -198,7 +198,7 @@ class Node:
                 await parts.high_watermarks.forget()
             node_dir.settle_loss()
             if parts.guard is not None:
-                nursery.start_soon(parts.guard.run)
+                nursery.start_soon(broker.supervisor.keep, parts.guard.run)
             await nursery.start(controller.run)
             node_dir.join(controller.image.cluster_id)
             await nursery.start(parts.peers.run)
@@ -218,14 +218,16 @@ class Node:
 
     def _run_in_background(self, parts: Parts, nursery: trio.Nursery, following: trio.CancelScope) -> None:
         """What goes on beside the requests until the nursery is cancelled; following others ends by its own scope."""
-        nursery.start_soon(parts.controllership.run)
-        nursery.start_soon(parts.death_watch.run)
+        keep = parts.broker.supervisor.keep
+        nursery.start_soon(keep, parts.controllership.run)
+        nursery.start_soon(keep, parts.death_watch.run)
+        # Where the in-sync sets no longer change, whoever waits for acknowledgements would wait for ever.
         nursery.start_soon(parts.replica_manager.in_sync_sets.run, parts.controller.change_partitions)
         interval_ms = max(1, self._around.config.replica_high_watermark_checkpoint_interval_ms)
         manager = parts.replica_manager
-        nursery.start_soon(parts.high_watermarks.run, manager.partitions, manager.unopened, interval_ms)
-        nursery.start_soon(compare_with_folders, parts.broker, parts.store)
-        nursery.start_soon(_open_again, parts)
+        nursery.start_soon(keep, parts.high_watermarks.run, manager.partitions, manager.unopened, interval_ms)
+        parts.broker.supervisor.tasks(nursery).start_soon(compare_with_folders, parts.broker, parts.store)
+        nursery.start_soon(keep, _open_again, parts)
         nursery.start_soon(_follow_others, parts, following)
 
     async def _end_when_asked(self, parts: Parts, following: trio.CancelScope) -> None:
@@ -257,7 +259,7 @@ async def _follow_others(parts: Parts, scope: trio.CancelScope) -> None:
     with scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(parts.fetchers.run)
-            nursery.start_soon(parts.broker.mirror.run)
+            nursery.start_soon(parts.broker.supervisor.keep, parts.broker.mirror.run)
 
 
 async def _hand_over(controller: Controller) -> None:

@@ -45,6 +45,7 @@ class DeathWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
+        self._watched = {}
         async with trio.open_nursery() as nursery:
             while True:
                 self._follow(nursery)

@@ -13,6 +13,7 @@ import trio
 
 from ottla.kproto.internal_records import record_types
 from ottla.server.coordinator.replica_log import ReplicaLog
+from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.metadata.features import TRANSACTION_VERSION
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -76,7 +77,7 @@ class Coordinators:
         replica_manager: ReplicaManager,
         new_producer_id: Callable[[], Awaitable[int]],
         ensure_topic: Callable[[str], Awaitable[object]],
-        nursery: trio.Nursery,
+        nursery: Tasks,
         other_brokers: Callable[[], OtherBrokers],
         other_share_coordinators: Callable[[], OtherShareCoordinators],
     ) -> None:

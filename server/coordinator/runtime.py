@@ -25,13 +25,12 @@ from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Generic
 
-import trio
-
 from ottla.kproto.records import EndTxnMarker
 from ottla.server.coordinator.errors import CoordinatorLoadInProgressError, NotCoordinatorError
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.partition import CoordinatorPartition, Life, Plan, Write
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer, ReplayBatch, S, replay_records
+from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.metadata.image import PartitionChange
 from ottla.server.waiting import remote_time
 from ottla.storage.clock import Clock
@@ -50,7 +49,7 @@ class CoordinatorRuntime(Generic[S]):
         *,
         log: CoordinatorLog,
         clock: Clock,
-        nursery: trio.Nursery,
+        nursery: Tasks,
         new_shard: Callable[[int], S],
         replay_batch: ReplayBatch[S] | None = None,
     ) -> None:

@@ -161,11 +161,10 @@ class Listeners:
                 except OSError as error:
                     if error.errno in _PEER_GONE:
                         continue
-                    if error.errno not in _OUT_OF_RESOURCES:
-                        raise
+                    hint = "; raise the limit on open files (ulimit -n)" if error.errno in _OUT_OF_RESOURCES else ""
                     logger.warning(
-                        "cannot accept connections: %s; raise the limit on open files (ulimit -n)",
-                        error.strerror,
+                        "cannot accept connections: %s%s",
+                        *(error.strerror, hint),
                         extra={"listener": name, "error": error.strerror},
                     )
                     await trio.sleep(_RETRY_SECONDS)

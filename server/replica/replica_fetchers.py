@@ -15,6 +15,7 @@ from ottla.storage.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.server.event_loop.supervisor import Supervisor
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.leader_session import Key
     from ottla.server.replica.manager import ReplicaManager
@@ -39,12 +40,14 @@ class ReplicaFetchers:
         clock: Clock,
         *,
         broker_epoch: Callable[[], int],
+        supervisor: Supervisor,
     ) -> None:
         self._manager = manager
         self._connect = connect
         self._config = config
         self._clock = clock
         self._broker_epoch = broker_epoch
+        self._supervisor = supervisor
         self._fetchers: dict[tuple[int, int], tuple[ReplicaFetcher, trio.CancelScope]] = {}
         #: Over which each partition is followed.
         self._assigned: dict[Key, tuple[int, int]] = {}
@@ -55,9 +58,9 @@ class ReplicaFetchers:
         """Own the fetchers' tasks until cancelled."""
         async with trio.open_nursery() as self._nursery:
             try:
-                self._nursery.start_soon(self._doubtful.run)
+                self._nursery.start_soon(self._supervisor.keep, self._doubtful.run)
                 for fetcher, scope in self._fetchers.values():
-                    self._nursery.start_soon(_run, fetcher, scope)
+                    self._nursery.start_soon(self._run, fetcher, scope)
                 await trio.sleep_forever()
             finally:
                 self._nursery = None
@@ -113,7 +116,7 @@ class ReplicaFetchers:
         scope = trio.CancelScope()
         self._fetchers[slot] = (fetcher, scope)
         if self._nursery is not None:  # else `run` will start it, unless the node stops
-            self._nursery.start_soon(_run, fetcher, scope)
+            self._nursery.start_soon(self._run, fetcher, scope)
         return fetcher
 
     def _unfollow(self, key: Key) -> None:
@@ -126,7 +129,7 @@ class ReplicaFetchers:
             del self._fetchers[slot]
             scope.cancel()
 
-
-async def _run(fetcher: ReplicaFetcher, scope: trio.CancelScope) -> None:
-    with scope:
-        await fetcher.run()
+    async def _run(self, fetcher: ReplicaFetcher, scope: trio.CancelScope) -> None:
+        """One that fails leaves the others alone, and begins again with a new connection."""
+        with scope:
+            await self._supervisor.keep(fetcher.run)

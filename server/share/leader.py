@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 
 if TYPE_CHECKING:
-    import trio
-
     from ottla.server.coordinator.coordinators import Coordinators
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.manager import ReplicaManager
@@ -28,7 +27,7 @@ class ShareLeader:
         clock: Clock,
         replica_manager: ReplicaManager,
         coordinators: Coordinators,
-        nursery: trio.Nursery,
+        nursery: Tasks,
     ) -> None:
         self._config = config
         self._clock = clock

@@ -14,6 +14,7 @@ from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundErr
 from ottla.server.coordinator.share.state import SharePartitionKey
 from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
+from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.share.errors import ShareError
 from ottla.server.share.fetch import ShareFetchOperation, ShareFetchResult
@@ -65,7 +66,7 @@ class SharePartitionManager:
         config: Callable[[str], ShareConfig],
         clock: Clock,
         max_sessions: int,
-        nursery: trio.Nursery,
+        nursery: Tasks,
     ) -> None:
         self.sessions = ShareSessions(max_sessions)
         self.counters = ShareCounters()

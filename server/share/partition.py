@@ -21,6 +21,7 @@ from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, Del
 from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
 from ottla.server.event_loop.stages import finish
+from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.replica.errors import NotLeaderError, ReplicaError
 from ottla.server.replica.offset_lookup import NO_OFFSET, OffsetSpec, find_offset
 from ottla.server.replica.partition import Isolation
@@ -98,7 +99,7 @@ class SharePartition:
         persister: Persister,
         clock: Clock,
         deadlines: Deadlines,
-        nursery: trio.Nursery,
+        nursery: Tasks,
         changed: Callable[[SharePartition], None],
         ended: Callable[[SharePartition], None],
     ) -> None:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 INFO: Final = gauge("ottla_build_info", "1, with the version of Ottla and of Python.", "version", "python")
 READY: Final = gauge("ottla_ready", "1 if the broker serves everything that it should, as /readyz says.")
 
+TASK_FAILURES: Final = counter(
+    "ottla_task_failures_total", "Failures of work in the background, which the broker outlived, by task.", "task"
+)
+
 REQUESTS: Final = counter("ottla_requests_total", "Requests answered, or that need no answer.", "api")
 REQUEST_BYTES: Final = counter("ottla_request_bytes_total", "Bytes of these requests.", "api")
 RESPONSE_BYTES: Final = counter("ottla_response_bytes_total", "Bytes of their responses.", "api")
@@ -132,6 +136,7 @@ _OF_PURGATORY: Final[tuple[tuple[Metric, Callable[[Purgatory], float]], ...]] = 
 async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     """The families of this module."""
     yield single(READY, int(not unready_reasons(broker)))
+    yield Family(TASK_FAILURES, [((task,), count) for task, count in broker.supervisor.failures.items()])
     yield Family(INFO, [(version_labels(), 1)])
     for part in (_requests, _connections, _replicas, _memory, _loop):
         for family in part(broker):

@@ -9,9 +9,12 @@ if TYPE_CHECKING:
 
 
 def degradations(broker: Broker) -> list[str]:
-    """What is wrong though the node serves: records that cannot be read. Taking it out of service would not help."""
-    damage = broker.log_manager.context.damage
-    return [place.message for place in damage]
+    """What is wrong though the node serves: records that cannot be read, work that was given up. Taking it out of
+    service would not help.
+    """
+    given_up = broker.supervisor.given_up()
+    failed = [f"the task {name} failed, and the log says where: {reason}" for name, reason in given_up.items()]
+    return [*failed, *(place.message for place in broker.log_manager.context.damage)]
 
 
 def unready_reasons(broker: Broker) -> list[str]:
@@ -30,6 +33,8 @@ def unready_reasons(broker: Broker) -> list[str]:
         reasons.append(f"{offline} stores are offline")
     if broker.log_manager.context.space.is_full:
         reasons.append("the disk is full: records are served, but none are accepted")
+    for name, reason in broker.supervisor.failing().items():
+        reasons.append(f"the task {name} fails and is begun again: {reason}")
     if broker.replica_manager.unopened_partitions:
         reasons.append(f"{broker.replica_manager.unopened_partitions} partitions could not be opened")
     return reasons

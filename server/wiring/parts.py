@@ -17,6 +17,7 @@ from ottla.server.cluster.growing_topics import GrowingTopics
 from ottla.server.cluster.membership import Membership
 from ottla.server.cluster.peers import Peers
 from ottla.server.coordinator.coordinators import Coordinators
+from ottla.server.event_loop.supervisor import Supervisor
 from ottla.server.event_loop.work import Lane
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, ResourceType
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.metadata.image import Endpoint, MetadataDelta, TopicImage
+    from ottla.server.metadata.loader import Subscriber
     from ottla.server.metadata.store import MetadataStore
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.network import Network
@@ -81,6 +83,7 @@ class Parts:
         self._config = config = around.config
         self.log_manager = log_manager
         self.store = store
+        self._supervisor = Supervisor()
         self.controller = Controller(store, config, node_id=config.node_id, note_start=log_manager.node_dir.note_start)
         self.peers = Peers(
             lambda: self.controller.image,
@@ -95,7 +98,12 @@ class Parts:
         self.replica_manager = self._new_replica_manager()
         log_manager.set_listener(self.replica_manager)
         self.fetchers = ReplicaFetchers(
-            self.replica_manager, self.peers.connect, config, around.clock, broker_epoch=self._broker_epoch
+            self.replica_manager,
+            self.peers.connect,
+            config,
+            around.clock,
+            broker_epoch=self._broker_epoch,
+            supervisor=self._supervisor,
         )
         self.broker = self._new_broker()
         self._connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
@@ -181,6 +189,7 @@ class Parts:
             credentials=optional.credentials(config, self.controller, clock, self._tokens),
             delegation_tokens=self._tokens,
             watchdog=self._around.watchdog,
+            supervisor=self._supervisor,
         )
 
     def listen(self, addresses: Iterable[ListenAddress]) -> tuple[ListenAddress, ...]:
@@ -195,42 +204,51 @@ class Parts:
     def begin(self, nursery: trio.Nursery) -> None:
         """Make what has tasks of its own, and let every part know of what changes in the metadata."""
         broker, config, clock = self.broker, self._config, self._around.clock
+        tasks = broker.supervisor.tasks(nursery)
         broker.coordinators = Coordinators(
             config,
             clock,
             self.replica_manager,
             broker.producer_ids.next,
             self.controller.ensure_topic,
-            nursery,
+            tasks,
             other_brokers=partial(optional.other_brokers, self.peers),
             other_share_coordinators=partial(optional.other_share_coordinators, self.peers),
         )
-        broker.share = ShareLeader(config, clock, self.replica_manager, broker.coordinators, nursery)
+        broker.share = ShareLeader(config, clock, self.replica_manager, broker.coordinators, tasks)
         broker.mirror = Mirror(config, partial(optional.new_link, broker))
         self._subscribe()
 
     def _subscribe(self) -> None:
-        """In this order they learn of a change: who may do what, then who has the data, then what builds on it."""
+        """In this order they learn of a change: who may do what, then who has the data, then what builds on it.
+
+        The node ends if one of the first cannot follow: it would let in whom it should not, or serve what it no longer
+        leads. What fails among the others costs its own work.
+        """
         broker, subscribe = self.broker, self.controller.subscribe
+
+        def subscribe_contained(subscriber: Subscriber) -> None:
+            subscribe(broker.supervisor.contained(subscriber))
+
         if broker.authorizer is not None:
             subscribe(broker.authorizer.apply)
         subscribe(self.replica_manager.apply)
-        subscribe(StrayLogs(self.log_manager, self.kept_logs, self.high_watermarks, self._config.node_id).apply)
-        subscribe(self.fetchers.apply)
+        subscribe_contained(StrayLogs(self.log_manager, self.kept_logs, self.high_watermarks, self._config.node_id).apply)
+        subscribe_contained(self.fetchers.apply)
         subscribe(broker.coordinators.follow)
         subscribe(broker.share.follow)
-        subscribe(broker.mirror.apply)
-        subscribe(log_changes)
-        subscribe(broker.quotas.apply)
-        subscribe(broker.client_metrics.follow)
-        subscribe(self._connection_rates.apply)
-        subscribe(self._follow_settings)
-        subscribe(self.peers.follow)
-        subscribe(self.membership.follow)
-        subscribe(self._elections.observe)
-        subscribe(self._growing_topics.observe)
+        subscribe_contained(broker.mirror.apply)
+        subscribe_contained(log_changes)
+        subscribe_contained(broker.quotas.apply)
+        subscribe_contained(broker.client_metrics.follow)
+        subscribe_contained(self._connection_rates.apply)
+        subscribe_contained(self._follow_settings)
+        subscribe_contained(self.peers.follow)
+        subscribe_contained(self.membership.follow)
+        subscribe_contained(self._elections.observe)
+        subscribe_contained(self._growing_topics.observe)
         if self.guard is not None:
-            subscribe(self.guard.apply)
+            subscribe_contained(self.guard.apply)
             self.controller.check_settings_with(self.guard.check)
 
     async def _follow_settings(self, delta: MetadataDelta) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ottla.cli import doctor_machine, doctor_network
+from ottla.cli import doctor_http, doctor_machine, doctor_network
 from ottla.cli.doctor_finding import Finding
 from ottla.client.security import from_properties
 from ottla.server.settings.sources import load
@@ -22,6 +22,7 @@ from ottla.storage.format.sealed_index import build_sealed_index
 from ottla.storage.format.segment_header import build_segment_header
 from ottla.storage.upkeep.scrub_state import ScrubFinding, ScrubState, write_scrub_state
 from ottla.testing import Broker
+from tests.cli.conftest import Broker as Process
 
 Examine = Callable[..., dict[str, dict[str, str]]]
 
@@ -169,3 +170,20 @@ def test_what_the_broker_found_in_its_files_is_named(tmp_path: Path) -> None:
     write_scrub_state(RealDisk(), str(node), ScrubState(1000))
     (it,) = [it for it in doctor_machine.data_folder(str(tmp_path)) if it.subject == "damaged files"]
     assert (it.level, it.message) == ("ok", "node-1: none when all were read, at 1970-01-01 00:00+00:00")
+
+
+def test_it_asks_a_running_broker_whether_it_is_ready(examine: Examine, tmp_path: Path) -> None:
+    running = Process(tmp_path / "asked", "--http", "127.0.0.1:0")
+    address = running.ready["http"].removeprefix("http://").rstrip("/")
+    found = examine("--port", "0", "--set", f"ottla.http.listen={address}")
+    assert running.stop() == 0
+    assert found["readiness"]["level"] == "ok"
+    assert "readiness" not in examine("--port", "0", "--set", f"ottla.http.listen={address}")
+
+
+def test_a_broker_that_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"ready": False, "reasons": ["the task x fails and is begun again: y"], "degraded": ["the task z failed"]}
+    monkeypatch.setattr(doctor_http, "_ask", lambda *_, **__: answer)
+    found = list(doctor_http.examine(load(environment={}, flags={"ottla.http.listen": "127.0.0.1:1"})))
+    assert [(it.level, it.subject) for it in found] == [("warn", "readiness"), ("warn", "health")]
+    assert "the task x fails" in found[0].message

@@ -37,6 +37,7 @@ from ottla.server.coordinator.group.classic_group import (
 )
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig, Rebalance
 from ottla.server.coordinator.group.plan import MayDescribe
+from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
@@ -70,7 +71,7 @@ class ClassicProtocol:
         config: ClassicConfig,
         clock: Clock,
         purgatory: Purgatory,
-        nursery: trio.Nursery,
+        nursery: Tasks,
         store: Callable[[ClassicGroup, Mapping[str, bytes]], Awaitable[None]],
     ) -> None:
         """The awaitable that `store` returns commits the group's metadata with these assignments, or raises

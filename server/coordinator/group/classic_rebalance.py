@@ -8,8 +8,6 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-import trio
-
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
@@ -25,6 +23,7 @@ from ottla.server.coordinator.group.classic_group import (
     SyncResult,
 )
 from ottla.server.coordinator.group.classic_sessions import Sessions
+from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
@@ -52,7 +51,7 @@ class Rebalance:
         config: ClassicConfig,
         clock: Clock,
         purgatory: Purgatory,
-        nursery: trio.Nursery,
+        nursery: Tasks,
         store: Callable[[ClassicGroup, Mapping[str, bytes]], Awaitable[None]],
     ) -> None:
         """`store` is as in `ClassicProtocol`."""

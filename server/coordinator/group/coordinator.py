@@ -51,6 +51,7 @@ from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.share.persister import Persister
+from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.metadata.image import MetadataDelta
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
@@ -74,7 +75,7 @@ class GroupCoordinator:
         log: CoordinatorLog,
         topics: GroupTopics,
         purgatory: Purgatory,
-        nursery: trio.Nursery,
+        nursery: Tasks,
         group_config: Callable[[str], ConsumerConfig] | None = None,
         share_config: Callable[[str], ShareGroupConfig] = lambda group_id: ShareGroupConfig(),
         streams_config: Callable[[str], StreamsGroupConfig] = lambda group_id: StreamsGroupConfig(),

@@ -12,6 +12,7 @@ import trio
 
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
 from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
+from ottla.server.event_loop.supervisor import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -35,7 +36,7 @@ class Surroundings(NamedTuple):
     clock: Clock
     topics: GroupTopics
     purgatory: Purgatory
-    nursery: trio.Nursery
+    nursery: Tasks
     locks: GroupLocks
     write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]]
 

@@ -37,6 +37,7 @@ from ottla.server.coordinator.share.state import (
 )
 from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
+from ottla.server.event_loop.supervisor import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -78,7 +79,7 @@ class ShareCoordinator:
         clock: Clock,
         log: PrunableLog,
         topics: ShareTopics,
-        nursery: trio.Nursery,
+        nursery: Tasks,
     ) -> None:
         self._node_id = node_id
         self._config = config

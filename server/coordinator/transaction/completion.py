@@ -14,6 +14,7 @@ from ottla.server.coordinator.transaction.markers import MarkerSink, write_every
 from ottla.server.coordinator.transaction.shard import Completing, Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
 from ottla.server.event_loop.pace import Pace
+from ottla.server.event_loop.supervisor import Tasks
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class Completion:
         markers: MarkerSink,
         clock: Clock,
         coordinator_epoch: Callable[[int], int],
-        nursery: trio.Nursery,
+        nursery: Tasks,
     ) -> None:
         """`coordinator_epoch` is that of a partition of `__transaction_state`: its leader epoch."""
         self._runtime = runtime

@@ -14,8 +14,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
-import trio
-
 from ottla.server.coordinator.errors import (
     ConcurrentTransactionsError,
     InvalidProducerIdMappingError,
@@ -47,6 +45,7 @@ from ottla.server.coordinator.transaction.state import (
     TransactionStatus,
 )
 from ottla.server.coordinator.transaction.upkeep import Upkeep
+from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.metadata.image import MetadataDelta
 from ottla.storage.clock import Clock
 
@@ -76,7 +75,7 @@ class TransactionCoordinator:
         markers: MarkerSink,
         new_producer_id: Callable[[], Awaitable[int]],
         transaction_version: Callable[[], int],
-        nursery: trio.Nursery,
+        nursery: Tasks,
     ) -> None:
         """`transaction_version` is the level of that feature which the cluster has now."""
         self.config = config
