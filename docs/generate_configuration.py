@@ -52,11 +52,11 @@ overrides the ones before it:
 5. flags: `ottla serve --set num.partitions=3`
 
 If a name does not exist or a value is out of range, the broker does not start; it says in one sentence where the
-mistake is and which name you probably meant. Variables of the environment with an unknown name are only warned of: images
-and shells have some of their own, such as `OTTLA_HOME`. While the broker runs, settings can be changed with `ottla config` or
-IncrementalAlterConfigs (`kafka-configs.sh --alter`): `cluster-wide` ones for all brokers or for one, `per-broker`
-ones for one, and the others not at all. What is set for one broker overrides what is set for all, and both override
-the places above. Settings of a listener can be given as `listener.name.<name>.<setting>`.
+mistake is and which name you probably meant. Variables of the environment with an unknown name are only warned of:
+images and shells have some of their own, such as `OTTLA_HOME`. While the broker runs, settings can be changed with
+`ottla config` or IncrementalAlterConfigs (`kafka-configs.sh --alter`): `cluster-wide` ones for all brokers or for
+one, `per-broker` ones for one, and the others not at all. What is set for one broker overrides what is set for all,
+and both override the places above. Settings of a listener can be given as `listener.name.<name>.<setting>`.
 
 Settings of Kafka that have no effect in Ottla are accepted, shown, and reported once at the start; they are listed
 at the end of each section.

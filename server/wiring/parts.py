@@ -233,7 +233,9 @@ class Parts:
         if broker.authorizer is not None:
             subscribe(broker.authorizer.apply)
         subscribe(self.replica_manager.apply)
-        subscribe_contained(StrayLogs(self.log_manager, self.kept_logs, self.high_watermarks, self._config.node_id).apply)
+        subscribe_contained(
+            StrayLogs(self.log_manager, self.kept_logs, self.high_watermarks, self._config.node_id).apply
+        )
         subscribe_contained(self.fetchers.apply)
         subscribe(broker.coordinators.follow)
         subscribe(broker.share.follow)
