@@ -16,7 +16,7 @@ LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once differential kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -102,6 +102,9 @@ replicated-kill-loop: .venv/.test-ready ## 60 times nodes, links or etcd killed,
 
 jepsen: .venv/.test-ready jars ## MINUTES (30) of every fault on three real nodes and etcds, and the simulator's checkers on it
 	$(BIN)/python -m compat_tests.jepsen --minutes $${MINUTES:-30} --seed $${SEED:-0}
+
+differential: .venv/.test-ready jars ## SEEDS (200) random histories of each AREA (all) on Ottla and on Apache Kafka, answers compared
+	$(BIN)/python -m compat_tests.differential --seeds $${SEEDS:-200} $(AREA:%=--area %) $(if $(KEEP),--keep $(KEEP))
 
 table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables, and a check of every row
 	$(BIN)/python -m compat_tests.spark.kill_loop
@@ -225,12 +228,18 @@ compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum comp
 	cd compat_tests/go && go build -o build/ ./admin ./secure ./share ./sarama && go build -o build/member .
 
 jars:
-	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete .jars/spark/.complete .jars/iceberg/.complete; \
+	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete .jars/kafka-4.4/.complete .jars/spark/.complete .jars/iceberg/.complete; \
 	else echo 'Maven or Java is missing: the tests with Java clients will be skipped'; fi
 
 .jars/kafka/.complete: compat_tests/java/pom.xml
 	rm -rf .jars/kafka
 	mvn --batch-mode --quiet --file compat_tests/java/pom.xml dependency:copy-dependencies
+	@touch $@
+
+# The newest release, which `make differential` compares with.
+.jars/kafka-4.4/.complete: compat_tests/java/pom.xml
+	rm -rf .jars/kafka-4.4
+	mvn --batch-mode --quiet --file compat_tests/java/pom.xml -Dkafka.version=4.4.0 -Djars.folder=kafka-4.4 dependency:copy-dependencies
 	@touch $@
 
 .jars/spark/.complete: compat_tests/spark/pom.xml

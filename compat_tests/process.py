@@ -49,6 +49,11 @@ class BrokerProcess:
     def pid(self) -> int:
         return self._running().pid
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process ended by itself, since it was started."""
+        return self._process is not None and self._process.poll() is not None
+
     def command(self) -> list[str]:
         raise LookupError(f"{type(self).__name__} does not say how it is run")
 

@@ -1,0 +1,60 @@
+"""`python -m compat_tests.differential`: histories on Ottla and on Apache Kafka, and where their answers differ."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from compat_tests import java
+from compat_tests.differential.areas import AREAS
+from compat_tests.differential.declared import Declared
+from compat_tests.differential.history import History
+from compat_tests.differential.pair import Pair
+from compat_tests.differential.play import CAREFUL
+from compat_tests.differential.run import Run
+from compat_tests.differential.session import run_seeds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="histories of each area")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--area", action="append", choices=AREAS, help="again for more; all without it")
+    parser.add_argument("--jobs", type=int, default=4, help="histories at a time")
+    parser.add_argument("--restart-every", type=int, default=200, help="histories; 0: never")
+    parser.add_argument("--keep", type=Path, help="a folder for the histories that show differences")
+    parser.add_argument("--replay", type=Path, help="a history that was kept: play it and say what differs")
+    arguments = parser.parse_args()
+    if reason := java.missing(java.NEWEST_JARS):
+        parser.exit(2, f"{reason}\n")
+    declared = Declared.load()
+    with Pair() as pair:
+        if arguments.replay is not None:
+            return _replay(pair, declared, History.load(arguments.replay))
+        run = Run(pair, declared, folder=arguments.keep)
+        started = time.monotonic()
+        areas = arguments.area or list(AREAS)
+        seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+        run_seeds(run, pair, areas, seeds, workers=arguments.jobs, restart_every=arguments.restart_every)
+        took = time.monotonic() - started
+    print(f"{run.played} histories in {took:.0f} s, {run.played / took:.1f} a second; {len(run.findings)} differences")
+    for key, times in run.unconfirmed.items():
+        print(f"not again, when waited for longer ({times} times): {' '.join(key)}")
+    is_full = not arguments.area and arguments.seeds >= 200
+    for unneeded in declared.unneeded if is_full else ():
+        print(f"nothing needs this declaration any more: {unneeded}")
+    return 1 if run.findings or (is_full and declared.unneeded) else 0
+
+
+def _replay(pair: Pair, declared: Declared, history: History) -> int:
+    print(history)
+    found = pair.differences(history, pace=CAREFUL)
+    for difference in found:
+        print(f"{difference}{' (declared)' if declared.covers(difference) else ''}")
+    return 1 if any(not declared.covers(each) for each in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

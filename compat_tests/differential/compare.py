@@ -1,0 +1,137 @@
+"""Where two answers differ, and by what name the same difference is known again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from compat_tests.differential.connection import WAITING, Outcome
+from compat_tests.differential.history import PREFIX_MARK, Step
+from compat_tests.differential.normalise import Normaliser
+from compat_tests.differential.play import Player
+
+_MOST_CHARACTERS: Final = 300
+_ABSENT: Final = "absent"
+#: Fields that say what an element of a list is about.
+_SUBJECTS: Final = frozenset(
+    {
+        "name", "topic", "topic_name", "topic_id", "partition", "partition_index", "index", "group_id", "member_id",
+        "resource_name", "resource_type", "transactional_id", "config_name", "entity_type", "entity_name", "user",
+        "base_offset", "first_offset", "api_key", "feature", "key",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One field of one step's answer. `path` has no positions: `topics[].error_code`."""
+
+    step: Step
+    path: str
+    kafka: Any
+    ottla: Any
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Differences of one key are one: version, step and which name it was do not matter."""
+        return self.step.api, self.path, _kind(self.path, self.kafka), _kind(self.path, self.ottla)
+
+    def __str__(self) -> str:
+        return f"{self.step.api} v{self.step.version} {self.path}: Kafka {shown(self.kafka)}, Ottla {shown(self.ottla)}"
+
+
+def _kind(path: str, value: Any) -> str:
+    """A value, or what it has in common with others of its field: codes count, offsets and names do not."""
+    if isinstance(value, str) and value.startswith(PREFIX_MARK):
+        return "a name"
+    if isinstance(value, int) and not isinstance(value, bool) and not path.endswith("error_code"):
+        return str(min(max(value, -3), 0)) if value < 1 else "a number"
+    # The numbers of names depend on how much came before.
+    return re.sub(r"\b(member|producer|topic) \d+", r"\1", shown(value))
+
+
+#: Stands for the step at which a broker's process ended.
+THE_END: Final = Step(id=-3, api="PROCESS")
+
+
+def death(broker: str, log_tail: str) -> Difference:
+    """One of the brokers ended by itself while the history was played; the last words of its log tell why."""
+    words = [line.strip(" |") for line in log_tail.splitlines() if re.match(r"[ |]*\w+(Error|Exception)\b", line)]
+    last = words[-1] if words else "no word of an error"
+    return Difference(
+        THE_END, broker, *(f"ended: {last}" if name == broker else "lives" for name in ("kafka", "ottla"))
+    )
+
+
+def shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"
+
+
+def compared(steps: tuple[Step, ...], kafka: Player, ottla: Player, prefix: str) -> Iterator[Difference]:
+    """The differences, in the order of the steps."""
+    normalisers = [Normaliser(prefix, player.now_ms) for player in (kafka, ottla)]
+    for step in steps:
+        if not step.api:
+            continue
+        words, answers = [], []
+        for player, normaliser in zip((kafka, ottla), normalisers, strict=True):
+            outcome = player.outcomes.get(step.id, Outcome(WAITING))
+            words.append(outcome.word)
+            answers.append(normaliser.answer(step, outcome.answer))
+        if words[0] != words[1]:
+            # What it is that the other one answered tells one such difference from the next.
+            ends = [
+                word if word != "answered" else f"answered {_errors(answer)}"
+                for word, answer in zip(words, answers, strict=True)
+            ]
+            yield Difference(step, "", ends[0], ends[1])
+        else:
+            for path, one, other in _differing("", *answers):
+                yield Difference(step, path, one, other)
+
+
+def _errors(answer: Any) -> str:
+    found = re.findall(r'"(?:\w+_)?error_code": (-?\d+)', json.dumps(answer, default=str))
+    return ",".join(sorted(set(found)))
+
+
+def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in one | other:
+            below = f"{path}.{name}" if path else name
+            yield from _differing(below, one.get(name, _ABSENT), other.get(name, _ABSENT))
+    elif isinstance(one, list) and isinstance(other, list):
+        yield from _of_lists(path, one, other)
+    elif one != other:
+        yield path, one, other
+
+
+def _of_lists(path: str, one: list[Any], other: list[Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Elements are held against each other by what they are about; the order is a difference of its own."""
+    about = [[_subject(each) for each in each_list] for each_list in (one, other)]
+    if about[0] != about[1]:
+        counts = Counter(about[0]), Counter(about[1])
+        if counts[0] != counts[1]:
+            only = [f"has {', '.join(sorted(_roles(counts[i] - counts[1 - i])))}" for i in (0, 1)]
+            yield f"{path}[]", only[0], only[1]
+            return
+        yield f"{path}[]", "in one order", "in another order"
+        one, other = (sorted(each_list, key=_subject) for each_list in (one, other))
+    for first, second in zip(one, other, strict=True):
+        yield from _differing(f"{path}[]", first, second)
+
+
+def _roles(surplus: Counter[str]) -> set[str]:
+    """Names and numbers of what one of the lists lacks do not matter, as `_kind` has it."""
+    return {re.sub(r'"~[^"]*"', "a name", re.sub(r"\b\d+\b", "n", subject)) for subject in surplus} or {"nothing more"}
+
+
+def _subject(element: Any) -> str:
+    if not isinstance(element, dict):
+        return json.dumps(element, default=str)
+    return json.dumps({name: value for name, value in element.items() if name in _SUBJECTS}, default=str)

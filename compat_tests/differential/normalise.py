@@ -1,0 +1,130 @@
+"""What two brokers may answer differently becomes the same: ids become names, wording and the time of day go.
+
+One `Normaliser` sees the answers of one broker to one history in the order of their steps. Ids that brokers choose
+(members, producers, topics) are named in the order in which they first appear. Lists that Apache Kafka answers in the
+order of a hash table are sorted; those of `_ORDERED` keep their order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+from compat_tests.differential.batches import described_batches
+from compat_tests.differential.history import PREFIX_MARK, Step
+
+#: Differ between any two brokers, and from one time to the next.
+_DROPPED: Final = frozenset(
+    {"throttle_time_ms", "host", "port", "cluster_id", "total_bytes", "usable_bytes", "log_dir"}
+)
+_MESSAGES: Final = frozenset({"error_message"})
+#: Answers whose lists are in the order of the request, or of offsets.
+_ORDERED: Final = frozenset(
+    {
+        "PRODUCE", "FETCH", "OFFSET_FETCH", "DELETE_RECORDS", "DESCRIBE_GROUPS",
+        "CONSUMER_GROUP_DESCRIBE", "SHARE_GROUP_DESCRIBE", "STREAMS_GROUP_DESCRIBE", "LEAVE_GROUP", "FIND_COORDINATOR",
+        "INCREMENTAL_ALTER_CONFIGS", "SHARE_FETCH", "CREATE_ACLS",
+    }
+)  # fmt: skip
+#: Lists within these whose order is a hash table's all the same.
+_UNORDERED: Final = frozenset({"members", "configs", "partition_errors", "endpoints", "node_endpoints"})
+#: Answers about the whole broker: what other histories left there goes.
+_OF_ALL: Final = {
+    "LIST_GROUPS": "groups",
+    "LIST_TRANSACTIONS": "transaction_states",
+    "METADATA": "topics",
+    "DESCRIBE_TOPIC_PARTITIONS": "topics",
+    "DESCRIBE_CLIENT_QUOTAS": "entries",
+    "DESCRIBE_ACLS": "resources",
+    "DESCRIBE_USER_SCRAM_CREDENTIALS": "results",
+    "LIST_CONFIG_RESOURCES": "config_resources",
+}
+_MEMBER_FIELDS: Final = frozenset({"member_id", "leader"})
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SHORT_UUID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+_TOPIC_SOURCE: Final = 1
+_NEAR_MS: Final = 3_600_000
+#: Topic ids that mean something: none, and the metadata log's.
+_KNOWN_UUIDS: Final = {UUID(int=0): "none", UUID(int=1): "metadata"}
+
+
+class Normaliser:
+    def __init__(self, prefix: str, now_ms: int) -> None:
+        self._prefix = prefix
+        self._now_ms = now_ms
+        self._names: dict[str, dict[Any, str]] = {}
+
+    def answer(self, step: Step, answer: Any) -> Any:
+        """The answer to a step, made of what JSON has."""
+        api = step.api
+        if isinstance(answer, dict) and api in _OF_ALL and not (step.fields.get("topics") or step.fields.get("users")):
+            listed = answer.get(_OF_ALL[api])
+            own = [each for each in listed or () if self._prefix in json.dumps(each, default=str)]
+            answer = answer | {_OF_ALL[api]: own}
+        if api == "OFFSET_FETCH" and _asks_for_all_offsets(step):
+            api = "OFFSET_FETCH of all"
+        return self._value(api, "", answer, self._name)
+
+    def _value(self, api: str, field: str, value: Any, name: Callable[[str, Any], str]) -> Any:
+        if field in _MESSAGES:
+            return value if value is None else "..."
+        if isinstance(value, dict):
+            return {key: self._value(api, key, each, name) for key, each in value.items() if key not in _DROPPED}
+        if isinstance(value, list):
+            return self._list(api, field, value, name)
+        if isinstance(value, str):
+            return self._text(field, value, name)
+        if isinstance(value, bytes):
+            return self._bytes(api, field, value, name)
+        if isinstance(value, UUID):
+            return _KNOWN_UUIDS.get(value) or name("topic", value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return self._number(field, value, name)
+        return value
+
+    def _list(self, api: str, field: str, value: list[Any], name: Callable[[str, Any], str]) -> list[Any]:
+        if field == "configs":
+            value = [each for each in value if not _is_by_default(api, each)]
+        if api not in _ORDERED or field in _UNORDERED:
+            value = sorted(value, key=lambda each: json.dumps(self._value(api, field, each, _anonymous), default=str))
+        return [self._value(api, field, each, name) for each in value]
+
+    def _text(self, field: str, value: str, name: Callable[[str, Any], str]) -> str:
+        text = value.replace(self._prefix, PREFIX_MARK)
+        text = _UUID.sub(lambda match: name("member", match.group()), text)
+        if field in _MEMBER_FIELDS and _SHORT_UUID.fullmatch(text):
+            return name("member", text)
+        return text
+
+    def _bytes(self, api: str, field: str, value: bytes, name: Callable[[str, Any], str]) -> Any:
+        if api in ("FETCH", "SHARE_FETCH") and field == "records":
+            return self._value("FETCH", "batches", described_batches(value), name)
+        data = value.replace(self._prefix.encode(), PREFIX_MARK.encode())
+        return data.decode() if data.isascii() and data.decode().isprintable() else f"hex {data.hex()}"
+
+    def _number(self, field: str, value: int, name: Callable[[str, Any], str]) -> Any:
+        if field == "producer_id" and value >= 0:
+            return name("producer", value)
+        return "now" if abs(value - self._now_ms) < _NEAR_MS else value
+
+    def _name(self, kind: str, value: Any) -> str:
+        names = self._names.setdefault(kind, {})
+        return names.setdefault(value, f"{kind} {len(names) + 1}")
+
+
+def _asks_for_all_offsets(step: Step) -> bool:
+    groups = step.fields.get("groups") or [{"topics": []}]
+    return (step.fields.get("topics") if step.version < 8 else groups[0].get("topics")) is None
+
+
+def _is_by_default(api: str, config: dict[str, Any]) -> bool:
+    """CreateTopics answers all settings of a topic: of those that nobody set, releases have different ones."""
+    is_default = api == "CREATE_TOPICS" and config["config_source"] != _TOPIC_SOURCE
+    return is_default or str(config["name"]).startswith("ottla.")
+
+
+def _anonymous(kind: str, _: Any) -> str:
+    return kind

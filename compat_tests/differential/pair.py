@@ -1,0 +1,136 @@
+"""Apache Kafka and Ottla side by side, with one history after the other on both."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from compat_tests import java
+from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.differential.compare import Difference, compared
+from compat_tests.differential.end_state import clean_up, end_state
+from compat_tests.differential.history import History, Step
+from compat_tests.differential.play import QUICK, Pace, Player, play
+from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.process import HOST, BrokerProcess
+
+#: So that no history waits where it does not say so, and short sessions and transactions are possible.
+SETTINGS: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "group.share.record.lock.duration.ms": "15000",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "super.users": "User:ANONYMOUS",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+}
+_COORDINATORS: Final = tuple(
+    Step(id=number, api="FIND_COORDINATOR", version=4, fields={"key_type": number, "coordinator_keys": [key]})
+    for number, key in ((0, "~g"), (1, "~x"), (2, "~g:AAAAAAAAAAAAAAAAAAAAAA:0"))
+)
+
+
+class Pair:
+    """Both brokers. As a context manager both run inside."""
+
+    def __init__(self, folder: Path | None = None, ottla_overrides: dict[str, str] | None = None) -> None:
+        self._own_folder = folder is None
+        self._folder = folder or Path(tempfile.mkdtemp(prefix="differential-"))
+        self._numbers = itertools.count()
+        self._play_id = os.urandom(2).hex()
+        self.kafka = ApacheKafka(self._folder / "kafka", overrides=SETTINGS, heap_mb=768, jars=java.NEWEST_JARS)
+        self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | (ottla_overrides or {}))
+
+    def ended(self) -> BrokerProcess | None:
+        """The broker whose process has ended by itself."""
+        return next((broker for broker in self.brokers if broker.has_ended), None)
+
+    def revive(self) -> None:
+        """Start what has ended by itself, on what it left behind."""
+        for broker in self.brokers:
+            if broker.has_ended:
+                broker.kill()
+                broker.start()
+
+    def differences(
+        self, history: History, *, pace: Pace = QUICK, describe: bool = True, keep_as: str | None = None
+    ) -> list[Difference]:
+        """What differs in the answers to the history, and, with `describe`, in what it left behind.
+
+        Its topics are removed then, unless its names are to be kept with that prefix.
+        """
+        prefix = keep_as or self.new_prefix()
+        steps = history.steps + (end_state(history) if describe else ())
+        kafka, ottla = (play(_address(broker), steps, prefix, pace) for broker in self.brokers)
+        found = list(compared(steps, kafka, ottla, prefix))
+        if keep_as is None:
+            self.remove(history, prefix)
+        return found
+
+    def remove(self, history: History, prefix: str) -> None:
+        for broker in self.brokers:
+            play(_address(broker), clean_up(history), prefix, QUICK)
+
+    def played(self, history: History, prefix: str) -> tuple[Player, Player]:
+        """Both brokers' answers; what is left behind stays."""
+        kafka, ottla = (play(_address(broker), history.steps, prefix, QUICK) for broker in self.brokers)
+        return kafka, ottla
+
+    def new_prefix(self) -> str:
+        """Of one length, as the sizes of records and requests depend on it."""
+        return f"d{self._play_id}-{next(self._numbers):06d}-"
+
+    @property
+    def brokers(self) -> tuple[BrokerProcess, BrokerProcess]:
+        return self.kafka, self.ottla
+
+    def start(self) -> None:
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(lambda broker: broker.start(), self.brokers))
+        self._find_coordinators()
+
+    def restart(self, *, kill_ottla: bool) -> None:
+        """Both at once. Apache Kafka is stopped: killed it keeps others waiting for its old session."""
+        with ThreadPoolExecutor(2) as threads:
+            ends: list[Any] = [self.kafka.stop, self.ottla.kill if kill_ottla else self.ottla.stop]
+            list(threads.map(lambda end: end(), ends))
+        self.start()
+
+    def _find_coordinators(self) -> None:
+        """Their topics are made by the first request for one."""
+        for broker in self.brokers:
+            for _ in range(40):
+                outcomes = play(_address(broker), _COORDINATORS, self.new_prefix(), QUICK).outcomes
+                codes = [outcome.answer["coordinators"][0]["error_code"] for outcome in outcomes.values()]
+                if not any(codes):
+                    break
+
+    def close(self) -> None:
+        for broker in self.brokers:
+            try:
+                broker.stop()
+            except (AssertionError, subprocess.TimeoutExpired):
+                continue
+        if self._own_folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _address(broker: BrokerProcess) -> tuple[str, int]:
+    return HOST, broker.port

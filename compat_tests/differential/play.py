@@ -1,0 +1,144 @@
+"""A history on one broker: each step in its order, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from compat_tests.differential.connection import UNBUILDABLE, WAITING, Connection, Outcome
+from compat_tests.differential.history import Step
+from compat_tests.differential.settling import Settling
+from compat_tests.differential.values import Values
+from compat_tests.wire_routes import Address
+from ottla.kproto.errors import ErrorCode
+
+#: Answers upon which every client asks again: a coordinator that is being loaded or made, a transaction that is ending.
+_AGAIN_S: Final[dict[int, float]] = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: 1.0,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: 1.0,
+    ErrorCode.NOT_COORDINATOR: 1.0,
+    ErrorCode.CONCURRENT_TRANSACTIONS: 3.0,
+}
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long is waited: for an answer that may wait, once it is received, and for a change to be known everywhere."""
+
+    grace_s: float
+    patience_s: float
+    settle_s: float
+
+
+QUICK: Final = Pace(grace_s=0.008, patience_s=0.4, settle_s=0.01)
+#: For a difference that may be of time alone.
+CAREFUL: Final = Pace(grace_s=0.3, patience_s=1.5, settle_s=0.2)
+#: For an answer that may not wait.
+_SILENCE_S: Final = 10.0
+
+
+class Player:
+    """Plays one history on one broker; `outcomes` by the step's id."""
+
+    def __init__(self, address: Address, prefix: str, pace: Pace) -> None:
+        self._address = address
+        self._pace = pace
+        self._values = Values(prefix)
+        self._connections: dict[str, Connection] = {}
+        self._abandoned: list[Connection] = []
+        self._settling = Settling(Connection(address), self._values, pace.settle_s)
+        self.outcomes: dict[int, Outcome] = {}
+
+    @property
+    def now_ms(self) -> int:
+        return self._values.now_ms
+
+    def play(self, steps: tuple[Step, ...]) -> dict[int, Outcome]:
+        for step in steps:
+            self._do(step)
+        for name in list(self._connections):
+            if self._connections[name].awaited is not None:
+                self._take(name, self._pace.grace_s)
+        return self.outcomes
+
+    def close(self) -> None:
+        for connection in [*self._connections.values(), *self._abandoned, self._settling.connection]:
+            connection.close()
+
+    def _do(self, step: Step) -> None:
+        if step.wait_ms:
+            time.sleep(step.wait_ms / 1000)
+            return
+        connection = self._connections.setdefault(step.connection, Connection(self._address))
+        if step.close:
+            connection.close()
+            return
+        if connection.awaited is not None:
+            self._take(step.connection, self._pace.patience_s)
+        if step.api:
+            self._ask(self._connections[step.connection], step)
+
+    def _ask(self, connection: Connection, step: Step) -> None:
+        started = time.monotonic()
+        while True:
+            outcome = connection.send(step, self._values)
+            if outcome is None and step.may_wait:
+                outcome = connection.receive(self._pace.grace_s)
+                if outcome is None:
+                    self.outcomes[step.id] = Outcome(WAITING)
+                    return
+            elif outcome is None:
+                outcome = connection.receive(_SILENCE_S)
+                if outcome is None:
+                    outcome = Outcome("silent")
+                    connection.close()
+            again_s = max((_AGAIN_S.get(code, 0.0) for code in codes(outcome.answer)), default=0.0)
+            if time.monotonic() - started >= again_s:
+                break
+            time.sleep(0.005)
+        self._keep(step, outcome)
+        if outcome.word != UNBUILDABLE:
+            self._settling.after(step, outcome.answer)
+
+    def _take(self, name: str, patience_s: float) -> None:
+        connection = self._connections[name]
+        step = connection.awaited
+        assert step is not None
+        outcome = connection.receive(patience_s)
+        if outcome is None:
+            # Who waits goes on waiting: to close its connection would be something else.
+            self._abandoned.append(connection)
+            self._connections[name] = Connection(self._address)
+            return
+        outcome.is_late = True
+        self._keep(step, outcome)
+
+    def _keep(self, step: Step, outcome: Outcome) -> None:
+        self.outcomes[step.id] = outcome
+        self._values.answers[step.id] = outcome.answer
+
+
+def play(address: Address, steps: tuple[Step, ...], prefix: str, pace: Pace) -> Player:
+    player = Player(address, prefix, pace)
+    try:
+        player.play(steps)
+    finally:
+        player.close()
+    return player
+
+
+def codes(answer: Any) -> Iterator[int]:
+    """Every error code of an answer."""
+    if isinstance(answer, dict):
+        for name, value in answer.items():
+            if name.endswith("error_code"):
+                yield value
+            elif isinstance(value, dict | list):
+                yield from codes(value)
+    elif isinstance(answer, list):
+        for each in answer:
+            if not isinstance(each, dict):
+                return
+            yield from codes(each)

@@ -1,0 +1,175 @@
+"""Many histories, and what came of them: each difference once, with the shortest history that shows it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from compat_tests.differential.areas import AREAS, written
+from compat_tests.differential.compare import Difference, death
+from compat_tests.differential.declared import Declared
+from compat_tests.differential.end_state import FIRST_ID
+from compat_tests.differential.history import History
+from compat_tests.differential.pair import Pair
+from compat_tests.differential.play import CAREFUL, QUICK, Pace
+from compat_tests.differential.shrink import shrunk
+
+Key = tuple[str, str, str, str]
+_SLOW_S: Final = 10.0
+#: What differs by time alone is looked at so often again, and no more.
+_MOST_UNCONFIRMED: Final = 3
+
+
+@dataclass
+class Finding:
+    """A difference that is not declared. `after` are the histories that the run had played when it was found."""
+
+    difference: Difference
+    history: History
+    after: int
+    seen: int = 1
+    versions: set[int] = field(default_factory=set)
+
+    def report(self) -> str:
+        versions = ",".join(map(str, sorted(self.versions)))
+        head = f"{self.difference}\n  area {self.history.area}, seed {self.history.seed}, after {self.after} histories"
+        steps = "\n".join(f"    {line}" for line in str(self.history).splitlines())
+        return f"{head}, seen {self.seen} times, in versions {versions}\n{steps}"
+
+
+class Run:
+    """Plays histories on a pair, several at a time, and keeps what differs."""
+
+    def __init__(
+        self, pair: Pair, declared: Declared, *, folder: Path | None = None, say: Callable[[str], None] = print
+    ) -> None:
+        self._pair = pair
+        self.declared = declared
+        self._folder = folder
+        self._say = say
+        self._lock = threading.Lock()
+        self.findings: dict[Key, Finding] = {}
+        #: What differed once and never again: of time, not of behaviour.
+        self.unconfirmed: Counter[Key] = Counter()
+        self.played = 0
+
+    def histories(self, jobs: Sequence[tuple[str, int]], *, workers: int = 4) -> None:
+        """Play the histories of those areas and seeds; those that concern the whole broker one at a time, at the end.
+
+        If a broker ends, the histories that were played then are played again, one at a time.
+        """
+        shared = [job for job in jobs if not AREAS[job[0]].is_exclusive]
+        alone = [job for job in jobs if AREAS[job[0]].is_exclusive]
+        with ThreadPoolExecutor(workers) as threads:
+            again = list(threads.map(self._play_with_others, shared))
+        for job in [*(job for job, is_again in zip(shared, again, strict=True) if is_again), *alone]:
+            self._play(written(*job), alone=True)
+
+    def _play_with_others(self, job: tuple[str, int]) -> bool:
+        """Whether a broker ended meanwhile."""
+        try:
+            self._play(written(*job), alone=False)
+        except OSError:
+            with self._lock:
+                self._pair.revive()
+            return True
+        return False
+
+    def _play(self, history: History, *, alone: bool) -> None:
+        started = time.monotonic()
+        found = self._differences(history, alone=alone)
+        with self._lock:
+            self.played += 1
+            after = self.played
+        if time.monotonic() - started > _SLOW_S:
+            self._say(f"slow: {history.area} {history.seed} took {time.monotonic() - started:.0f} s")
+        for difference in self._undeclared(found):
+            with self._lock:
+                known = self.findings.get(difference.key)
+                if known is not None:
+                    known.seen += 1
+                    known.versions.add(difference.step.version)
+                    continue
+                if self.unconfirmed[difference.key] > _MOST_UNCONFIRMED:
+                    continue
+            self._examine(history, difference, after, alone=alone)
+            # What else differs may follow from this one: other histories show it if it does not.
+            break
+
+    def _examine(self, history: History, difference: Difference, after: int, *, alone: bool) -> None:
+        def shows(candidate: History) -> bool:
+            found = self._differences(candidate, alone=alone, describe=difference.step.id >= FIRST_ID)
+            return difference.key in {each.key for each in found}
+
+        confirmed = self._undeclared(self._differences(history, alone=alone, pace=CAREFUL))
+        if difference.key not in {each.key for each in confirmed}:
+            with self._lock:
+                self.unconfirmed[difference.key] += 1
+            return
+        with self._lock:
+            if difference.key in self.findings:
+                return
+            finding = Finding(difference, history, after, versions={difference.step.version})
+            self.findings[difference.key] = finding
+        if 0 <= difference.step.id < FIRST_ID:
+            history = history.with_steps(tuple(step for step in history.steps if step.id <= difference.step.id))
+        finding.history = shrunk(history, shows)
+        shown_again = [
+            each for each in self._differences(finding.history, alone=alone, pace=CAREFUL) if each.key == difference.key
+        ]
+        finding.difference = shown_again[0] if shown_again else difference
+        self._say(finding.report())
+        if self._folder is not None:
+            finding.history.save(self._folder / f"{finding.history.area}-{finding.history.seed}-{after}.json")
+
+    def _differences(
+        self, history: History, *, alone: bool, pace: Pace = QUICK, describe: bool = True
+    ) -> list[Difference]:
+        """OSError if a broker ended while others were played, too: it is not known then whose work that was."""
+        try:
+            found = self._pair.differences(history, pace=pace, describe=describe)
+        except OSError:
+            if not alone:
+                raise
+            found = []
+        ended = self._pair.ended()
+        if ended is None:
+            return found
+        if not alone:
+            raise ConnectionError(f"{ended.name} has ended")
+        difference = death(ended.name, ended.log_tail(60))
+        self._pair.revive()
+        return [difference]
+
+    def _undeclared(self, found: list[Difference]) -> list[Difference]:
+        """In the order of the steps, each key once."""
+        with self._lock:
+            rest = [each for each in found if not self.declared.covers(each)]
+        return list({each.key: each for each in rest}.values())
+
+    def table(self) -> str:
+        rows = [
+            "\t".join((*map(str, finding.difference.key), str(finding.seen), finding.history.area))
+            for finding in self.findings.values()
+        ]
+        return "\n".join(rows)
+
+    def save_table(self, path: Path) -> None:
+        data = [
+            {
+                "key": finding.difference.key,
+                "seen": finding.seen,
+                "versions": sorted(finding.versions),
+                "after": finding.after,
+                "history": finding.history.to_json(),
+            }
+            for finding in self.findings.values()
+        ]
+        path.write_text(json.dumps(data, indent=1, ensure_ascii=False))

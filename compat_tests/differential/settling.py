@@ -1,0 +1,89 @@
+"""After a change of the cluster's metadata: wait until the broker that is asked next has it.
+
+Apache Kafka's controller answers when the change is written; its broker learns of it a few milliseconds later.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any, Final
+
+from compat_tests.differential.connection import Connection
+from compat_tests.differential.history import Step
+from compat_tests.differential.values import Values
+from ottla.kproto.errors import ErrorCode
+
+_LONGEST_S: Final = 5.0
+#: Changes that are only waited for: nothing can be asked about them that would not be a step of the history.
+_CHANGES: Final = frozenset(
+    {
+        "INCREMENTAL_ALTER_CONFIGS", "ALTER_CONFIGS", "ALTER_CLIENT_QUOTAS", "ALTER_USER_SCRAM_CREDENTIALS",
+        "CREATE_ACLS", "DELETE_ACLS", "UPDATE_FEATURES", "ALTER_PARTITION_REASSIGNMENTS", "ELECT_LEADERS",
+    }
+)  # fmt: skip
+_TOPICS: Final = frozenset({"CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS"})
+
+
+def _are_all_there(count: int, codes: list[int]) -> bool:
+    return codes == [0] * count
+
+
+class Settling:
+    """Asks over a connection of its own."""
+
+    def __init__(self, connection: Connection, values: Values, settle_s: float) -> None:
+        self.connection = connection
+        self._values = values
+        self._settle_s = settle_s
+
+    def after(self, step: Step, answer: Any) -> None:
+        if step.api in _CHANGES:
+            time.sleep(self._settle_s)
+        if step.api in _TOPICS and isinstance(answer, dict) and not step.fields.get("validate_only"):
+            self._await_topics(step, answer)
+        if step.api == "METADATA" and isinstance(answer, dict) and step.fields.get("allow_auto_topic_creation", True):
+            missing = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE}
+            made = [topic["name"] for topic in answer["topics"] if topic["error_code"] in missing and topic["name"]]
+            self._await(made, lambda codes: bool(codes) and set(codes) == {0}, longest_s=0.5)
+
+    def _await_topics(self, step: Step, answer: dict[str, Any]) -> None:
+        results = answer.get("topics") or answer.get("responses") or answer.get("results") or []
+        names = [each["name"] for each in results if each["error_code"] == 0 and each["name"]]
+        if step.api == "DELETE_TOPICS":
+            self._await(names, lambda codes: set(codes) <= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+        elif step.api == "CREATE_TOPICS":
+            self._await(names, lambda codes: bool(codes) and set(codes) == {0})
+        else:
+            counts = {self._values.resolved(each["name"]): each["count"] for each in step.fields["topics"]}
+            for name in names:
+                self._await([name], partial(_are_all_there, counts.get(name, 0)))
+        if names:
+            time.sleep(self._settle_s)
+
+    def _await(self, names: list[str], is_there: Any, longest_s: float = _LONGEST_S) -> None:
+        deadline = time.monotonic() + longest_s
+        while names and not all(is_there(self._partition_codes(name)) for name in names):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.002)
+
+    def _partition_codes(self, name: str) -> list[int]:
+        """What ListOffsets says of each partition that Metadata knows: it needs the broker's log."""
+        metadata = self._call("METADATA", 4, {"topics": [{"name": name}], "allow_auto_topic_creation": False})
+        topic = metadata["topics"][0]
+        if topic["error_code"]:
+            return [topic["error_code"]]
+        partitions = [
+            {"partition_index": each["partition_index"], "timestamp": -1}
+            for each in sorted(topic["partitions"], key=lambda each: each["partition_index"])
+        ]
+        listed = self._call("LIST_OFFSETS", 4, {"replica_id": -1, "topics": [{"name": name, "partitions": partitions}]})
+        return [each["error_code"] for topic in listed["topics"] for each in topic["partitions"]]
+
+    def _call(self, api: str, version: int, fields: dict[str, Any]) -> Any:
+        self.connection.send(Step(id=-2, api=api, version=version, fields=fields), self._values)
+        outcome = self.connection.receive(10.0)
+        assert outcome is not None, api
+        assert outcome.word == "answered", outcome
+        return outcome.answer

@@ -1,0 +1,238 @@
+"""The parts of the differential tests that need no broker: references, normalising, comparing, shrinking, files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from compat_tests.differential.areas import AREAS, written
+from compat_tests.differential.batches import described_batches
+from compat_tests.differential.compare import Difference, compared, death
+from compat_tests.differential.connection import CLOSED, Outcome
+from compat_tests.differential.declared import Declaration, Declared
+from compat_tests.differential.history import History, Step
+from compat_tests.differential.normalise import Normaliser
+from compat_tests.differential.shrink import shrunk
+from compat_tests.differential.values import Values
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.frames import build_request_frame
+from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolSubscription, parse_consumer_protocol
+from ottla.kproto.messages import request_class
+from ottla.kproto.messages.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.produce import ProduceRequest
+
+PREFIX = "dabcd-000001-"
+NOW_MS = 1_700_000_000_000
+
+
+class Played:
+    """A broker's answers, as a player has them."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.now_ms = NOW_MS
+        self.outcomes = {
+            number: each if isinstance(each, Outcome) else Outcome("answered", each)
+            for number, each in enumerate(answers)
+        }
+
+
+def differences(api: str, kafka: Any, ottla: Any, **fields: Any) -> list[tuple[str, Any, Any]]:
+    step = Step(id=0, api=api, fields=fields)
+    found = compared((step,), Played(kafka), Played(ottla), PREFIX)  # type: ignore[arg-type]
+    return [(each.path, each.kafka, each.ottla) for each in found]
+
+
+# References
+
+
+def test_a_reference_is_what_the_broker_answered_or_the_value_beside_it() -> None:
+    values = Values(PREFIX)
+    values.answers[3] = {"results": [{"producer_id": 7, "topic_id": None}]}
+    reference = {"$ref": [3, "results.0.producer_id"], "else": -1}
+    assert values.resolved(reference) == 7
+    assert values.resolved(reference | {"plus": 2}) == 9
+    assert values.resolved({"$ref": [3, "results.1.producer_id"], "else": -1}) == -1
+    assert values.resolved({"$ref": [3, "results.0.topic_id"], "else": "~t"}) == f"{PREFIX}t"
+    assert values.resolved({"$ref": [4, "member_id"], "else": "~m"}) == f"{PREFIX}m"
+
+
+def test_fields_that_a_version_has_not_are_left_out_and_unknown_ones_refused() -> None:
+    values = Values(PREFIX)
+    fields = {"group_id": "~g", "generation_id": 1, "member_id": "m", "group_instance_id": "i"}
+    assert values.message(HeartbeatRequest, fields, 2).group_instance_id is None
+    assert values.message(HeartbeatRequest, fields, 3).group_instance_id == "i"
+    with pytest.raises(LookupError, match="no field group"):
+        values.message(HeartbeatRequest, {"group": "~g"}, 3)
+
+
+def test_a_string_that_is_not_utf_8_is_put_into_the_frame() -> None:
+    values = Values(PREFIX)
+    message = values.message(HeartbeatRequest, {"group_id": {"$raw": "ff61fe"}, "member_id": {"$raw": "c328"}}, 0)
+    frame = values.patched(build_request_frame(message, 0, 1, "wire"))
+    assert b"\x00\x03\xff\x61\xfe" in frame
+    assert b"\x00\x02\xc3\x28" in frame
+
+
+def test_batches_and_subscriptions_are_built_with_this_plays_names() -> None:
+    values = Values(PREFIX)
+    values.answers[0] = {"producer_id": 41}
+    spec = {"values": ["~one", None], "producer_id": {"$ref": [0, "producer_id"], "else": 5}, "epoch": 0, "sequence": 0}
+    partition = {"index": 0, "records": {"$batches": [spec]}}
+    message = values.message(ProduceRequest, {"topic_data": [{"name": "~t", "partition_data": [partition]}]}, 9)
+    (batch,) = described_batches(message.topic_data[0].partition_data[0].records)
+    assert batch["producer_id"] == 41
+    assert [record[3] for record in batch["records"]] == [f"{PREFIX}one".encode(), None]
+    data = values.resolved({"$subscription": {"version": 1, "as": 9, "topics": ["~t"]}})
+    assert data[:2] == b"\0\x09"
+    assert parse_consumer_protocol(ConsumerProtocolSubscription, b"\0\1" + data[2:]).topics == [f"{PREFIX}t"]
+
+
+# Normalising and comparing
+
+
+def test_ids_are_named_in_the_order_in_which_they_appear() -> None:
+    normaliser = Normaliser(PREFIX, NOW_MS)
+    one, other = uuid4(), uuid4()
+
+    def asked(api: str, **answer: Any) -> Any:
+        return normaliser.answer(Step(id=0, api=api), answer)
+
+    assert asked("JOIN_GROUP", member_id=f"wire-{one}", leader=f"{PREFIX}i-{other}") == {
+        "member_id": "wire-member 1",
+        "leader": "~i-member 2",
+    }
+    assert asked("JOIN_GROUP", member_id=f"wire-{other}") == {"member_id": "wire-member 2"}
+    assert asked("INIT_PRODUCER_ID", producer_id=1000) == {"producer_id": "producer 1"}
+    assert asked("INIT_PRODUCER_ID", producer_id=-1) == {"producer_id": -1}
+    assert asked("METADATA", topic_id=one) == {"topic_id": "topic 1"}
+    assert asked("METADATA", topic_id=UUID(int=0)) == {"topic_id": "none"}
+
+
+def test_time_wording_and_what_belongs_to_the_broker_go_and_nothing_else() -> None:
+    kafka = {"throttle_time_ms": 3, "error_message": "no", "start_ms": NOW_MS + 5, "port": 1, "error_code": 4}
+    ottla = {"throttle_time_ms": 0, "error_message": "never", "start_ms": NOW_MS - 5, "port": 2, "error_code": 4}
+    assert differences("FIND_COORDINATOR", kafka, ottla) == []
+    assert differences("FIND_COORDINATOR", kafka, ottla | {"error_code": 5}) == [("error_code", 4, 5)]
+    assert differences("FIND_COORDINATOR", kafka, ottla | {"error_message": None}) == [("error_message", "...", None)]
+    assert differences("FIND_COORDINATOR", kafka, ottla | {"start_ms": -1}) == [("start_ms", "now", -1)]
+
+
+def test_a_hash_tables_order_goes_and_the_requests_order_stays() -> None:
+    one, other = {"name": f"{PREFIX}a", "error_code": 0}, {"name": f"{PREFIX}b", "error_code": 3}
+    assert differences("CREATE_TOPICS", {"topics": [one, other]}, {"topics": [other, one]}) == []
+    order = [("topics[]", "in one order", "in another order")]
+    asked = {"topics": [{"name": "~a"}, {"name": "~b"}]}
+    assert differences("OFFSET_FETCH", {"topics": [one, other]}, {"topics": [other, one]}, **asked) == order
+    lacks = differences("CREATE_TOPICS", {"topics": [one, other]}, {"topics": [one]})
+    assert lacks == [("topics[]", 'has {"name": a name}', "has nothing more")]
+
+
+def test_what_other_histories_left_is_not_listed() -> None:
+    others = {"groups": [{"group_id": "dabcd-000002-g"}, {"group_id": f"{PREFIX}g"}]}
+    assert differences("LIST_GROUPS", others, {"groups": [{"group_id": f"{PREFIX}g"}]}) == []
+
+
+def test_whether_the_connection_lives_is_compared() -> None:
+    (found,) = differences("HEARTBEAT", {"error_code": 25}, Outcome(CLOSED))
+    assert found == ("", "answered 25", "closed")
+
+
+def test_a_key_does_not_depend_on_names_and_offsets_but_on_codes() -> None:
+    step = Step(id=0, api="OFFSET_FETCH")
+
+    def key(path: str, kafka: Any, ottla: Any) -> tuple[str, str, str, str]:
+        return Difference(step, path, kafka, ottla).key
+
+    assert key("offset", 5, 8) == key("offset", 9, 1)
+    assert key("offset", 5, -1) != key("offset", 5, 1)
+    assert key("error_code", 5, 8) != key("error_code", 5, 9)
+    assert key("name", "~a", "~b") == key("name", "~c", "~d")
+    assert key("id", "member 1", "") == key("id", "member 2", "")
+
+
+def test_a_death_is_told_by_the_last_error_of_the_log() -> None:
+    found = death("ottla", "  | File x\n    | AssertionError: no votes\n    +-----")
+    assert (found.kafka, found.ottla) == ("lives", "ended: AssertionError: no votes")
+
+
+def test_declarations_cover_what_they_name_and_tell_when_nothing_needs_them() -> None:
+    declared = Declared(
+        [
+            Declaration("OFFSET_FETCH", "r", "w", path="groups[].topics[]*", kafka="*", request='"t1"'),
+            Declaration("METADATA", "r", "w"),
+        ]
+    )
+    step = Step(id=0, api="OFFSET_FETCH", fields={"topics": ["t1"]})
+    assert declared.covers(Difference(step, "groups[].topics[].name", 1, 2))
+    assert not declared.covers(Difference(step, "error_code", 1, 2))
+    assert not declared.covers(Difference(Step(id=0, api="OFFSET_FETCH"), "groups[].topics[].name", 1, 2))
+    assert [each.api for each in declared.unneeded] == ["METADATA"]
+
+
+def test_each_declared_difference_has_its_row_in_the_documentation() -> None:
+    docs = Path(__file__).resolve().parents[1] / "docs"
+    pages = [docs / "compatibility.md", *sorted((docs / "decisions").glob("*.md"))]
+    text = "\n".join(page.read_text() for page in pages)
+    for declaration in Declared.load():
+        assert declaration.reason
+        assert declaration.row in text, declaration
+
+
+# Shrinking
+
+
+def history(*steps: Step) -> History:
+    return History("offsets", 1, steps, topics=("~t",), groups=("~g",))
+
+
+def test_steps_and_fields_that_are_not_needed_are_dropped() -> None:
+    fields = {"topics": [{"name": "~a"}, {"name": "~b", "partitions": [0, 1, 2]}], "group_id": "~g"}
+    steps = [Step(id=number, api="OFFSET_FETCH", fields=fields) for number in range(20)]
+
+    def shows(candidate: History) -> bool:
+        asked = {step.id: step.fields for step in candidate.steps}
+        topics = asked.get(13, {}).get("topics", [])
+        return 5 in asked and any(1 in topic.get("partitions", []) for topic in topics)
+
+    small = shrunk(history(*steps), shows)
+    assert [(step.id, step.fields) for step in small.steps] == [(5, {}), (13, {"topics": [{"partitions": [1]}]})]
+    assert (small.topics, small.groups) == ((), ())
+
+
+def test_no_more_is_tried_than_allowed() -> None:
+    tries = 0
+
+    def shows(_: History) -> bool:
+        nonlocal tries
+        tries += 1
+        return False
+
+    steps = [Step(id=number, api="METADATA") for number in range(20)]
+    assert shrunk(history(*steps), shows, most_tries=7).steps == tuple(steps)
+    assert tries == 7
+
+
+# Histories
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_a_seed_makes_one_history_that_a_file_keeps_and_every_request_of_it_can_be_built(
+    area: str, tmp_path: Path
+) -> None:
+    sent = 0
+    for seed in range(20):
+        made = written(area, seed)
+        assert made == written(area, seed)
+        made.save(tmp_path / "history.json")
+        assert json.loads(json.dumps(made.to_json())) == History.load(tmp_path / "history.json").to_json()
+        values = Values(PREFIX)
+        for step in made.steps:
+            if step.api:
+                values.message(request_class(ApiKey[step.api]), step.fields, step.version)
+                sent += 1
+    assert sent > 200
+    assert written(area, 1) != written(area, 2)
