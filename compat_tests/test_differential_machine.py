@@ -85,7 +85,7 @@ def test_batches_and_subscriptions_are_built_with_this_plays_names() -> None:
     message = values.message(ProduceRequest, {"topic_data": [{"name": "~t", "partition_data": [partition]}]}, 9)
     (batch,) = described_batches(message.topic_data[0].partition_data[0].records)
     assert batch["producer_id"] == 41
-    assert [record[3] for record in batch["records"]] == [f"{PREFIX}one".encode(), None]
+    assert [record[3] for record in batch["rows"]] == [f"{PREFIX}one".encode(), None]
     data = values.resolved({"$subscription": {"version": 1, "as": 9, "topics": ["~t"]}})
     assert data[:2] == b"\0\x09"
     assert parse_consumer_protocol(ConsumerProtocolSubscription, b"\0\1" + data[2:]).topics == [f"{PREFIX}t"]

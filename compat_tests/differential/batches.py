@@ -18,7 +18,6 @@ from ottla.kproto.records import Record, build_batch, parse_batch_header
 from ottla.kproto.records.builder import assemble_batch
 from ottla.kproto.records.header import HEADER_SIZE_BYTES
 from ottla.kproto.records.reader import iter_records
-from ottla.kproto.records.types import Compression
 
 #: Far enough from every clock that a timestamp of a history is never taken for the time of its play.
 A_TIME_MS: Final = 1_600_000_000_000
@@ -88,6 +87,10 @@ def _bytes(value: Any) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
+#: What follows from the rest, and depends on the time of day.
+_NOT_COMPARED: Final = ("crc", "batch_length", "base_offset")
+
+
 def described_batches(data: bytes | None) -> Any:
     """The batches of a Fetch answer: headers without checksums, and their records; a part of one at the end goes."""
     if data is None:
@@ -103,14 +106,13 @@ def described_batches(data: bytes | None) -> Any:
 
 
 def _described(data: bytes, position: int, header: Any) -> dict[str, Any]:
-    described = {name: value for name, value in header._asdict().items() if name not in ("crc", "batch_length")}
+    described = {name: value for name, value in header._asdict().items() if name not in _NOT_COMPARED}
+    described["at"] = header.base_offset
     payload = data[position + HEADER_SIZE_BYTES : position + header.size_bytes]
     if header.is_control:
-        return described | {"records": [[each.offset, each.key] for each in iter_records(data, position)]}
+        return described | {"rows": [[each.offset, each.key] for each in iter_records(data, position)]}
     try:
         records = [list(each) for each in iter_records(data, position)]
     except Exception:  # noqa: BLE001 - what cannot be read is compared as it is
         return described | {"payload": payload}
-    if header.attributes & 7 in (Compression.NONE, Compression.GZIP):
-        described["batch_length"] = header.batch_length if not header.attributes & 7 else None
-    return described | {"records": records}
+    return described | {"rows": records}

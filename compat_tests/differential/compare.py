@@ -21,7 +21,7 @@ _SUBJECTS: Final = frozenset(
     {
         "name", "topic", "topic_name", "topic_id", "partition", "partition_index", "index", "group_id", "member_id",
         "resource_name", "resource_type", "transactional_id", "config_name", "entity_type", "entity_name", "user",
-        "base_offset", "first_offset", "api_key", "feature", "key",
+        "at", "api_key", "feature", "key",
     }
 )  # fmt: skip
 
@@ -51,7 +51,7 @@ def _kind(path: str, value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and not path.endswith("error_code"):
         return str(min(max(value, -3), 0)) if value < 1 else "a number"
     # The numbers of names depend on how much came before.
-    return re.sub(r"\b(member|producer|topic) \d+", r"\1", shown(value))
+    return re.sub(r"\b(member|producer|topic|session) \d+", r"\1", shown(value))
 
 
 #: Stands for the step at which a broker's process ended.
@@ -102,7 +102,12 @@ def _errors(answer: Any) -> str:
 
 def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(one, dict) and isinstance(other, dict):
+        codes = [name for name in one if name.endswith("error_code")]
+        is_refused = any(one[name] != other.get(name) for name in codes)
         for name in one | other:
+            if is_refused and name not in codes and name not in _SUBJECTS:
+                # It follows from the code.
+                continue
             below = f"{path}.{name}" if path else name
             yield from _differing(below, one.get(name, _ABSENT), other.get(name, _ABSENT))
     elif isinstance(one, list) and isinstance(other, list):

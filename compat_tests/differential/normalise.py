@@ -30,7 +30,9 @@ _ORDERED: Final = frozenset(
     }
 )  # fmt: skip
 #: Lists within these whose order is a hash table's all the same.
-_UNORDERED: Final = frozenset({"members", "configs", "partition_errors", "endpoints", "node_endpoints"})
+_UNORDERED: Final = frozenset(
+    {"members", "configs", "topic_partitions", "partition_errors", "endpoints", "node_endpoints"}
+)
 #: Answers about the whole broker: what other histories left there goes.
 _OF_ALL: Final = {
     "LIST_GROUPS": "groups",
@@ -60,8 +62,9 @@ class Normaliser:
     def answer(self, step: Step, answer: Any) -> Any:
         """The answer to a step, made of what JSON has."""
         api = step.api
-        if isinstance(answer, dict) and api in _OF_ALL and not (step.fields.get("topics") or step.fields.get("users")):
-            listed = answer.get(_OF_ALL[api])
+        is_of_all = not (step.fields.get("topics") or step.fields.get("users"))
+        if isinstance(answer, dict) and _OF_ALL.get(api, "") in answer and is_of_all:
+            listed = answer[_OF_ALL[api]]
             own = [each for each in listed or () if self._prefix in json.dumps(each, default=str)]
             answer = answer | {_OF_ALL[api]: own}
         if api == "OFFSET_FETCH" and _asks_for_all_offsets(step):
@@ -89,7 +92,7 @@ class Normaliser:
         if field == "configs":
             value = [each for each in value if not _is_by_default(api, each)]
         if api not in _ORDERED or field in _UNORDERED:
-            value = sorted(value, key=lambda each: json.dumps(self._value(api, field, each, _anonymous), default=str))
+            value = sorted(value, key=lambda each: json.dumps(self._value(api, field, each, self._known), default=str))
         return [self._value(api, field, each, name) for each in value]
 
     def _text(self, field: str, value: str, name: Callable[[str, Any], str]) -> str:
@@ -106,9 +109,13 @@ class Normaliser:
         return data.decode() if data.isascii() and data.decode().isprintable() else f"hex {data.hex()}"
 
     def _number(self, field: str, value: int, name: Callable[[str, Any], str]) -> Any:
-        if field == "producer_id" and value >= 0:
-            return name("producer", value)
+        if (field == "producer_id" and value >= 0) or (field == "session_id" and value > 0):
+            return name(field.removesuffix("_id"), value)
         return "now" if abs(value - self._now_ms) < _NEAR_MS else value
+
+    def _known(self, kind: str, value: Any) -> str:
+        """To sort by: what has no name yet is given none."""
+        return self._names.get(kind, {}).get(value, kind)
 
     def _name(self, kind: str, value: Any) -> str:
         names = self._names.setdefault(kind, {})
@@ -124,7 +131,3 @@ def _is_by_default(api: str, config: dict[str, Any]) -> bool:
     """CreateTopics answers all settings of a topic: of those that nobody set, releases have different ones."""
     is_default = api == "CREATE_TOPICS" and config["config_source"] != _TOPIC_SOURCE
     return is_default or str(config["name"]).startswith("ottla.")
-
-
-def _anonymous(kind: str, _: Any) -> str:
-    return kind

@@ -32,6 +32,10 @@ SETTINGS: Final = {
     "super.users": "User:ANONYMOUS",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 }
+#: Assignments are made with the heartbeat that calls for them, not up to a second later.
+_KAFKA_ONLY: Final = {f"group.{kind}.assignment.interval.ms": "0" for kind in ("consumer", "share", "streams")}
+#: Records are looked at as Apache Kafka looks at them; by default only their batches' headers are.
+_OTTLA_ONLY: Final = {"ottla.records.validate": "all"}
 _COORDINATORS: Final = tuple(
     Step(id=number, api="FIND_COORDINATOR", version=4, fields={"key_type": number, "coordinator_keys": [key]})
     for number, key in ((0, "~g"), (1, "~x"), (2, "~g:AAAAAAAAAAAAAAAAAAAAAA:0"))
@@ -46,8 +50,10 @@ class Pair:
         self._folder = folder or Path(tempfile.mkdtemp(prefix="differential-"))
         self._numbers = itertools.count()
         self._play_id = os.urandom(2).hex()
-        self.kafka = ApacheKafka(self._folder / "kafka", overrides=SETTINGS, heap_mb=768, jars=java.NEWEST_JARS)
-        self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | (ottla_overrides or {}))
+        self.kafka = ApacheKafka(
+            self._folder / "kafka", overrides=SETTINGS | _KAFKA_ONLY, heap_mb=768, jars=java.NEWEST_JARS
+        )
+        self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | _OTTLA_ONLY | (ottla_overrides or {}))
 
     def ended(self) -> BrokerProcess | None:
         """The broker whose process has ended by itself."""

@@ -38,6 +38,8 @@ class Settling:
         self._settle_s = settle_s
 
     def after(self, step: Step, answer: Any) -> None:
+        if step.api == "END_TXN" and isinstance(answer, dict) and answer["error_code"] == 0:
+            self._await_end(self._values.resolved(step.fields.get("transactional_id", "")))
         if step.api in _CHANGES:
             time.sleep(self._settle_s)
         if step.api in _TOPICS and isinstance(answer, dict) and not step.fields.get("validate_only"):
@@ -47,6 +49,15 @@ class Settling:
             made = [topic["name"] for topic in answer["topics"] if topic["error_code"] in missing and topic["name"]]
             self._await(made, lambda codes: bool(codes) and set(codes) == {0}, longest_s=0.5)
 
+    def _await_end(self, transactional_id: str) -> None:
+        """An end is answered before the markers are written."""
+        deadline = time.monotonic() + _LONGEST_S
+        while time.monotonic() < deadline:
+            described = self._call("DESCRIBE_TRANSACTIONS", 0, {"transactional_ids": [transactional_id]})
+            if not described["transaction_states"][0]["transaction_state"].startswith("Prepare"):
+                return
+            time.sleep(0.002)
+
     def _await_topics(self, step: Step, answer: dict[str, Any]) -> None:
         results = answer.get("topics") or answer.get("responses") or answer.get("results") or []
         names = [each["name"] for each in results if each["error_code"] == 0 and each["name"]]
@@ -55,7 +66,8 @@ class Settling:
         elif step.api == "CREATE_TOPICS":
             self._await(names, lambda codes: bool(codes) and set(codes) == {0})
         else:
-            counts = {self._values.resolved(each["name"]): each["count"] for each in step.fields["topics"]}
+            asked = step.fields.get("topics") or []
+            counts = {self._values.resolved(each.get("name", "")): each.get("count", 0) for each in asked}
             for name in names:
                 self._await([name], partial(_are_all_there, counts.get(name, 0)))
         if names:

@@ -84,6 +84,7 @@ def _change(chance: random.Random, holder: Any, field: Field, key: Any, version:
         holder[key] = None
     elif field.kind == "array":
         value = holder.get(key) or []
+        value = value if isinstance(value, list) else []
         holder[key] = chance.choice(([], value + value, value[:1] * 2, value[:-1], list(reversed(value))))
     elif field.kind == "struct":
         holder.pop(key, None)

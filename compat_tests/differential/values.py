@@ -62,7 +62,9 @@ class Values:
         return value
 
     def _field(self, field: Field, value: Any, version: int) -> Any:
-        if isinstance(field.element, StructType) and not _is_special(value):
+        if isinstance(field.element, StructType):
+            if _is_special(value):
+                value = self.resolved(value)
             if isinstance(value, list):
                 return [self.message(field.element, each, version) for each in value]
             if isinstance(value, dict):

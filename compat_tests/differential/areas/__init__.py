@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from compat_tests.differential.areas import classic_groups, offsets, topics
+from compat_tests.differential.areas import (
+    access,
+    classic_groups,
+    consumer_groups,
+    migration,
+    offsets,
+    records,
+    share_groups,
+    streams_groups,
+    topics,
+    transactions,
+)
 from compat_tests.differential.draft import Draft
 from compat_tests.differential.history import History
 
@@ -18,7 +29,14 @@ class Area(NamedTuple):
 
 AREAS: Final[dict[str, Area]] = {
     "classic_groups": Area(classic_groups.write),
+    "consumer_groups": Area(consumer_groups.write),
     "offsets": Area(offsets.write),
+    "transactions": Area(transactions.write),
+    "records": Area(records.write),
+    "share_groups": Area(share_groups.write),
+    "streams_groups": Area(streams_groups.write),
+    "migration": Area(migration.write),
+    "access": Area(access.write),
     "topics": Area(topics.write),
 }
 

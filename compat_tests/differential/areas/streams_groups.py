@@ -1,0 +1,111 @@
+"""Streams groups: topologies that are new, the same, unfit, older; tasks that are given and given back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compat_tests.differential.areas.consumer_groups import Member
+from compat_tests.differential.draft import Asked, Draft
+
+_STEPS = 30
+
+
+class _Group:
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.name = draft.group()
+        self.topics = [draft.create_topic(partitions=draft.pick((1, 2))) for _ in range(draft.pick((1, 2)))]
+        self.members = [Member(f"~m{number}") for number in range(draft.pick((1, 1, 2)))]
+
+    def topology(self) -> dict[str, Any]:
+        draft = self.draft
+        sources = draft.odd(self.topics, ["~unknown"], [], self.topics[:1], chance=0.15)
+        subtopology: dict[str, Any] = {"subtopology_id": draft.odd("0", "1", "", chance=0.05), "source_topics": sources}
+        if draft.chance(0.2):
+            changelog = {"name": f"{self.name}-store-changelog", "partitions": 0, "replication_factor": 0}
+            subtopology["state_changelog_topics"] = [changelog]
+        if len(sources) == 2 and draft.chance(0.3):
+            subtopology["copartition_groups"] = [{"source_topics": draft.odd([0, 1], [0, 5], [-1])}]
+        if draft.chance(0.05):
+            subtopology["source_topic_regex"] = [draft.pick(("~t.*", "(", "*"))]
+        count = draft.odd(1, 0, 2, chance=0.05)
+        return {"epoch": draft.odd(0, 1, 2, -1, chance=0.12), "subtopologies": [subtopology] * count}
+
+    def heartbeat(self, member: Member, epoch: Any, **changed: Any) -> Asked:
+        draft = self.draft
+        fields = {
+            "group_id": draft.odd(self.name, "", chance=0.02),
+            "member_id": draft.odd(member.name, "", "~nobody", chance=0.02),
+            "member_epoch": epoch,
+        }
+        return draft.ask("STREAMS_GROUP_HEARTBEAT", fields | changed)
+
+    def join(self, member: Member) -> None:
+        draft = self.draft
+        none = [draft.odd([], None, [{"subtopology_id": "0", "partitions": [0]}], chance=0.05) for _ in range(3)]
+        changed = {
+            "topology": draft.odd(self.topology(), None, chance=0.04),
+            "rebalance_timeout_ms": draft.odd(30_000, -1, 0, chance=0.05),
+            "active_tasks": none[0],
+            "standby_tasks": none[1],
+            "warmup_tasks": none[2],
+            "process_id": draft.odd("p", None, "", chance=0.05),
+            "client_tags": draft.odd([], [{"key": "zone", "value": "a"}], None, chance=0.1),
+        }
+        member.answers = [self.heartbeat(member, 0, **changed)]
+        member.has_joined = True
+
+    def beat(self, member: Member) -> None:
+        draft = self.draft
+        changed: dict[str, Any] = {}
+        if draft.chance(0.7):
+            changed = {kind: member.owned(kind) for kind in ("active_tasks", "standby_tasks", "warmup_tasks")}
+        if draft.chance(0.05):
+            changed["topology"] = self.topology()
+        if draft.chance(0.05):
+            changed["shutdown_application"] = True
+        older = member.answers[-1].ref("member_epoch", 1, -1) if member.answers else 3
+        member.answers.append(self.heartbeat(member, draft.odd(member.epoch, older, 99, chance=0.08), **changed))
+
+    def leave(self, member: Member) -> None:
+        self.heartbeat(member, self.draft.odd(-1, -2, -3, chance=0.2))
+        member.has_joined = False
+
+    def commit(self, member: Member) -> None:
+        draft = self.draft
+        topic = draft.pick(self.topics)
+        partition = {"partition_index": 0, "committed_offset": draft.random.randrange(50)}
+        fields = {
+            "group_id": self.name,
+            "generation_id_or_member_epoch": draft.odd(member.epoch, -1, 0, 99, chance=0.2),
+            "member_id": draft.odd(member.name, "", "~nobody", chance=0.08),
+            "topics": [{"name": topic, "topic_id": draft.topic_id(topic), "partitions": [partition]}],
+        }
+        draft.ask("OFFSET_COMMIT", fields)
+
+    def look(self) -> None:
+        draft = self.draft
+        asked: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("STREAMS_GROUP_DESCRIBE", {"group_ids": [self.name]}),
+            (
+                "LIST_GROUPS",
+                {"types_filter": draft.pick(([], ["streams"])), "states_filter": draft.pick(([], ["NotReady"]))},
+            ),
+            ("DELETE_GROUPS", {"groups_names": [self.name]}),
+            ("OFFSET_DELETE", {"group_id": self.name, "topics": [{"name": self.topics[0], "partitions": [{}]}]}),
+        )
+        draft.ask(*draft.random.choices(asked, (4, 1, 0.5, 1))[0])
+
+
+def write(draft: Draft) -> None:
+    group = _Group(draft)
+    group.join(group.members[0])
+    while len(draft) < _STEPS:
+        member = draft.pick(group.members)
+        if not member.has_joined and draft.chance(0.6):
+            group.join(member)
+        elif draft.chance(0.75):
+            actions = (group.beat, group.join, group.leave, group.commit)
+            draft.random.choices(actions, (8, 0.8, 0.8, 1.5))[0](member)
+        else:
+            group.look()
