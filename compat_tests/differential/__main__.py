@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a folder for the histories that show differences")
     parser.add_argument("--replay", type=Path, help="a history that was kept: play it and say what differs")
     arguments = parser.parse_args()
-    if reason := java.missing(java.NEWEST_JARS):
+    if reason := java.missing():
         parser.exit(2, f"{reason}\n")
     declared = Declared.load()
     with Pair() as pair:

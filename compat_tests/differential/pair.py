@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from compat_tests import java
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.differential.compare import Difference, compared
 from compat_tests.differential.end_state import clean_up, end_state
@@ -50,9 +49,7 @@ class Pair:
         self._folder = folder or Path(tempfile.mkdtemp(prefix="differential-"))
         self._numbers = itertools.count()
         self._play_id = os.urandom(2).hex()
-        self.kafka = ApacheKafka(
-            self._folder / "kafka", overrides=SETTINGS | _KAFKA_ONLY, heap_mb=768, jars=java.NEWEST_JARS
-        )
+        self.kafka = ApacheKafka(self._folder / "kafka", overrides=SETTINGS | _KAFKA_ONLY, heap_mb=768)
         self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | _OTTLA_ONLY | (ottla_overrides or {}))
 
     def ended(self) -> BrokerProcess | None:
