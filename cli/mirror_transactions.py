@@ -66,7 +66,7 @@ def _in_states(there: Client, producer_ids: Collection[int], states: Collection[
     """Which of these producer ids are in one of the states, with their transactional ids."""
     if not producer_ids:
         return {}
-    found = {}
+    found: dict[int, str] = {}
     request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=sorted(producer_ids))
     for broker in there.metadata([]).brokers:
         answer = there.broker(broker.node_id).call(request)

@@ -122,7 +122,12 @@ class RunTable:
 
     def sum_of_lengths(self) -> int:
         """The bytes of the runs, counted."""
-        return sum(entry[5] for entry in _ENTRY.iter_unpack(self.data))
+        return self.bytes_of(0, len(self))
+
+    def bytes_of(self, first: int, last: int) -> int:
+        """The bytes of the runs at these indexes, without the last."""
+        part = self.data[first * ENTRY_BYTES : last * ENTRY_BYTES]
+        return sum(entry[5] for entry in _ENTRY.iter_unpack(part))
 
     def _first_at_least(self, field_pos: int, value: int) -> int:
         data = self.data

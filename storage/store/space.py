@@ -122,6 +122,27 @@ class Space:
             return False
         return True
 
+    async def find_room(self, needed_bytes: int) -> bool:
+        """Whether there is room for what gives back more, on a full disk; the reserve is given up if that makes it so.
+
+        Of the room that is left so much is kept that log starts and lists of segments can still be written.
+        """
+        assert self.is_full
+        return bool(await self._offload(lambda: self._find_room(needed_bytes + _MARGIN_BYTES)))
+
+    def _find_room(self, needed_bytes: int) -> bool:
+        folder = os.path.dirname(self._path)
+        missing_bytes = needed_bytes - self._disk.free_bytes(folder)
+        if missing_bytes <= 0:
+            return True
+        if not self._reserve_bytes or missing_bytes > self._reserve_bytes:
+            return False
+        return self.give_up_reserve() and self._disk.free_bytes(folder) >= needed_bytes
+
+    async def until_full(self) -> None:
+        """Return when the node is full."""
+        await self._filled.wait()
+
     async def make_room(self) -> bool:
         """Give up the reserve for what must not fail; False if it is gone already. The node counts as full then."""
         given_up = bool(await self._offload(self.give_up_reserve))

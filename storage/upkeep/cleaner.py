@@ -32,6 +32,7 @@ __all__ = ["Cleaner"]
 
 logger = logging.getLogger(__name__)
 
+_FULL_PAUSE_SECONDS = 1.0
 _SLICE = 50
 _BYTES_PER_KEY = 28
 
@@ -65,7 +66,10 @@ class Cleaner:
             await self.clean(with_retention=with_retention, with_producers=with_producers)
             # Retention, or expiry of producers, may be wanted more often than compaction.
             until_next = max(0.0, min(next_retention, next_expiry) - trio.current_time())
-            await trio.sleep(min(self._context.config.cleaner_backoff_ms / 1000, until_next))
+            with trio.move_on_after(min(self._context.config.cleaner_backoff_ms / 1000, until_next)):
+                await self._context.space.until_full()
+                # What is deleted now is wanted back soon.
+                await trio.sleep(_FULL_PAUSE_SECONDS)
 
     async def clean(self, *, with_retention: bool = True, with_producers: bool = True) -> None:
         """One pass over all stores: producers, retention, compaction, space. Damage and failures are logged."""
@@ -94,6 +98,7 @@ class Cleaner:
             await expire_producers(store)
         if with_retention:
             await apply_retention(store)
+        if with_retention or store.context.space.is_full:
             await end_dead_segment(store)
         is_rolled = len(store.files.unsealed) > 1
         if is_rolled or any(

@@ -12,6 +12,7 @@ from typing import cast
 import trio
 
 from ottla.storage.format.checkpoint import log_start_of
+from ottla.storage.format.run_table import RunTable
 from ottla.storage.log.partition_log import PartitionLog, logs_of
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
@@ -19,6 +20,7 @@ from ottla.storage.store.segment import Segment
 __all__ = ["end_dead_segment"]
 
 _SLICE = 20
+_RUNS = 1000
 
 
 async def end_dead_segment(store: MessageStore) -> None:
@@ -28,12 +30,21 @@ async def end_dead_segment(store: MessageStore) -> None:
         return
     store.end_segment(segment)
     # What says where they go on should outlive the segment with their records, as it is in no other file than the
-    # checkpoint. It is also what the new segment begins with.
+    # checkpoint. It is also what the new segment begins with, and without anything it would not begin.
+    shortened: PartitionLog | None = None
+    is_begun = False
     for number, log in enumerate(logs_of(store), 1):
         if number % _SLICE == 0:
             await trio.lowlevel.checkpoint()
-        if not log.is_closed and log.log_start_offset == log.log_end_offset > 0:
+        if log.is_closed or not log.log_start_offset:
+            continue
+        if log.log_start_offset == log.log_end_offset:
             log.note_log_start()
+            is_begun = True
+        else:
+            shortened = log
+    if not is_begun and shortened is not None and not shortened.is_closed:
+        shortened.note_log_start()
     await store.writer.flush(sync=False)
 
 
@@ -44,18 +55,29 @@ async def _is_dead(store: MessageStore, segment: Segment) -> bool:
         if number % _SLICE == 0:
             await trio.lowlevel.checkpoint()
         start = _log_start(store, key)
-        if start is not None and len(table) and table.last_offset >= start:
-            live_bytes += table.size_bytes
-        else:
-            dead_bytes += table.size_bytes
+        live = 0 if start is None else await _bytes_from(table, start)
+        live_bytes += live
+        dead_bytes += table.size_bytes - live
     if not live_bytes:
         return dead_bytes > 0
-    if store.context.space.is_full:
-        # There is no room to rewrite it.
-        return False
     config = store.context.config
-    dead_ratio = dead_bytes / (live_bytes + dead_bytes)
-    return dead_bytes >= config.checkpoint_bytes and dead_ratio >= config.rewrite_dead_ratio
+    if dead_bytes < config.rewrite_dead_ratio * (live_bytes + dead_bytes):
+        return False
+    if store.context.space.is_full:
+        # What lives is often no more than a block that waited for room when the rest was deleted.
+        return await store.context.space.find_room(live_bytes)
+    return dead_bytes >= config.checkpoint_bytes
+
+
+async def _bytes_from(table: RunTable, offset: int) -> int:
+    """The bytes of the runs that reach this offset."""
+    first = table.find_offset(offset)
+    found = 0
+    for number in range(first, len(table), _RUNS):
+        if number > first:
+            await trio.lowlevel.checkpoint()
+        found += table.bytes_of(number, number + _RUNS)
+    return found
 
 
 def _log_start(store: MessageStore, key: bytes) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import trio
@@ -14,7 +15,7 @@ from ottla.storage.config import INT64_MAX
 from ottla.storage.disk.disk import Disk
 from ottla.storage.errors import CorruptLogError, StorageError
 from ottla.storage.format.checkpoint import log_start_of
-from ottla.storage.format.sealed_index import CorruptIndexError
+from ottla.storage.format.sealed_index import CorruptIndexError, IndexPage, SealedIndex
 from ottla.storage.log.partition_log import logs_of
 from ottla.storage.store.index_files import load_index
 from ottla.storage.store.maintenance import list_sealed_segments
@@ -64,7 +65,7 @@ async def reclaim(store: MessageStore) -> None:
     keep = await keep_map(store)
     # What says that records are dead must be durable before they go.
     await store.writer.flush(sync=True)
-    worth_rewriting = []
+    worth_rewriting: list[tuple[Segment, int]] = []
     for segment in segments:
         if not store.is_usable or not may_change(store, segment):
             continue
@@ -79,12 +80,21 @@ async def reclaim(store: MessageStore) -> None:
         if segment.is_lost:
             continue
         if dead_ratio >= config.rewrite_dead_ratio or (is_scattered and usage.live_bytes):
-            worth_rewriting.append(segment)
+            worth_rewriting.append(
+                (segment, usage.live_bytes if dead_ratio >= config.rewrite_dead_ratio else INT64_MAX)
+            )
     await list_sealed_segments(store)
     # What takes room comes after what gives it.
     if context.space.is_full:
+        # Those of which least is left give most for the room that they need.
+        for segment, live_bytes in sorted(worth_rewriting, key=itemgetter(1)):
+            if store.is_usable and may_change(store, segment) and await context.space.find_room(live_bytes):
+                await rewrite_segments(store, [segment], keep, live_bytes=live_bytes)
+                await list_sealed_segments(store)
+            if not context.space.is_full:
+                break
         return
-    for segment in worth_rewriting:
+    for segment, _ in worth_rewriting:
         if store.is_usable and may_change(store, segment):
             await rewrite_segments(store, [segment], keep)
     await _merge_small(store)
@@ -99,7 +109,8 @@ def may_change(store: MessageStore, segment: Segment) -> bool:
 def _usage(disk: Disk, segment: Segment, keep: Mapping[bytes, Keep]) -> _Usage:
     live = total = entries = 0
     has_marks = False
-    for page in load_index(disk, segment).all_pages():
+    index = load_index(disk, segment)
+    for page in index.all_pages():
         total += page.size_bytes
         entries += page.entry_count
         kept = keep.get(page.key)
@@ -107,20 +118,37 @@ def _usage(disk: Disk, segment: Segment, keep: Mapping[bytes, Keep]) -> _Usage:
         has_marks = has_marks or page.truncated_to == 0
         if kept is not None:
             has_marks = has_marks or page.truncated_to < INT64_MAX
-            if page.last_offset >= kept.log_start:
+            if page.base_offset >= kept.log_start:
                 live += page.size_bytes
+            elif page.last_offset >= kept.log_start:
+                live += _bytes_from(disk, segment, index, page, kept.log_start)
     return _Usage(live, total, entries, has_marks)
 
 
-async def rewrite_segments(store: MessageStore, segments: Sequence[Segment], keep: Mapping[bytes, Keep]) -> bool:
-    """Rewrite segments that follow each other as one, and exchange them.
+def _bytes_from(disk: Disk, segment: Segment, index: SealedIndex, page: IndexPage, offset: int) -> int:
+    """The bytes of a page's runs that reach this offset; all of them if the page is damaged."""
+    handle = disk.open_read(segment.index_path)
+    try:
+        table = index.read_page(disk, handle, page)
+    except CorruptIndexError:
+        return page.size_bytes
+    finally:
+        disk.close(handle)
+    return table.bytes_of(table.find_offset(offset), len(table))
+
+
+async def rewrite_segments(
+    store: MessageStore, segments: Sequence[Segment], keep: Mapping[bytes, Keep], *, live_bytes: int | None = None
+) -> bool:
+    """Rewrite segments that follow each other as one, and exchange them. On a full disk `live_bytes` are what is left
+    of them, and the room for that was found.
 
     False if one is damaged, and all stay as they are; StorageError on a full disk. It runs in small steps in a worker
     thread, at the cleaner's rate, and may be cancelled between them.
     """
     context = store.context
     config = context.config
-    needed_bytes = sum(segment.size_bytes for segment in segments) + _SPARE_BYTES
+    needed_bytes = sum(segment.size_bytes for segment in segments) + _SPARE_BYTES if live_bytes is None else live_bytes
     if await context.offload(context.disk.free_bytes, store.files.directory) < needed_bytes:
         # Not to the last byte: an append that finds no room stops the store.
         raise StorageError(f"no room to rewrite {segments[0].data_path}: {needed_bytes} bytes must be free")

@@ -208,6 +208,33 @@ async def test_what_has_expired_of_a_topic_that_filled_the_disk_makes_room(
         assert found == list(range(found[0], log.log_end_offset))
 
 
+async def test_what_waited_for_room_keeps_no_segment_alive(harness: Any, autojump_clock: Any) -> None:
+    """All that readers see is deleted; the block that found no room is written to the same segment afterwards, and what
+    is left of it fits into the reserve. Five times in a row.
+    """
+    disk = SimulatedDisk(1, capacity_bytes=20_000_000)
+    async with harness.manager(disk, disk_reserve_bytes=4_000_000, retention_check_interval_ms=300_000) as manager:
+        await trio.sleep(2)
+        log = await harness.open(manager)
+        for _ in range(5):
+            visible = log.log_end_offset + await fill_up(harness, log, VALUE * 300)
+            assert log.log_end_offset > visible - 1
+            visible = log.flushed_end_offset
+            log.advance_high_watermark(visible)
+            assert manager.context.space.is_full
+            with trio.fail_after(20):  # of the event loop's clock
+                await log.advance_log_start_offset(visible)
+                while manager.context.space.is_full:  # noqa: ASYNC110 (nobody could set an event)
+                    await trio.sleep(0.1)
+            assert disk.exists(manager.node_dir.reserve_path)
+            waited = [each for each, _ in await harness.read_all(log)]
+            assert waited == list(range(visible, log.log_end_offset)) != []
+        assert disk.free_bytes(harness.folder) > 10_000_000
+        disk = disk.crash()
+    disk.capacity_bytes = None
+    assert not check_node(disk, os.path.join(harness.folder, "node-0")).is_damaged
+
+
 async def test_a_start_on_a_full_disk_serves(harness: Any, autojump_clock: Any) -> None:
     disk = SimulatedDisk(1, capacity_bytes=40_000)
     async with harness.manager(disk, disk_reserve_bytes=2000, segment_bytes=5000) as manager:
