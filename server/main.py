@@ -30,6 +30,7 @@ import trio
 
 from ottla.server.cluster.leaving import hand_over_partitions, leave_after_loss
 from ottla.server.errors import StartupError
+from ottla.server.event_loop.supervisor import Supervisor
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.open_store import open_store
 from ottla.server.network.dispatch import Dispatcher
@@ -101,10 +102,11 @@ class Node:
         dispatcher: Callable[[ApiTable, Broker, ClientQuotas], Dispatcher] = Dispatcher,
         watchdog: LoopWatchdog | None = None,
         page_socket: str | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`metadata_store` replaces the one that the configuration names; `run_blocking` runs what storage asks of
         the disk; `dispatcher` makes what hands requests to their handlers; at the path `page_socket` the page of all
-        nodes asks for what the HTTP port serves."""
+        nodes asks for what the HTTP port serves; `supervisor` says what becomes of background work that fails."""
         self._metadata_store = metadata_store
         self._around = Surroundings(
             config=config,
@@ -115,6 +117,7 @@ class Node:
             dispatcher=dispatcher,
             watchdog=watchdog,
             page_socket=page_socket,
+            supervisor=Supervisor() if supervisor is None else supervisor,
         )
         self._data_dir = os.path.abspath((config.log_dirs or config.log_dir)[0])
         self._stop = trio.Event()

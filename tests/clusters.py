@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from ottla.kproto.api_keys import ApiKey
+from ottla.server.event_loop.supervisor import Supervisor
 from ottla.server.main import Node
 from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.image import MetadataImage
@@ -142,7 +143,8 @@ class Cluster:
             "node.id": str(node_id),
         }
         store = NodeStore(self.store)
-        node = Node(BrokerConfig(static), metadata_store=store, disk=disk)
+        supervisor = Supervisor(is_strict=True)
+        node = Node(BrokerConfig(static), metadata_store=store, disk=disk, supervisor=supervisor)
         scope, ended = trio.CancelScope(), trio.Event()
 
         async def serve(*, task_status: trio.TaskStatus[object]) -> None:

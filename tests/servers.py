@@ -17,6 +17,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.schema import Request, Response
 from ottla.server.apis.context import Deferred
+from ottla.server.event_loop.supervisor import Supervisor
 from ottla.server.event_loop.work import Lane
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
@@ -194,9 +195,10 @@ def serve_node(tmp_path: Path) -> Callable[..., Any]:
         disk: Disk | None = None,
         data_dir: Path = tmp_path,
         keeps_memory: bool = False,
+        outlives_failures: bool = False,
     ) -> AsyncIterator[RunningNode]:
         static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir), **(settings or {})}
-        node = Node(BrokerConfig(static), disk=disk)
+        node = Node(BrokerConfig(static), disk=disk, supervisor=Supervisor(is_strict=not outlives_failures))
         async with trio.open_nursery() as nursery:
             running = RunningNode(node, await nursery.start(node.serve))
             try:

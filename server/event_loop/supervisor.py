@@ -31,6 +31,18 @@ class Tasks(Protocol):
     def start_soon(self, async_fn: Callable[..., Awaitable[object]], /, *args: Any) -> None: ...
 
 
+class Loop:
+    """A function that goes on until it is cancelled: where its failures are outlived, it is begun again each time."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Awaitable[object]]) -> None:
+        self.function = function
+
+    async def __call__(self, *args: Any) -> None:
+        await self.function(*args)
+
+
 class _Failure(NamedTuple):
     """The last failure of a task that is begun again each time."""
 
@@ -42,10 +54,12 @@ class _Failure(NamedTuple):
 class Supervisor:
     """Outlives the failures of one node's background work, and knows of them.
 
-    A task is named after its function, so that there are only so many names.
+    A task is named after its function, so that there are only so many names. A strict one outlives nothing, and raises
+    what was raised: tests and simulations are to notice it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_strict: bool = False) -> None:
+        self._is_strict = is_strict
         #: How often each task has failed.
         self.failures: Counter[str] = Counter()
         self._kept: dict[str, _Failure] = {}
@@ -67,7 +81,9 @@ class Supervisor:
             began = trio.current_time()
             try:
                 await function(*args)
-            except Exception as error:  # noqa: BLE001 - that is what a supervisor is for
+            except Exception as error:
+                if self._is_strict:
+                    raise
                 if trio.current_time() - began >= SETTLED_SECONDS:
                     pause = FIRST_PAUSE_SECONDS
                 self._note(name, error, f"it is begun again in {pause:g} s")
@@ -80,7 +96,7 @@ class Supervisor:
             self._kept[name] = self._kept[name]._replace(again_at=trio.current_time())
 
     def tasks(self, nursery: trio.Nursery) -> Tasks:
-        """Begin single pieces of work in a nursery: one that fails ends alone, and is not tried again."""
+        """Begin work in a nursery: a `Loop` is kept, and a single piece of work that fails ends alone."""
         return _Contained(self, nursery)
 
     def contained(self, function: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[None]]:
@@ -90,7 +106,9 @@ class Supervisor:
     async def _run_once(self, function: Callable[..., Awaitable[object]], *args: Any) -> None:
         try:
             await function(*args)
-        except Exception as error:  # noqa: BLE001 - that is what a supervisor is for
+        except Exception as error:
+            if self._is_strict:
+                raise
             name = task_name(function)
             self._note(name, error, "the broker continues without it")
             self._given_up[name] = _reason(error)
@@ -110,7 +128,11 @@ class _Contained:
         self._nursery = nursery
 
     def start_soon(self, async_fn: Callable[..., Awaitable[object]], /, *args: Any) -> None:
-        self._nursery.start_soon(self._supervisor.contained(async_fn), *args, name=task_name(async_fn))
+        if isinstance(async_fn, Loop):
+            function = async_fn.function
+            self._nursery.start_soon(self._supervisor.keep, function, *args, name=task_name(function))
+        else:
+            self._nursery.start_soon(self._supervisor.contained(async_fn), *args, name=task_name(async_fn))
 
 
 def task_name(function: Any) -> str:

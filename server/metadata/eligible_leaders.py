@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from ottla.server.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from ottla.server.metadata.image import NO_LEADER, ConfigResource, ResourceType
+from ottla.server.settings.config import TOPIC_SETTINGS
+from ottla.server.settings.declaration import InvalidSettingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +37,16 @@ def min_in_sync(image: MetadataImage, config: BrokerConfig) -> Callable[[TopicIm
     if not is_enabled(image):
         return lambda topic: None
     of_all = image.resource_configs(ConfigResource(ResourceType.BROKER, "")).get(_MIN_INSYNC_REPLICAS)
-    default = config.min_insync_replicas if of_all is None else int(of_all)
-    return lambda topic: int(topic.configs.get(_MIN_INSYNC_REPLICAS, default))
+    default = _count(of_all, config.min_insync_replicas)
+    return lambda topic: _count(topic.configs.get(_MIN_INSYNC_REPLICAS), default)
+
+
+def _count(text: str | None, otherwise: int) -> int:
+    """The number of replicas that is stored; what cannot be read counts as not set."""
+    try:
+        return otherwise if text is None else int(TOPIC_SETTINGS[_MIN_INSYNC_REPLICAS].parse(text))
+    except InvalidSettingError:
+        return otherwise
 
 
 def may_forget(state: PartitionState, count: int | None) -> bool:

@@ -53,6 +53,8 @@ def check_mirror(text: str) -> None:
 
 
 def mirrored(configs: Mapping[str, str]) -> Mirrored:
-    """What a topic's own configs say."""
-    text = configs.get(MIRROR_SETTING)
-    return parse_mirrored(text) if text else NOT_MIRRORED
+    """What a topic's own configs say; what cannot be read counts as not set."""
+    try:
+        return parse_mirrored(configs.get(MIRROR_SETTING, "").strip())
+    except ValueError:
+        return NOT_MIRRORED

@@ -71,6 +71,8 @@ class Surroundings(NamedTuple):
     #: Makes what hands requests to their handlers.
     dispatcher: Callable[[ApiTable, Broker, ClientQuotas], Dispatcher]
     watchdog: LoopWatchdog | None
+    #: Outlives failures of background work, or does not.
+    supervisor: Supervisor
     #: The path at which the page of all nodes asks for what the HTTP port serves, None if there is no such page.
     page_socket: str | None = None
 
@@ -83,7 +85,7 @@ class Parts:
         self._config = config = around.config
         self.log_manager = log_manager
         self.store = store
-        self._supervisor = Supervisor()
+        self._supervisor = around.supervisor
         self.controller = Controller(store, config, node_id=config.node_id, note_start=log_manager.node_dir.note_start)
         self.peers = Peers(
             lambda: self.controller.image,

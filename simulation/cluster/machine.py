@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.server.broker import Broker
+from ottla.server.event_loop.supervisor import Supervisor
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.errors import DuplicateBrokerIdError, StoreUnavailableError
 from ottla.server.settings.config import BrokerConfig
@@ -56,6 +57,7 @@ class Process:
             metadata_store=self.store,
             network=self.stack,
             run_blocking=world.workers.run,
+            supervisor=Supervisor(is_strict=True),
         )
         self.scope = trio.CancelScope()
         self.ended = trio.Event()

@@ -31,7 +31,7 @@ async def test_a_loop_that_fails(serve_node: Any, monkeypatch: pytest.MonkeyPatc
         await fail()
 
     monkeypatch.setattr(Controllership, "run", run)
-    async with serve_node() as node:
+    async with serve_node(outlives_failures=True) as node:
         await failed.wait()
         await trio.testing.wait_all_tasks_blocked(0.01)
         client = await node.connect()
@@ -43,7 +43,7 @@ async def test_a_loop_that_fails(serve_node: Any, monkeypatch: pytest.MonkeyPatc
 
 async def test_a_subscriber_that_fails(serve_node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClientQuotas, "apply", fail)
-    async with serve_node() as node:
+    async with serve_node(outlives_failures=True) as node:
         await node.create_topic("t")
         assert "t" in node.broker.metadata.topics
         assert unready_reasons(node.broker) == []
@@ -52,7 +52,7 @@ async def test_a_subscriber_that_fails(serve_node: Any, monkeypatch: pytest.Monk
 
 
 async def test_what_a_coordinator_begins_and_fails(serve_node: Any) -> None:
-    async with serve_node() as node:
+    async with serve_node(outlives_failures=True) as node:
         node.broker.coordinators.groups._nursery.start_soon(fail)
         await trio.testing.wait_all_tasks_blocked(0.01)
         client = await node.connect()
@@ -62,7 +62,7 @@ async def test_what_a_coordinator_begins_and_fails(serve_node: Any) -> None:
 
 async def test_who_cannot_follow_the_metadata_ends(serve_node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def serve() -> None:
-        async with serve_node() as node:
+        async with serve_node(outlives_failures=True) as node:
             monkeypatch.setattr(type(node.broker.replica_manager._partitions), "apply", fail)
             await node.create_topic("t")
 

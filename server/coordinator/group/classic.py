@@ -37,7 +37,7 @@ from ottla.server.coordinator.group.classic_group import (
 )
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig, Rebalance
 from ottla.server.coordinator.group.plan import MayDescribe
-from ottla.server.event_loop.supervisor import Tasks
+from ottla.server.event_loop.supervisor import Loop, Tasks
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
@@ -122,7 +122,7 @@ class ClassicProtocol:
         elif request.known_member_id_required:
             deadline = trio.current_time() + request.session_timeout_ms / 1000
             group.pending_members[member_id] = deadline
-            self._nursery.start_soon(self._sessions.watch_pending, group, member_id, request.session_timeout_ms)
+            self._nursery.start_soon(Loop(self._sessions.watch_pending), group, member_id, request.session_timeout_ms)
             raise MemberIdRequiredError(member_id)
         return await self._add_and_rebalance(group, request, member_id)
 
@@ -158,7 +158,7 @@ class ClassicProtocol:
         if group.is_in(ClassicState.PREPARING_REBALANCE) and group.previous_state is ClassicState.EMPTY:
             group.new_member_added = True
         group.add(member)
-        self._nursery.start_soon(self._sessions.watch, group, member)
+        self._nursery.start_soon(Loop(self._sessions.watch), group, member)
         return await self._await_join(group, member)
 
     async def _rejoin_static(self, group: ClassicGroup, request: JoinRequest, member_id: str) -> JoinResult:
@@ -322,7 +322,7 @@ class ClassicProtocol:
         """Start the sessions of a group that was replayed from the log."""
         for member in group.members.values():
             self._sessions.touch(member)
-            self._nursery.start_soon(self._sessions.watch, group, member)
+            self._nursery.start_soon(Loop(self._sessions.watch), group, member)
 
     def bury(self, group: ClassicGroup, reason: Exception) -> None:
         """The group leaves this broker, or is deleted: answer everyone and end all that waits."""

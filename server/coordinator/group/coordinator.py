@@ -51,7 +51,7 @@ from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.share.persister import Persister
-from ottla.server.event_loop.supervisor import Tasks
+from ottla.server.event_loop.supervisor import Loop, Tasks
 from ottla.server.metadata.image import MetadataDelta
 from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
@@ -161,8 +161,8 @@ class GroupCoordinator:
         # The partitions with share groups that keep deleted topics for now.
         self._unforgotten: set[int] = set()
         self._retention = Retention(config, self._runtime, self._locks, clock, self._forget_again)
-        nursery.start_soon(self._forgetting.run)
-        nursery.start_soon(self._retention.run)
+        nursery.start_soon(Loop(self._forgetting.run))
+        nursery.start_soon(Loop(self._retention.run))
 
     # Where groups live
 

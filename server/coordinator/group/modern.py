@@ -12,7 +12,7 @@ import trio
 
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
 from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
-from ottla.server.event_loop.supervisor import Tasks
+from ottla.server.event_loop.supervisor import Loop, Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -84,7 +84,7 @@ class ModernProtocol(ABC, Generic[G, M]):
         is_new = math.isinf(member.deadline)
         member.deadline = trio.current_time() + self._session_timeout_ms(group, member) / 1000
         if is_new:
-            self._nursery.start_soon(self._watch, group, member)
+            self._nursery.start_soon(Loop(self._watch), group, member)
 
     def resume(self, group: G) -> None:
         """Start the sessions of a group that was replayed from the log."""

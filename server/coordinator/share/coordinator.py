@@ -37,7 +37,7 @@ from ottla.server.coordinator.share.state import (
 )
 from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
-from ottla.server.event_loop.supervisor import Tasks
+from ottla.server.event_loop.supervisor import Loop, Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -92,7 +92,7 @@ class ShareCoordinator:
         )
         # As it was when the topic was first seen: share partitions do not move while the broker runs.
         self._partition_count: int | None = None
-        nursery.start_soon(self._tidy_regularly)
+        nursery.start_soon(Loop(self._tidy_regularly))
 
     @property
     def runtime(self) -> CoordinatorRuntime[ShareShard]:

@@ -45,7 +45,7 @@ from ottla.server.coordinator.transaction.state import (
     TransactionStatus,
 )
 from ottla.server.coordinator.transaction.upkeep import Upkeep
-from ottla.server.event_loop.supervisor import Tasks
+from ottla.server.event_loop.supervisor import Loop, Tasks
 from ottla.server.metadata.image import MetadataDelta
 from ottla.storage.clock import Clock
 
@@ -101,8 +101,8 @@ class TransactionCoordinator:
         # As it was when the topic was first seen, whatever the setting says now.
         self._partition_count: int | None = None
         upkeep = Upkeep(runtime=self._runtime, clock=clock, id_expiration_ms=config.id_expiration_ms, fence=self._fence)
-        nursery.start_soon(upkeep.abort_timed_out, config.abort_timed_out_interval_ms)
-        nursery.start_soon(upkeep.expire_ids, config.id_expiration_interval_ms)
+        nursery.start_soon(Loop(upkeep.abort_timed_out), config.abort_timed_out_interval_ms)
+        nursery.start_soon(Loop(upkeep.expire_ids), config.id_expiration_interval_ms)
 
     # Where transactions live
 

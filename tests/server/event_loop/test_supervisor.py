@@ -13,6 +13,7 @@ from ottla.server.event_loop.supervisor import (
     FIRST_PAUSE_SECONDS,
     MAX_PAUSE_SECONDS,
     SETTLED_SECONDS,
+    Loop,
     Supervisor,
 )
 
@@ -89,6 +90,17 @@ async def test_a_piece_of_work_fails_alone(nursery: trio.Nursery) -> None:
     assert list(supervisor.failures.values()) == [1]
 
 
+async def test_a_loop_among_pieces_of_work_is_begun_again(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    supervisor, work = Supervisor(), Work(2)
+    supervisor.tasks(nursery).start_soon(Loop(work.run))
+    await trio.sleep(100)
+    assert len(work.begun) == 3
+    assert not supervisor.given_up()
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_subscriber_that_fails_is_called_again(nursery: trio.Nursery) -> None:
     supervisor = Supervisor()
     seen: list[int] = []
@@ -111,3 +123,12 @@ async def test_cancellation_passes(nursery: trio.Nursery) -> None:
         await supervisor.keep(trio.sleep_forever)
     assert scope.cancelled_caught
     assert not supervisor.failures
+
+
+async def test_a_strict_one_outlives_nothing() -> None:
+    supervisor, work = Supervisor(is_strict=True), Work(1)
+    with pytest.raises(ValueError, match="no good"):
+        await supervisor.keep(work.run)
+    work.left = 1
+    with pytest.raises(ValueError, match="no good"):
+        await supervisor.contained(work.run)()

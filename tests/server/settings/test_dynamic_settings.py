@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +13,7 @@ import pytest
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -22,8 +25,14 @@ from ottla.server.metadata import keys
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.metadata.sqlite import open_sqlite_store
 from ottla.server.metadata.store import Put
-from ottla.server.settings.config import BROKER_SETTINGS, BrokerConfig
-from ottla.server.settings.declaration import Update
+from ottla.server.settings.config import (
+    BROKER_SETTINGS,
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+)
+from ottla.server.settings.declaration import Setting, Update
 from ottla.server.settings.dynamic import usable
 from tests.servers import Client, RunningNode
 from tests.setting_values import dynamic_settings, values
@@ -33,9 +42,11 @@ SET, DELETE = 0, 1
 REFUSALS: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG)
 
 
-def changing(resource: str, name: str, value: str | None, operation: int = SET) -> IncrementalAlterConfigsRequest:
+def changing(
+    resource: str, name: str, value: str | None, operation: int = SET, *, type_: int = BROKER
+) -> IncrementalAlterConfigsRequest:
     configs = [AlterableConfig(name=name, config_operation=operation, value=value)]
-    asked = AlterConfigsResource(resource_type=BROKER, resource_name=resource, configs=configs)
+    asked = AlterConfigsResource(resource_type=type_, resource_name=resource, configs=configs)
     return IncrementalAlterConfigsRequest(resources=[asked])
 
 
@@ -98,6 +109,59 @@ async def test_no_values_together_lock_anybody_out(seed: int, serve_node: Any) -
 
 
 @pytest.mark.parametrize(
+    ("type_", "settings"),
+    [(2, TOPIC_SETTINGS), (32, GROUP_SETTINGS), (16, CLIENT_METRICS_SETTINGS)],
+    ids=["topic", "group", "client metrics"],
+)
+async def test_no_value_of_anything_else_ends_the_node(
+    type_: int, settings: Mapping[str, Setting], serve_node: Any
+) -> None:
+    """All values of all settings, each upon those before it; what is in force is used, also after a restart."""
+    async with serve_node() as node:
+        await node.create_topic("t", 2)
+        client = await administrator(node)
+        asked = [(name, value) for name, setting in settings.items() for value in values(setting)]
+        for name, value in asked:
+            await client.send(changing("t", name, value, type_=type_), 1)
+        taken = 0
+        for name, value in asked:
+            _, answer = await client.receive(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
+            code = answer.responses[0].error_code
+            assert code == ErrorCode.NONE or code in REFUSALS, (name, value, code)
+            taken += code == ErrorCode.NONE
+        assert taken > len(settings)
+        await node.broker.log_manager.clean()
+        await administrator(node, client)
+    async with serve_node() as node:
+        await node.broker.log_manager.clean()
+        await administrator(node)
+
+
+async def test_no_setting_of_a_new_topic_ends_the_node(serve_node: Any) -> None:
+    """Each of its settings with each value, in topics of their own; they are there after a restart."""
+    made = [
+        CreatableTopic(
+            name=f"t-{number}",
+            num_partitions=1,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name=name, value=value)],
+        )
+        for number, (name, value) in enumerate(
+            (name, value) for name, setting in TOPIC_SETTINGS.items() for value in values(setting)
+        )
+    ]
+    async with serve_node() as node:
+        client = await administrator(node)
+        answers = (await client.call(CreateTopicsRequest(topics=made, timeout_ms=60_000), 7)).topics
+        codes = Counter(answer.error_code for answer in answers)
+        assert codes.keys() <= {ErrorCode.NONE, *REFUSALS}
+        await administrator(node, client)
+    async with serve_node() as node:
+        client = await administrator(node)
+        assert len((await client.call(MetadataRequest(topics=None), 12)).topics) == codes[ErrorCode.NONE]
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("listeners", "nonsense"),
@@ -152,6 +216,7 @@ async def test_a_stored_value_that_cannot_be_used_ends_no_start(
     topic_id, replicas, _ = keys.decode_topic(topic.value)
     stored = keys.configs(ConfigResource(ResourceType.BROKER, resource))
     configs = {"retention.ms": "long", "cleanup.policy": "shred", "segment.bytes": "3000000"}
+    configs |= {"min.insync.replicas": "few", "ottla.mirror": "nobody"}
     await store.commit(
         (), (Put(stored, keys.encode(STORED)), Put(topic_key, keys.encode_topic(topic_id, replicas, configs)))
     )
