@@ -29,6 +29,7 @@ from ottla.server.settings.config import BrokerConfig
 from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.disk import Disk
 from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+from ottla.storage.turn import Turn
 
 
 async def answered(answer: Any) -> Any:
@@ -119,6 +120,7 @@ class ConnectionServer:
             self.budget,
             ConnectionLimits(**limits),
             responses=self.responses,
+            turn=Turn(),
         )
         self.port = self.listeners.bind(ListenAddress("PLAINTEXT", "127.0.0.1", 0), backlog=50)
 

@@ -80,18 +80,13 @@ class ProducedPartition:
         self.unknown_tagged_fields: tuple[TaggedField, ...] = ()
 
 
-def lone_response(name: str, topic_id: UUID, answer: ProducedPartition) -> ProduceResponse:
-    """The answer to a request of one partition."""
+def produced_topic(name: str, topic_id: UUID, answers: list[ProducedPartition]) -> TopicProduceResponse:
+    """The answer to one topic."""
     topic = _new(TopicProduceResponse)
     topic.name, topic.topic_id = name, topic_id
-    topic.partition_responses = [answer]  # type: ignore[list-item] # the light twin of its elements
+    topic.partition_responses = answers  # type: ignore[assignment] # the light twins of its elements
     topic.unknown_tagged_fields = ()
-    response = _new(ProduceResponse)
-    response.responses = [topic]
-    response.throttle_time_ms = 0
-    response.node_endpoints = []
-    response.unknown_tagged_fields = ()
-    return response
+    return topic
 
 
 def build_parts(response: ProduceResponse, version: int) -> list[Buffer]:

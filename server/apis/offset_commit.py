@@ -112,7 +112,6 @@ class _Commit(Deferred):
                 generation_id=request.generation_id_or_member_epoch,
                 producer=None,
                 knows_epochs=self._version >= _FIRST_VERSION_WITH_EPOCHS,
-                may_be_alone=not self._context.connection.has_more,
             )
         except CoordinatorError as error:
             self._fail(error)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.hot.produce import ProducedPartition, lone_response
+from ottla.kproto.hot.produce import ProducedPartition, produced_topic
 from ottla.kproto.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -37,7 +37,6 @@ from ottla.server.apis.context import Deferred
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.apis.produced_records import (
-    FIRST_WITH_ALL_CODECS,
     is_transactional,
     producer_of,
     sequence_of,
@@ -55,75 +54,49 @@ from ottla.storage import errors as storage
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.kproto.messages.produce import PartitionProduceData, TopicProduceData
     from ottla.server.apis.context import RequestContext
+    from ottla.server.metadata.image import TopicImage
     from ottla.server.replica.append import AppendOperation, AppendResult
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.state.producer_state import VerificationGuard
 
 _NO_ACKS: Final = 0
 _VALID_ACKS: Final = (-1, _NO_ACKS, 1)
-_ALONE_ACKS: Final = (-1, 1)
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_LEADERS: Final = 10
 # As Kafka's own admin client calls itself, which may write to internal topics where the operator allows it.
 _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
-Answer = ProduceResponse | Deferred | None
-
-
-def handle(request: ProduceRequest, context: RequestContext) -> Answer | Rest[Answer]:
-    if context.connection.has_more or request.transactional_id is not None or request.acks not in _ALONE_ACKS:
-        return begin(_handle(request, context))
-    return _append_alone(request, context) or begin(_handle(request, context))
-
-
-def _append_alone(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred | None:
-    """Append a request's only batch, as most have but one. The answer, or what waits for it.
-
-    None, and nothing has happened, where it is not as simple, or is refused: then `_handle` does it and says why.
-    """
-    version = context.header.api_version
-    if len(request.topic_data) != 1 or version < FIRST_WITH_ALL_CODECS:
-        return None
-    (topic_data,) = request.topic_data
-    if len(topic_data.partition_data) != 1:
-        return None
-    (data,) = topic_data.partition_data
-    index, records, image = data.index, data.records, context.broker.metadata
-    topic = image.topic_by_id(topic_data.topic_id) if version >= _FIRST_VERSION_BY_ID else image.topic(topic_data.name)
-    if (
-        topic is None
-        or topic.is_mirrored
-        or not 0 <= index < len(topic.partitions)
-        or type(records) is not memoryview
-        or is_transactional(records)
-    ):
-        return None
-    operation = context.broker.replica_manager.append_alone(
-        topic.topic_id, index, records, context.fragment, required_acks=request.acks, timeout_ms=request.timeout_ms
-    )
-    if operation is None:
-        return None
-    answer = ProducedPartition(index)
-    response = lone_response(topic_data.name, topic_data.topic_id, answer)
-    if operation.is_complete:
-        (result,) = operation.results
-        if result.error is None:
-            _fill(answer, result)
-            return response
-    produce = _Produce(request, context, response)
-    produce.appended(TopicIdPartition(topic.topic_id, index), records, answer, operation)
-    return produce
+def handle(request: ProduceRequest, context: RequestContext) -> Deferred | Rest[Deferred | None] | None:
+    return begin(_handle(request, context))
 
 
 def _handle(request: ProduceRequest, context: RequestContext) -> Stages[Deferred | None]:
-    produce = _Produce(request, context, ProduceResponse())
-    yield from produce.sort_out()
+    produce = _Produce(request, context)
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        yield from produce.name_each_once()
+    for topic_data in request.topic_data:
+        if not produce.begin_topic(topic_data):
+            continue
+        for data in topic_data.partition_data:
+            if context.counted is not None:
+                yield partial(context.work.rest, 0)
+            produce.sort_out(data)
+    if request.acks not in _VALID_ACKS:
+        produce.refuse_acks()
     if produce.entries and request.transactional_id is not None:
         yield partial(produce.join_transaction, request.transactional_id)
     if produce.entries:
-        yield from produce.append()
+        produce.operation = yield from context.broker.replica_manager.begin_append(
+            produce.entries,
+            required_acks=request.acks,
+            timeout_ms=request.timeout_ms,
+            internal_topics_allowed=context.header.client_id == _ADMIN_CLIENT_ID
+            and context.broker.config.ottla_internal_topics_writable,
+            require_verification=request.transactional_id is not None,
+        )
     if request.acks != _NO_ACKS:
         return produce
     if not produce.is_ready:
@@ -144,83 +117,75 @@ def _fill(answer: ProducedPartition, result: AppendResult) -> None:
 class _Produce(Deferred):
     """One request on its way to its response, which has the same shape."""
 
-    __slots__ = ("_answers", "_context", "_operation", "_request", "_response", "_version", "entries")
+    __slots__ = (
+        "_answers", "_context", "_is_refused", "_of_topic", "_request", "_response", "_topic", "_version",
+        "entries", "operation",
+    )  # fmt: skip
 
-    def __init__(self, request: ProduceRequest, context: RequestContext, response: ProduceResponse) -> None:
+    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
         self._request = request
         self._context = context
         self._version = context.header.api_version
-        self._operation: AppendOperation | None = None
-        self._response = response
+        self._response = ProduceResponse()
+        self._is_refused = False
+        # The topic whose partitions are sorted out, and their answers.
+        self._topic: TopicImage | None = None
+        self._of_topic: list[ProducedPartition] = []
+        #: What waits for what was appended.
+        self.operation: AppendOperation | None = None
         #: What can be appended, and the answers to it in the same order.
         self.entries: list[tuple[TopicIdPartition, Records]] = []
         self._answers: list[ProducedPartition] = []
 
-    def appended(
-        self, key: TopicIdPartition, records: memoryview, answer: ProducedPartition, operation: AppendOperation
-    ) -> None:
-        """The request's only batch is appended."""
-        self.entries.append((key, Records(records)))
-        self._answers.append(answer)
-        self._operation = operation
-
-    def sort_out(self) -> Stages[None]:
-        """Start an answer for each partition: those that can be appended become `entries`, the others have failed."""
-        yield from self._name_each_once()
-        request = self._request
-        by_id = self._version >= _FIRST_VERSION_BY_ID
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def begin_topic(self, asked: TopicProduceData) -> bool:
+        """The answers to a topic's partitions begin. False if the whole request is refused."""
+        if self._is_refused:
+            return False
         image = self._context.broker.metadata
-        fragment = self._context.fragment
-        is_large = self._context.counted is not None
-        is_plain = request.transactional_id is None
-        for topic_data in request.topic_data:
-            topic = image.topic_by_id(topic_data.topic_id) if by_id else image.topic(topic_data.name)
-            answers: list[ProducedPartition] = []
-            self._response.responses.append(
-                TopicProduceResponse(
-                    name=topic_data.name,
-                    topic_id=topic_data.topic_id,
-                    partition_responses=answers,  # type: ignore[arg-type] # the light twins of its elements
-                )
-            )
-            for data in topic_data.partition_data:
-                if is_large:
-                    yield partial(self._context.work.rest, 0)
-                index = data.index
-                answer = ProducedPartition(index)
-                answers.append(answer)
-                records = memoryview(data.records or b"")
-                if is_plain and is_transactional(records):
-                    self._refuse_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-                    return
-                if topic is None:
-                    answer.error_code = unknown
-                elif not 0 <= index < len(topic.partitions):
-                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif topic.is_mirrored:
-                    # Before the partition takes part in a transaction, whose marker would have to be written too.
-                    answer.error_code = ErrorCode.INVALID_REQUEST
-                    answer.error_message = f"{topic.name} is a mirror of another cluster's topic"
-                else:
-                    try:
-                        batch = the_one_batch(records, self._version)
-                    except RecordError as error:
-                        answer.error_code = error_code(error)
-                    else:
-                        self.entries.append((TopicIdPartition(topic.topic_id, index), Records(batch, fragment)))
-                        self._answers.append(answer)
-        if request.acks not in _VALID_ACKS:
-            for answer in self._answers:
-                answer.error_code = ErrorCode.INVALID_REQUIRED_ACKS
-            self.entries.clear()
-            self._answers.clear()
+        by_id = self._version >= _FIRST_VERSION_BY_ID
+        self._topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
+        self._of_topic = []
+        self._response.responses.append(produced_topic(asked.name, asked.topic_id, self._of_topic))
+        return True
 
-    def _name_each_once(self) -> Stages[None]:
+    def sort_out(self, data: PartitionProduceData) -> None:
+        """Start a partition's answer: if it can be appended it becomes one of `entries`, otherwise it has failed."""
+        if self._is_refused:
+            return
+        topic, index = self._topic, data.index
+        answer = ProducedPartition(index)
+        self._of_topic.append(answer)
+        records = memoryview(data.records or b"")
+        if self._request.transactional_id is None and is_transactional(records):
+            self._refuse_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        elif topic is None:
+            by_id = self._version >= _FIRST_VERSION_BY_ID
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif not 0 <= index < len(topic.partitions):
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif topic.is_mirrored:
+            # Before the partition takes part in a transaction, whose marker would have to be written too.
+            answer.error_code = ErrorCode.INVALID_REQUEST
+            answer.error_message = f"{topic.name} is a mirror of another cluster's topic"
+        else:
+            try:
+                batch = the_one_batch(records, self._version)
+            except RecordError as error:
+                answer.error_code = error_code(error)
+            else:
+                self.entries.append((TopicIdPartition(topic.topic_id, index), Records(batch, self._context.fragment)))
+                self._answers.append(answer)
+
+    def refuse_acks(self) -> None:
+        """Refuse everything that could be appended: nobody knows when to answer."""
+        for answer in self._answers:
+            answer.error_code = ErrorCode.INVALID_REQUIRED_ACKS
+        self.entries.clear()
+        self._answers.clear()
+
+    def name_each_once(self) -> Stages[None]:
         """Of a partition that is named twice the last batch counts, and the others are as if they were not there."""
         request = self._request
-        if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
-            return
         by_id = self._version >= _FIRST_VERSION_BY_ID
         named: dict[UUID | str, dict[int, PartitionProduceData]] = {}
         count = 0
@@ -239,6 +204,7 @@ class _Produce(Deferred):
         request.topic_data = [first[name] for name in named]
 
     def _refuse_all(self, code: ErrorCode) -> None:
+        self._is_refused = True
         self.entries.clear()
         self._answers.clear()
         self._response.responses.clear()
@@ -335,32 +301,20 @@ class _Produce(Deferred):
         topic = self._context.broker.metadata.topic_by_id(key.topic_id)
         return Partition("" if topic is None else topic.name, key.partition)
 
-    def append(self) -> Stages[None]:
-        """Append the entries."""
-        self._operation = yield from self._context.broker.replica_manager.begin_append(
-            self.entries,
-            required_acks=self._request.acks,
-            timeout_ms=self._request.timeout_ms,
-            internal_topics_allowed=self._context.header.client_id == _ADMIN_CLIENT_ID
-            and self._context.broker.config.ottla_internal_topics_writable,
-            require_verification=self._request.transactional_id is not None,
-            more_expected=self._context.connection.has_more,
-        )
-
     @property
     def is_ready(self) -> bool:
-        return self._operation is None or self._operation.is_complete
+        return self.operation is None or self.operation.is_complete
 
     async def wait(self) -> None:
         """Wait for the acknowledgements that were asked for."""
-        if self._operation is not None:
-            await self._context.broker.replica_manager.finish_append(self._operation)
+        if self.operation is not None:
+            await self._context.broker.replica_manager.finish_append(self.operation)
 
     def response(self) -> ProduceResponse:
         """Fill the answers."""
-        if self._operation is None:
+        if self.operation is None:
             return self._response
-        results = self._operation.results
+        results = self.operation.results
         for answer, (key, _), result in zip(self._answers, self.entries, results, strict=True):
             _fill(answer, result)
             if result.error is not None:

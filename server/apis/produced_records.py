@@ -37,18 +37,26 @@ def the_one_batch(records: memoryview, version: int) -> memoryview:
     The cases and errors are those of Kafka's `ProduceRequest.validateRecords`: InvalidRecordError; CorruptRecordError
     for sizes and formats that never were; UnsupportedCompressionError for zstd before Produce v7.
     """
-    size_bytes = _batch_size_bytes(records)
-    if size_bytes is None:
+    size_bytes = len(records)
+    if (
+        size_bytes >= LENGTH_PREFIX_BYTES + _MIN_RECORD_SIZE
+        and int.from_bytes(records[_LENGTH], "big", signed=True) == size_bytes - LENGTH_PREFIX_BYTES
+        and records[_MAGIC_POS] == _MAGIC_V2
+        and version >= FIRST_WITH_ALL_CODECS
+    ):
+        return records
+    batch_bytes = _batch_size_bytes(records)
+    if batch_bytes is None:
         raise InvalidRecordError("a produce request holds a whole record batch for each partition")
     if records[_MAGIC_POS] != _MAGIC_V2:
         raise InvalidRecordError(f"record format {records[_MAGIC_POS]} was dropped in Kafka 4.0: only 2 is accepted")
     if version < FIRST_WITH_ALL_CODECS and records[_ATTRIBUTES_POS] & _COMPRESSION_MASK == Compression.ZSTD:
         raise UnsupportedCompressionError(f"zstd needs Produce {FIRST_WITH_ALL_CODECS} or later")
-    if size_bytes == len(records):
+    if batch_bytes == size_bytes:
         return records
-    if _batch_size_bytes(records[size_bytes:]) is not None:
+    if _batch_size_bytes(records[batch_bytes:]) is not None:
         raise InvalidRecordError("a produce request holds one record batch for each partition, not more")
-    return records[:size_bytes]
+    return records[:batch_bytes]
 
 
 def _batch_size_bytes(records: memoryview) -> int | None:

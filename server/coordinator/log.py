@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Iterable
 from typing import Protocol
 
 from ottla.server.event_loop.stages import Stages
+from ottla.storage.turn import Turn
 
 
 class CoordinatorLog(Protocol):
@@ -13,8 +14,15 @@ class CoordinatorLog(Protocol):
     to clients like any other topic's data.
     """
 
+    @property
+    def turn(self) -> Turn:
+        """The event loop's turn, at whose end appends are written."""
+        ...
+
     def begin_append(self, partition: int, records: bytes) -> Stages[int]:
-        """Append one record batch and return its base offset once it is committed, which may be at once.
+        """Append one record batch and return its base offset once it is committed.
+
+        Waits by a TurnWait for what the turn's end may bring.
 
         Raises CoordinatorNotAvailableError, NotCoordinatorError, CoordinatorLoadInProgressError, LaterEpochError or
         StateTooLargeError; then nothing may be taken as stored.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from enum import Enum
-from time import perf_counter
+from functools import partial
 from typing import Any, Final, Generic
 
 import trio
@@ -25,7 +25,7 @@ from ottla.server.coordinator.replay import (
     UnreadableRecordError,
     replay_batches,
 )
-from ottla.server.event_loop.stages import Rest, Stages, begin, finish
+from ottla.server.event_loop.stages import Rest, Stages, TurnWait, Wait, go_on
 from ottla.server.waiting import remote_time
 from ottla.storage.clock import Clock
 
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES: Final = 512 * 1024
 """A batch of several records is closed beyond this: it must stay below the internal topic's max.message.bytes."""
-MAX_LINGER_SECONDS: Final = 0.005
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 """Beyond this, more writes to one partition are refused with CoordinatorNotAvailableError."""
 
@@ -172,7 +171,6 @@ class CoordinatorPartition(Generic[S]):
         self._under_way: list[Write] = []
         self._unsettled_bytes = 0
         self._is_writing = False
-        self._last_batch = 0
         self._scope = trio.CancelScope()  # of its task; it has one at a time
 
     def __str__(self) -> str:
@@ -240,75 +238,88 @@ class CoordinatorPartition(Generic[S]):
 
     # Writing
 
-    def submit(self, write: Write, *, may_be_alone: bool = False) -> None:
+    def submit(self, write: Write) -> None:
         """Queue a write: a partition's writes are committed in the order of these calls. The partition must be serving.
 
-        With `may_be_alone` it is committed here and now if nothing else is under way and the log allows it, which costs
-        less than a task. Otherwise it waits for a turn of the event loop, and shares a batch with what that brings.
+        Those of one turn of the event loop are appended when it ends, in one batch if they fit; those that come while
+        an append is under way, at the end of the turn that ends it.
         """
         assert self.life is Life.SERVING
         if self._unsettled_bytes + write.size_bytes > MAX_QUEUED_BYTES:
             raise CoordinatorNotAvailableError(f"{self} has too many writes waiting")
         self._queue.append(write)
         self._unsettled_bytes += write.size_bytes
-        if self._is_writing:
-            return
-        self._is_writing = True
-        rest = None
-        if may_be_alone and self._last_batch <= 1:
-            rest = self._commit_here()
-            if rest is None and not self._queue:
-                self._is_writing = False
-                return
-        self._scope = trio.CancelScope()
-        self._start_soon(self._drain, rest)
+        if not self._is_writing:
+            self._is_writing = True
+            self._log.turn.commit(self._commit_queued)
 
-    def _commit_here(self) -> Rest[None] | None:
-        """Begin to commit in the caller's turn. Returns what is left to wait for, if anything."""
+    def _commit_queued(self) -> None:
+        """The turn ends: begin to commit what has been submitted."""
+        # There is nothing if it was closed, or has failed, in this turn.
+        if self._queue:
+            self._go_on(self._commit())
+        else:
+            self._is_writing = False
+
+    def _go_on(self, commit: Stages[None]) -> None:
+        """Commit up to where it has to wait: for the stores to write, at the turn's end, or for more, in a task."""
         try:
-            return begin(self._commit())
+            wait = next(commit)
+        except StopIteration:
+            self._next()
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends this partition alone
             self._fail("cannot follow its log", error)
-            return None
+            self._is_writing = False
+        else:
+            if isinstance(wait, TurnWait):
+                self._log.turn.note(partial(self._note_written, commit, wait))
+            else:
+                self._wait_in_task(commit, wait)
 
-    async def _drain(self, rest: Rest[None] | None) -> None:
-        """The partition's one writer: it lives while there is something to write. A `rest` comes first."""
+    def _note_written(self, commit: Stages[None], wait: TurnWait) -> None:
+        """The stores have written what they could at once."""
+        if self.life is not Life.SERVING:
+            commit.close()
+            self._is_writing = False
+        elif wait.is_over:
+            self._go_on(commit)
+        else:
+            self._wait_in_task(commit, wait)
+
+    def _wait_in_task(self, commit: Stages[None], wait: Wait) -> None:
+        self._scope = trio.CancelScope()
+        self._start_soon(self._finish, go_on(commit, wait))
+
+    def _next(self) -> None:
+        """One batch is committed, or refused."""
+        if self._queue:
+            self._log.turn.commit(self._commit_queued)
+        else:
+            self._is_writing = False
+
+    async def _finish(self, commit: Rest[None]) -> None:
+        """Wait until a batch is committed, which takes more than the turn in which it was appended."""
         remote_time.begin_background()
+        is_over = False
         try:
             with self._scope:
-                if rest is not None:
-                    await rest
-                while self._queue:
-                    await self._linger()
-                    await finish(self._commit())
+                await commit
+                is_over = True
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends this partition alone
             self._fail("cannot follow its log", error)
         finally:
-            self._is_writing = False
-            # Nothing is left, unless this task was cancelled with all that its nursery runs.
-            self._settle_all(NotCoordinatorError(f"{self} is no longer written to"))
-
-    async def _linger(self) -> None:
-        """Let a batch grow as long as turns of the event loop bring more writes, but not for long.
-
-        A lone write goes at once. Kafka's counterpart is `group.coordinator.append.linger.ms=-1`.
-        """
-        if len(self._queue) == 1 and self._last_batch <= 1:
-            return
-        until = perf_counter() + MAX_LINGER_SECONDS
-        count = quiet_turns = 0
-        # Trio runs the tasks of a turn in any order: one turn without a write says nothing yet.
-        while quiet_turns < 2 and self._unsettled_bytes < MAX_BATCH_BYTES and perf_counter() < until:
-            quiet_turns = quiet_turns + 1 if len(self._queue) == count else 0
-            count = len(self._queue)
-            await trio.lowlevel.checkpoint()
+            if is_over:
+                self._next()
+            else:
+                self._is_writing = False
+                # Nothing is left, unless this task was cancelled with all that its nursery runs.
+                self._settle_all(NotCoordinatorError(f"{self} is no longer written to"))
 
     def _commit(self) -> Stages[None]:
         self._under_way = [self._queue.popleft()]
         if not self._decide(self._under_way[0]):
             return
         self._gather(self._under_way)
-        self._last_batch = len(self._under_way)
         while True:
             try:
                 offset = yield from self._log.begin_append(self.index, self._build(self._under_way))

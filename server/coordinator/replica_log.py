@@ -1,7 +1,6 @@
 """Coordinators' logs on the replica manager, through which all their appends and reads go."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable
-from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -15,8 +14,8 @@ from ottla.server.coordinator.errors import (
     NotCoordinatorError,
     StateTooLargeError,
 )
-from ottla.server.event_loop.stages import Stages
-from ottla.server.replica.append import Records, TopicIdPartition
+from ottla.server.event_loop.stages import Stages, TurnWait
+from ottla.server.replica.append import AppendOperation, Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.replica.manager import ReplicaManager
 from ottla.storage.errors import (
@@ -27,6 +26,7 @@ from ottla.storage.errors import (
     TransactionCoordinatorFencedError,
 )
 from ottla.storage.log.partition_log import AppendOrigin
+from ottla.storage.turn import Turn
 
 ACKS_ALL: Final = -1
 
@@ -43,6 +43,10 @@ class ReplicaLog:
         self._replica_manager = replica_manager
         self._topic_id = topic_id
 
+    @property
+    def turn(self) -> Turn:
+        return self._replica_manager.turn
+
     def _key(self, partition: int) -> TopicIdPartition:
         topic_id = self._topic_id()
         if topic_id is None:
@@ -51,19 +55,14 @@ class ReplicaLog:
 
     def begin_append(self, partition: int, records: bytes) -> Stages[int]:
         """Append one batch; returns its base offset once all in-sync replicas have it."""
-        manager, key, view = self._replica_manager, self._key(partition), memoryview(bytearray(records))
-        operation = manager.append_alone(
-            *key, view, None, required_acks=ACKS_ALL, timeout_ms=NO_TIMEOUT_MS, origin=AppendOrigin.COORDINATOR
+        operation = yield from self._replica_manager.begin_append(
+            [(self._key(partition), Records(memoryview(bytearray(records))))],
+            required_acks=ACKS_ALL,
+            timeout_ms=NO_TIMEOUT_MS,
+            origin=AppendOrigin.COORDINATOR,
         )
-        if operation is None:
-            operation = yield from manager.begin_append(
-                [(key, Records(view))],
-                required_acks=ACKS_ALL,
-                timeout_ms=NO_TIMEOUT_MS,
-                origin=AppendOrigin.COORDINATOR,
-            )
         if not operation.is_complete:
-            yield partial(manager.finish_append, operation)
+            yield _Appended(self._replica_manager, operation)
         (result,) = operation.results
         if result.error is not None:
             raise _translated(result.error) from result.error
@@ -112,6 +111,21 @@ class ReplicaLog:
         error = results[key].error
         if error is not None:
             raise _translated(error) from error
+
+
+class _Appended(TurnWait):
+    __slots__ = ("_manager", "_operation")
+
+    def __init__(self, manager: ReplicaManager, operation: AppendOperation) -> None:
+        self._manager = manager
+        self._operation = operation
+
+    @property
+    def is_over(self) -> bool:
+        return self._operation.is_complete
+
+    async def __call__(self) -> None:
+        await self._manager.finish_append(self._operation)
 
 
 def _translated(error: Exception) -> CoordinatorError:

@@ -7,8 +7,8 @@ The contract, whatever the state is (groups, transactions, share groups):
   NotCoordinatorError, and the other partitions serve.
 - Records reach a shard's `replay` once they are committed and in log order: first those of the log, then those of each
   write. So memory never runs ahead of what a restart would bring back, and what is answered is stored.
-- Writes that arrive while an append is under way gather and leave as one batch, and so do those that arrive in quick
-  succession: group commit without a timer.
+- Writes that arrive in one turn of the event loop, or while an append is under way, gather and leave as one batch:
+  group commit without a timer.
 - A write that deletes whatever it finds is planned when its turn has come (`begin_planned_write`): all writes before it
   are replayed by then, and none comes between what the plan sees and what it says.
 - A write survives the cancellation of the request that asked for it: either its records are replayed into the shard
@@ -206,15 +206,11 @@ class CoordinatorRuntime(Generic[S]):
         *,
         producer: Producer | None = None,
         shard: S | None = None,
-        may_be_alone: bool = False,
     ) -> Write:
-        """The first half of `write`: the records have their place in the order of the partition's writes.
-
-        With `may_be_alone` they may already be committed and replayed when it returns.
-        """
+        """The first half of `write`: the records have their place in the order of the partition's writes."""
         write = Write(records, producer)
         if records:
-            self._submit(index, write, shard, may_be_alone=may_be_alone)
+            self._submit(index, write, shard)
         else:
             write.settle(None)
         return write
@@ -236,11 +232,11 @@ class CoordinatorRuntime(Generic[S]):
         self._submit(index, write, None)
         await _wait_noted(write)
 
-    def _submit(self, index: int, write: Write, shard: S | None, *, may_be_alone: bool = False) -> None:
+    def _submit(self, index: int, write: Write, shard: S | None) -> None:
         partition = self._serving(index)
         if shard is not None and shard is not partition.shard:
             raise NotCoordinatorError(f"{partition} has moved away and come back")
-        partition.submit(write, may_be_alone=may_be_alone)
+        partition.submit(write)
 
 
 async def _wait_noted(write: Write) -> None:

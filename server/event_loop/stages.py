@@ -15,6 +15,22 @@ R = TypeVar("R")
 Wait = Callable[[], Awaitable[Any]]
 """What has to be waited for; called by the task that waits."""
 
+
+class TurnWait:
+    """A `Wait` for what the end of the turn mostly brings: whoever steps `Stages` may ask then whether it is over."""
+
+    __slots__ = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+        raise NotImplementedError
+
+    def __call__(self) -> Awaitable[Any]:
+        """Wait, and return what is sent into the stages. Where it is over already None is sent instead."""
+        raise NotImplementedError
+
+
 Stages = Generator[Wait, Any, R]
 """Yields a wait, is sent its result, and returns its own."""
 
@@ -29,7 +45,7 @@ def begin(stages: Stages[R]) -> R | Rest[R]:
     except StopIteration as end:
         result: R = end.value
         return result
-    return _go_on(stages, wait)
+    return go_on(stages, wait)
 
 
 async def finish(stages: Stages[R]) -> R:
@@ -39,10 +55,11 @@ async def finish(stages: Stages[R]) -> R:
     except StopIteration as end:
         result: R = end.value
         return result
-    return await _go_on(stages, wait)
+    return await go_on(stages, wait)
 
 
-async def _go_on(stages: Stages[R], wait: Wait) -> R:
+async def go_on(stages: Stages[R], wait: Wait) -> R:
+    """Go through the rest in this task, from a wait on."""
     try:
         while True:
             try:

@@ -20,7 +20,6 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.server.event_loop.pace import Pace
-from ottla.server.replica.append import HeldStore
 from ottla.server.replica.copying import append_copied
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.replica.fetch_roster import FetchRoster
@@ -180,29 +179,25 @@ class SourceFetcher:
     # What the source answers ----------------------------------------------------------------------------------------
 
     async def _take(self, connection: _Connection, session: LeaderSession, response: FetchResponse) -> None:
-        with HeldStore(more_expected=False) as held:
-            for topic in response.responses:
-                for data in topic.partitions:
-                    key = (topic.topic_id, data.partition_index)
-                    copied, asked = self._copied.get(key), session.position(key)
-                    if copied is None or asked is None or not copied.is_current:
-                        continue
-                    if asked.offset != copied.partition.log.log_end_offset:
-                        self._copied.is_due(copied)
-                        continue
-                    try:
-                        await self._take_partition(connection, copied, data, held)
-                    except NotLeaderError:
-                        self._let_rest(copied)  # it is not copied any more, or in another epoch
-                    except StorageError as error:
-                        self._tell(copied, -1, f"cannot take what the source has of it: {error}")
-                        self._let_rest(copied)
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id, data.partition_index)
+                copied, asked = self._copied.get(key), session.position(key)
+                if copied is None or asked is None or not copied.is_current:
+                    continue
+                if asked.offset != copied.partition.log.log_end_offset:
+                    self._copied.is_due(copied)
+                    continue
+                try:
+                    await self._take_partition(connection, copied, data)
+                except NotLeaderError:
+                    self._let_rest(copied)  # it is not copied any more, or in another epoch
+                except StorageError as error:
+                    self._tell(copied, -1, f"cannot take what the source has of it: {error}")
+                    self._let_rest(copied)
 
-    async def _take_partition(
-        self, connection: _Connection, copied: CopiedPartition, data: PartitionData, held: HeldStore
-    ) -> None:
+    async def _take_partition(self, connection: _Connection, copied: CopiedPartition, data: PartitionData) -> None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            held.leave_to_wait()
             if await self._find_start(connection, copied):
                 self._copied.is_due(copied)
             else:
@@ -219,7 +214,6 @@ class SourceFetcher:
         copied.failures = 0
         self._copied.is_due(copied)
         if data.diverging_epoch.end_offset >= 0:
-            held.leave_to_wait()
             await self._cut_where_they_part(copied, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             return
         self._progress.heard(copied.partition, data.high_watermark)
@@ -228,13 +222,11 @@ class SourceFetcher:
             copied.partition,
             copied.leader_epoch,
             records,
-            held=held,
             clock=self._clock,
             pace=self._pace,
             count=self._progress.count_copied,
         )
         copied.source_start = data.log_start_offset
-        held.leave_to_wait()
         await self._follow_start(copied)
 
     async def _follow_starts(self) -> None:

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.api_keys import ApiKey
+from ottla.server.apis.context import Deferred
 from ottla.server.errors import CloseConnectionError
+from ottla.server.network.readiness import Served
 from ottla.server.network.receiver import Frame, FrameReceiver, LoneFrame
 from ottla.server.network.transport import Transport
 from ottla.server.security.errors import NoRuleError
@@ -47,8 +49,9 @@ _NONE_IN_FLIGHT: Final[deque[RequestContext]] = deque(maxlen=0)
 _MAX_SEND_BYTES: Final = 512 * 1024
 # This many requests of a connection are served before it is another one's turn.
 _SERVED_AT_ONCE: Final = 4
-# Who has sent a request that waits will send more of them: the connection's task receives so many by itself.
-_BY_ITSELF: Final = 32
+# Who has sent requests that wait will send more of them: after the n-th in a row the connection's task receives the
+# next 2 ** n - 1 by itself, with n at most so much.
+_MAX_TIMES_WAITED: Final = 5
 # An answer that takes a good part of a slice of time to send.
 _LARGE_ANSWER_BYTES: Final = 32 * 1024
 
@@ -59,6 +62,7 @@ class Connection:
     __slots__ = (
         "_answered",
         "_begun",
+        "_begun_at_once",
         "_by_itself",
         "_close_callbacks",
         "_dispatcher",
@@ -79,6 +83,7 @@ class Connection:
         "_resting",
         "_stalled_since",
         "_stopping",
+        "_times_waited",
         "_transport",
         "_unsent",
         "_working",
@@ -134,11 +139,13 @@ class Connection:
         self._ended = False
         self._pipeline: trio.Nursery | None = None
         self._failure: CloseConnectionError | OSError | None = None
-        # What `_serve_at_once` leaves to the connection's task: an error, a request, an answer's rest with its request.
+        # What was begun without the connection's task, in order: the turn's end answers it, or leaves it to the task.
+        self._begun_at_once: deque[RequestContext] = deque()
+        # What else is left to the task: an error, a request after those, the rest of answers with their requests.
         self._fault: Exception | None = None
         self._handed_over: RequestContext | None = None
-        self._by_itself = 0
-        self._unsent: tuple[RequestContext, Sequence[Buffer]] | None = None
+        self._unsent: tuple[Sequence[RequestContext], Sequence[Buffer]] | None = None
+        self._by_itself = self._times_waited = 0
         self._working = 0
         self._stopping = False
         self._stalled_since: float | None = None  # the peer takes nothing of an answer
@@ -168,12 +175,25 @@ class Connection:
         except OSError as error:
             logger.info("lost the connection from %r: %s", self, error.strerror or error, extra=self._keys(error))
         finally:
+            self._give_up()
             self._receiver.close()
             self._readiness.forget(self._transport)
             self._transport.close()
             callbacks, self._close_callbacks = self._close_callbacks, None
             for callback in (callbacks or {}).values():
                 callback()
+
+    def _give_up(self) -> None:
+        """Release what nobody will be answered."""
+        left = [*self._begun_at_once]
+        self._begun_at_once.clear()
+        if self._handed_over is not None:
+            left.append(self._handed_over)
+        if self._unsent is not None:
+            left += self._unsent[0]
+        self._handed_over = self._unsent = None
+        for context in left:
+            context.release()
 
     def on_close(self, key: Hashable, callback: Callable[[], None]) -> None:
         """Call `callback` when the connection ends; it replaces the one of the same key."""
@@ -262,10 +282,12 @@ class Connection:
 
     async def _next_request(self) -> RequestContext | None:
         """The next request that needs this task; all before it have been served without."""
+        if self._has_left_something:
+            return self._left_to_task()
         sasl = self.sasl
         if sasl is not None and not sasl.is_complete and not await self._authenticate(sasl):
             return None
-        if not self._in_flight and self._receiver.is_settled():
+        if self._receiver.is_settled():
             context = await self._served_at_once()
             if context is not None:
                 return context
@@ -284,47 +306,65 @@ class Connection:
             self._check_session(sasl, context)
         return context
 
+    @property
+    def _has_left_something(self) -> bool:
+        return bool(self._begun_at_once) or self._handed_over is not None or self._fault is not None
+
+    def _left_to_task(self) -> RequestContext | None:
+        """What was begun without this task and has to be waited for, then what it has to begin."""
+        if self._begun_at_once:
+            return self._begun_at_once.popleft()
+        if self._fault is not None:
+            self._raise_fault()
+        context, self._handed_over = self._handed_over, None
+        return context
+
     async def _served_at_once(self) -> RequestContext | None:
         """Sleep while requests need no waiting. The one that does, or None where the receiver has to be asked."""
         while True:
             await self._readiness.serve(self._transport, self._serve_at_once, first_by_itself=self._by_itself > 0)
-            if self._fault is not None:
-                self._raise_fault()
             if self._unsent is None:
-                context, self._handed_over = self._handed_over, None
-                return context
-            (context, views), self._unsent = self._unsent, None
-            try:
-                await self._send_answer(context, views)
-            finally:
-                context.release()
-            if not self._receiver.is_settled():
-                return None
+                return self._left_to_task()
+            await self._send_rest(*self._unsent)
+            if self._has_left_something or not self._receiver.is_settled():
+                return self._left_to_task()
 
-    def _serve_at_once(self) -> bool:
-        """Serve what has come and needs no waiting; False leaves the rest to the connection's task (`Serve`)."""
+    async def _send_rest(self, contexts: Sequence[RequestContext], views: Sequence[Buffer]) -> None:
+        await self._send(views)
+        self._unsent = None
+        for context in contexts:
+            if context.response_bytes > _LARGE_ANSWER_BYTES:
+                self._receiver.rest()
+            context.sent()
+            context.release()
+
+    def _serve_at_once(self, is_asleep: bool) -> Served:
+        """Serve what has come and needs no waiting, but for the end of the turn if the task `is_asleep` (`Serve`)."""
+        receiver = self._receiver
         try:
-            for _ in range(_SERVED_AT_ONCE):
-                if self._stopping or self._muted_until:
-                    return False
+            for _ in range(min(_SERVED_AT_ONCE, self._max_pipelined)):
+                if self._stopping or self._muted_until or self._in_flight:
+                    return Served.NEEDS_TASK
                 sasl = self.sasl
                 if sasl is not None and not sasl.is_complete:
-                    return False
-                frame = self._receiver.next_at_once()
+                    return Served.NEEDS_TASK
+                frame = receiver.next_at_once()
                 if frame is None:
-                    return self._receiver.is_quiet
+                    return Served.ALL if receiver.is_quiet else Served.NEEDS_TASK
                 self._has_moved = True
                 context = self._accept(frame)
                 if sasl is not None:
                     self._check_session(sasl, context)
-                if not self._answer_at_once(context):
-                    return False
-                if self._receiver.is_idle:
-                    return True  # it came by itself
-            return self._receiver.is_settled()
+                if not self._answer_at_once(context, may_wait=is_asleep):
+                    return Served.NEEDS_TASK
+                if receiver.is_idle:
+                    return Served.ALL  # it came by itself
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
             self._fault = error
-            return False
+            return Served.NEEDS_TASK
+        if receiver.has_more:
+            return Served.HAS_MORE
+        return Served.ALL if receiver.is_settled() else Served.NEEDS_TASK
 
     def _raise_fault(self) -> None:
         assert self._fault is not None
@@ -333,26 +373,38 @@ class Connection:
         finally:
             self._fault = None
 
-    def _answer_at_once(self, context: RequestContext) -> bool:
-        """Answer a request, with none before it, as far as nothing has to be waited for."""
+    def _answer_at_once(self, context: RequestContext, *, may_wait: bool) -> bool:
+        """Answer a request as far as nothing has to be waited for; False if the task has to go on with it.
+
+        What is pipelined is answered at the end of the turn if it `may_wait` for that, or if others before it do.
+        """
         is_done = False
-        dispatcher = self._dispatcher
+        dispatcher, begun = self._dispatcher, self._begun_at_once
         try:
-            if (
-                not dispatcher.begin_at_once(context)
-                or not dispatcher.can_finish_at_once(context)
-                or (context.api.is_pipelined and self._receiver.has_more)
-            ):
+            if begun and not context.api.is_pipelined:
                 self._handed_over = context
-                self._by_itself = self._by_itself - 1 if self._by_itself else _BY_ITSELF
                 is_done = True
                 return False
-            self._by_itself = 0
+            if not dispatcher.begin_at_once(context):
+                self._hand_over(context)
+                is_done = True
+                return False
+            if context.api.is_pipelined and may_wait and (begun or isinstance(context.response, Deferred)):
+                is_done = True
+                if not begun:
+                    self._readiness.turn.answer(self._answer_begun_at_once)
+                begun.append(context)
+                return True
+            if not dispatcher.can_finish_at_once(context):
+                self._hand_over(context)
+                is_done = True
+                return False
+            self._by_itself = self._times_waited = 0
             views = dispatcher.finish_at_once(context)
             if views is not None:
                 rest = views if context.response_bytes > _LARGE_ANSWER_BYTES else self._send_now(views)
                 if rest:
-                    self._unsent = context, rest
+                    self._unsent = (context,), rest
                     is_done = True
                     return False
             context.sent()
@@ -360,6 +412,49 @@ class Connection:
         finally:
             if not is_done:
                 context.release()
+
+    def _hand_over(self, context: RequestContext) -> None:
+        """Leave a request to the task."""
+        self._handed_over = context
+        self._has_waited()
+
+    def _has_waited(self) -> None:
+        if self._by_itself:
+            self._by_itself -= 1
+        else:
+            self._times_waited = min(self._times_waited + 1, _MAX_TIMES_WAITED)
+            self._by_itself = (1 << self._times_waited) - 1
+
+    def _answer_begun_at_once(self) -> None:
+        """The turn has ended: answer what waited for that, by one send. What waits for more is left to the task."""
+        dispatcher, begun = self._dispatcher, self._begun_at_once
+        answered: list[RequestContext] = []
+        views: list[Buffer] = []
+        size_bytes = 0
+        try:
+            while begun and dispatcher.can_finish_at_once(begun[0]):
+                context = begun.popleft()
+                answered.append(context)
+                views += dispatcher.finish_at_once(context) or ()
+                size_bytes += context.response_bytes
+            rest = views if size_bytes > _LARGE_ANSWER_BYTES else self._send_now(views) if views else ()
+        except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
+            self._fault = error
+            for context in answered:
+                context.release()
+        else:
+            if rest:
+                self._unsent = answered, rest
+            else:
+                for context in answered:
+                    context.sent()
+                    context.release()
+        if begun:
+            self._has_waited()
+        elif self._unsent is None and self._fault is None:
+            self._by_itself = self._times_waited = 0
+            return
+        self._readiness.wake(self._transport)
 
     def _send_now(self, views: list[Buffer]) -> Sequence[Buffer]:
         """Send what the peer takes now; the rest."""

@@ -8,27 +8,36 @@ tasks. Trio offers no way to do so, so this looks inside it; where it is not fou
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from ottla.storage.turn import Turn
 
 Ready = Sequence[tuple[int, int]]
 """Descriptors and their events, as epoll reports them."""
-
-ServeReady = Callable[[Ready], bool]
-"""Serves who is ready, for a slice of time, and then those who were left over; whether any are left now.
-
-It runs in no task and raises nothing.
-"""
 
 EVENTS_AT_ONCE: Final = 256
 # What an I/O manager reports is false only where the time has passed; otherwise it is iterated over.
 _SERVED: Final = iter(())
 
 
+class Serving(Protocol):
+    """Serves who is ready. It runs in no task and raises nothing."""
+
+    #: Those who were ready and have not had their turn: nobody is asked who else is before they have.
+    left: Collection[int]
+    #: Those whose next request is here already: they need not be waited for.
+    more: Collection[int]
+
+    def serve_ready(self, ready: Ready) -> None:
+        """Serve those who were left over and those who are ready, for as long as a turn may last, and end the turn."""
+
+
 @contextmanager
-def served_while_waiting(epoll: select.epoll, serve: ServeReady) -> Iterator[bool]:
-    """Call `serve`, inside the block, with what `epoll` reports. Yields whether this is possible.
+def served_while_waiting(epoll: select.epoll, serving: Serving, turn: Turn) -> Iterator[bool]:
+    """Have those served, inside the block, whom `epoll` reports, and end the turns. Yields whether this is possible.
 
     It is not where an instrument wants to see each step of a task, where another epoll stands in this place already, or
     with a Trio that is made differently.
@@ -38,9 +47,10 @@ def served_while_waiting(epoll: select.epoll, serve: ServeReady) -> Iterator[boo
         yield False
         return
     manager = runner.io_manager
-    runner.io_manager = _IOManager(manager, epoll, serve)
+    runner.io_manager = _IOManager(runner, epoll, serving, turn)
     try:
-        yield True
+        with turn.served():
+            yield True
     finally:
         runner.io_manager = manager
 
@@ -66,13 +76,15 @@ def _runner() -> Any:
 class _IOManager:
     """Trio's, but for the wait."""
 
-    def __init__(self, manager: Any, epoll: select.epoll, serve: ServeReady) -> None:
+    def __init__(self, runner: Any, epoll: select.epoll, serving: Serving, turn: Turn) -> None:
+        manager = runner.io_manager
+        self._runnable = runner.runq
         self._their_events = manager.get_events
         self._their_descriptor = manager._epoll.fileno()  # noqa: SLF001
         epoll.register(self._their_descriptor, select.EPOLLIN)
         self._epoll = epoll
-        self._serve = serve
-        self._are_left = False
+        self._serving = serving
+        self._turn = turn
         self.process_events = manager.process_events
         self.wait_readable = manager.wait_readable
         self.wait_writable = manager.wait_writable
@@ -83,19 +95,27 @@ class _IOManager:
 
     def get_events(self, timeout: float) -> Any:
         """What Trio's descriptors report, after at most `timeout` seconds, or when some of ours were served."""
-        if self._are_left:
+        serving, turn = self._serving, self._turn
+        if turn.is_begun:
+            # What tasks have appended in this turn. Whoever waited for that can run now.
+            turn.end()
+            if turn.is_begun or self._runnable:
+                timeout = 0
+        if serving.left:
             events = self._their_events(0)
-            self._are_left = self._serve(())
+            serving.serve_ready(())
             return events or _SERVED
-        ready = self._epoll.poll(timeout, EVENTS_AT_ONCE)
-        if not ready:
-            return ready
+        ready = self._epoll.poll(0 if serving.more else timeout, EVENTS_AT_ONCE)
         events = _SERVED
-        for index, (descriptor, _) in enumerate(ready):
-            if descriptor == self._their_descriptor:
-                events = self._their_events(0) or _SERVED
-                del ready[index]
-                break
-        if ready:
-            self._are_left = self._serve(ready)
+        if not ready:
+            if not serving.more:
+                return ready
+        else:
+            for index, (descriptor, _) in enumerate(ready):
+                if descriptor == self._their_descriptor:
+                    events = self._their_events(0) or _SERVED
+                    del ready[index]
+                    break
+        if ready or serving.more:
+            serving.serve_ready(ready)
         return events

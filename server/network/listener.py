@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.server.security.entrance import Entrance
     from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+    from ottla.storage.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class Listeners:
         rates: ConnectionRates | None = None,
         *,
         responses: MemoryBudget,
+        turn: Turn,
         network: Network | None = None,
     ) -> None:
         self._network = network or TcpNetwork()
@@ -91,7 +93,7 @@ class Listeners:
         self.delayed = 0
         self._stop = trio.Event()
         self._slot_freed = trio.Event()
-        self._readiness = Readiness()
+        self._readiness = Readiness(turn)
 
     @property
     def connection_count(self) -> int:

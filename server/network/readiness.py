@@ -13,20 +13,41 @@ import select
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from enum import Enum
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.event_loop.pace import SLICE_SECONDS
 from ottla.server.network.io_wait import EVENTS_AT_ONCE, served_while_waiting
 
 if TYPE_CHECKING:
     from ottla.server.network.io_wait import Ready
     from ottla.server.network.transport import Transport
+    from ottla.storage.turn import Turn
 
-Serve = Callable[[], bool]
-"""Serves what has come, without waiting; False when the connection's task has to go on. Raises nothing."""
+TURN_SECONDS: Final = 0.001
+"""For so long a turn serves who is ready before it ends. Each of them takes a small part of that.
+
+A shorter turn gathers less for one write and one publishing: 0.2 ms costs a crowd of 300 a fifth more, and 5 ms gain
+nothing. So a turn may hold other tasks up for longer than the 0.5 ms which nothing else may take, and does only while
+many clients are ready at the same time, who would otherwise hold up each other.
+"""
+
+
+class Served(Enum):
+    """What a connection has to do after it has served what has come."""
+
+    ALL = "all"  # wait until more comes
+    HAS_MORE = "has more"  # serve what is here already, when the others have had their turn
+    NEEDS_TASK = "needs task"  # go on in its own task
+
+
+Serve = Callable[[bool], Served]
+"""Serves what has come, without waiting. Raises nothing.
+
+The argument says whether the task sleeps, which `Readiness.wake` wakes: then the end of the turn may answer.
+"""
 
 
 class Readiness:
@@ -35,25 +56,31 @@ class Readiness:
     A transport without a descriptor (`Transport.descriptor`), or a system without epoll, is waited for by each task.
     """
 
-    __slots__ = ("_epoll", "_left", "_registered", "_sleeping")
+    __slots__ = ("_epoll", "_registered", "_sleeping", "left", "more", "turn")
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Turn) -> None:
+        #: What has gathered when those who are ready were served is written and answered then.
+        self.turn = turn
         self._epoll: select.epoll | None = None
         #: Those whose task sleeps, by descriptor.
         self._sleeping: dict[int, _Sleeper] = {}
         self._registered: set[int] = set()
         #: Those who are ready and have not had their turn.
-        self._left: deque[tuple[int, int]] = deque()
+        self.left: deque[int] = deque()
+        #: Those who have had it and have more.
+        self.more: dict[int, None] = {}
 
     async def serve(self, transport: Transport, serve: Serve, *, first_by_itself: bool) -> None:
-        """Call `serve` whenever there is something to receive, until it returns False.
+        """Call `serve` whenever there is something to receive, until it needs the calling task.
 
         `first_by_itself` has the calling task do so the first time: it will be needed, and is spared being woken twice.
         """
         descriptor = transport.descriptor
         while first_by_itself or self._epoll is None or descriptor is None:
             await transport.wait_readable()
-            if not serve():
+            while (served := serve(False)) is Served.HAS_MORE:
+                await trio.lowlevel.checkpoint()
+            if served is Served.NEEDS_TASK:
                 return
             first_by_itself = False
         if descriptor not in self._registered:
@@ -67,6 +94,12 @@ class Readiness:
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
+    def wake(self, transport: Transport) -> None:
+        """Let the task go on that sleeps for this transport, if it still does."""
+        sleeper = None if transport.descriptor is None else self._sleeping.pop(transport.descriptor, None)
+        if sleeper is not None:
+            trio.lowlevel.reschedule(sleeper.task)
+
     def forget(self, transport: Transport) -> None:
         """The transport is about to be closed; its task does not sleep here."""
         if transport.descriptor is not None:
@@ -78,7 +111,7 @@ class Readiness:
         if not hasattr(select, "epoll"):
             yield
             return
-        with select.epoll() as self._epoll, served_while_waiting(self._epoll, self._serve_ready) as is_served:
+        with select.epoll() as self._epoll, served_while_waiting(self._epoll, self, self.turn) as is_served:
             async with trio.open_nursery() as nursery:
                 if not is_served:
                     nursery.start_soon(self._run, self._epoll)
@@ -90,28 +123,41 @@ class Readiness:
         descriptor = epoll.fileno()
         while True:
             await trio.lowlevel.wait_readable(descriptor)
-            are_left = self._serve_ready(epoll.poll(0, EVENTS_AT_ONCE))
-            while are_left:
+            self.serve_ready(epoll.poll(0, EVENTS_AT_ONCE))
+            while self.left or self.more:
                 await trio.lowlevel.checkpoint()
-                are_left = self._serve_ready(())
+                self.serve_ready(() if self.left else epoll.poll(0, EVENTS_AT_ONCE))
 
-    def _serve_ready(self, ready: Ready) -> bool:
-        """Serve for a slice of time those who were left over and those who are ready; whether any are left now."""
-        left = self._left
-        left.extend(ready)
+    def serve_ready(self, ready: Ready) -> None:
+        """Serve those who were left over and those who are ready, for as long as a turn may last, and end the turn."""
+        left, more, turn = self.left, self.more, self.turn
+        if more and not left:
+            left.extend(more)
+            for descriptor, _ in ready:
+                if descriptor not in more:
+                    left.append(descriptor)
+            more.clear()
+        else:
+            for descriptor, _ in ready:
+                left.append(descriptor)
         began = perf_counter() if len(left) > 1 else 0.0
         while left:
-            descriptor, _ = left.popleft()
+            descriptor = left.popleft()
             sleeper = self._sleeping.get(descriptor)
             if sleeper is None:
                 # Its task is at work, and looks by itself when it comes back: until then it would be told in vain.
                 self._unregister(descriptor)
-            elif not sleeper.serve():
-                del self._sleeping[descriptor]
-                trio.lowlevel.reschedule(sleeper.task)
-            if left and perf_counter() - began > SLICE_SECONDS:
+            else:
+                served = sleeper.serve(True)
+                if served is Served.NEEDS_TASK:
+                    del self._sleeping[descriptor]
+                    trio.lowlevel.reschedule(sleeper.task)
+                elif served is Served.HAS_MORE:
+                    more[descriptor] = None
+            if left and (turn.is_full or perf_counter() - began > TURN_SECONDS):
                 break
-        return bool(left)
+        if turn.is_begun:
+            turn.end()
 
     def _unregister(self, descriptor: int) -> None:
         if self._epoll is not None and descriptor in self._registered:

@@ -154,8 +154,9 @@ class FrameReceiver:
         return self._end > self._start
 
     def next_at_once(self) -> Frame | LoneFrame | None:
-        """The next frame, if it is a small one and here; None if it is not, and `next` has to be asked for it.
+        """The next frame, if it is a small one and here.
 
+        None if it is not: then `is_quiet` says whether its rest need only be waited for, or `next` has to be asked.
         For whoever knows that something may have come. Raises as `next` does.
         """
         self.is_quiet = False
@@ -176,19 +177,37 @@ class FrameReceiver:
         elif not self._expects_more:
             self._go_quiet()
             return None
-        if self._wanted or self._fragment is None:
-            return None
-        try:
-            count = self._receive()
-        except BlockingIOError:
-            self._expects_more = False
-            if self._start == self._end:
-                self._go_quiet()
-            return None
-        if count == 0:
-            self._is_ended = True
-            return None
-        return self._take()
+        return self._receive_at_once()
+
+    def _receive_at_once(self) -> Frame | None:
+        while self._fragment is not None and self._claim is None:
+            if self._wanted and not self._get_own_buffer_at_once():
+                return None
+            try:
+                count = self._receive()
+            except BlockingIOError:
+                self._expects_more = False
+                self._wait_at_once()
+                return None
+            if count == 0:
+                self._is_ended = True
+                return None
+            frame = self._take()
+            if frame is not None:
+                return frame
+            if not self._wanted and not self._expects_more:
+                self._wait_at_once()
+                return None
+        return None
+
+    def _wait_at_once(self) -> None:
+        """There is nothing to do until more comes, which somebody else waits for."""
+        if self._start == self._end:
+            self._go_idle()
+        else:
+            self._begin_waiting()
+        self._taken_at_once = 0
+        self.is_quiet = True
 
     def _next_lone(self) -> Frame | LoneFrame | None:
         """A frame that is small and comes by itself, as most do; with anything else, go on as usual."""
@@ -214,7 +233,8 @@ class FrameReceiver:
         self._expects_more = count == _MIN_SHARED_BYTES
         if self._expects_more:
             self._shared_bytes *= 2
-        return self._take()
+        frame = self._take()
+        return self._receive_at_once() if frame is None else frame
 
     async def next(self) -> Frame | None:
         """The next frame, or None at the end of the stream. Lets others run before, except a few frames of a burst.
@@ -413,12 +433,8 @@ class FrameReceiver:
 
     async def _begin_own_buffer(self) -> None:
         """Get memory for a frame that does not fit into the rest of its fragment."""
-        assert self._fragment is not None
+        self._check_arrived_api()
         total_bytes, self._wanted = self._wanted, 0
-        arrived = self._end - self._start
-        if arrived >= _LENGTH_AND_API.size:
-            _, api_key, api_version = _LENGTH_AND_API.unpack_from(self._fragment.memory, self._start)
-            self._check_api(api_key, api_version)
         if self._charged:
             self._share.refund(self._charged)
             self._charged = 0
@@ -431,6 +447,27 @@ class FrameReceiver:
             await self._reserve(total_bytes - PREFIX_SIZE)
         self._move(max(total_bytes, self._shared_bytes))
         self._needed = total_bytes
+
+    def _check_arrived_api(self) -> None:
+        assert self._fragment is not None
+        if self._end - self._start >= _LENGTH_AND_API.size:
+            _, api_key, api_version = _LENGTH_AND_API.unpack_from(self._fragment.memory, self._start)
+            self._check_api(api_key, api_version)
+
+    def _get_own_buffer_at_once(self) -> bool:
+        """`_begin_own_buffer`, unless it has to wait; False if it has."""
+        total_bytes = self._wanted
+        if total_bytes > _MAX_SHARED_BYTES or not self._share.has_room:
+            return False
+        self._check_arrived_api()
+        self._wanted = 0
+        if self._charged:
+            self._share.refund(self._charged)
+        self._charged = total_bytes - PREFIX_SIZE
+        self._share.charge(self._charged)
+        self._move(max(total_bytes, self._shared_bytes))
+        self._needed = total_bytes
+        return True
 
     def _piece_bytes(self) -> int:
         """How much memory a large frame gets next: about as much as it has filled."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ottla.storage.log.partition_log import AppendInfo
     from ottla.storage.memory.iobuf import Fragment
     from ottla.storage.state.producer_state import VerificationGuard
-    from ottla.storage.store.block_writer import BlockWriter
 
 
 # Refusals that say nothing of the log (Kafka's `ReplicaManager.appendToLocalLog`).
@@ -92,43 +91,6 @@ class AppendResult:
         self.base_offset = self.last_offset = self.log_append_time_ms = self.log_start_offset = -1
 
 
-class HeldStore:
-    """The store that a request appends to now: what it takes is written when the request leaves it.
-
-    So the partitions of one request share a block, and a small one is written without waking the write loop. As a
-    context manager it leaves the last store at the end; the request leaves earlier before it waits for anything.
-    `more_expected`, of the last store, is for `BlockWriter.write_gathered`.
-    """
-
-    __slots__ = ("_more_expected", "_writer")
-
-    def __init__(self, *, more_expected: bool) -> None:
-        self._more_expected = more_expected
-        self._writer: BlockWriter | None = None
-
-    def __enter__(self) -> HeldStore:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._leave(more_expected=self._more_expected)
-
-    def enter(self, writer: BlockWriter) -> None:
-        """The next partition's store."""
-        if writer is not self._writer:
-            self._leave(more_expected=False)
-            writer.hold()
-            self._writer = writer
-
-    def leave_to_wait(self) -> None:
-        """The request is about to wait, and has more to append after."""
-        self._leave(more_expected=True)
-
-    def _leave(self, *, more_expected: bool) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.write_gathered(more_expected=more_expected)
-
-
 class AppendOperation:
     """The delayed append: complete when each of its partitions has what `required_acks` asks for, or an error.
 
@@ -180,8 +142,12 @@ class AppendOperation:
 
     def try_complete(self) -> bool | None:
         """True when nothing is left to wait for."""
-        self._pending = [result for result in self._pending if not self._settle(result)]
-        return None if self._pending else True
+        left = []
+        for result in self._pending:
+            if not self._settle(result):
+                left.append(result)
+        self._pending = left
+        return None if left else True
 
     def expire(self, *, shutting_down: bool) -> None:
         """The deadline has come: whatever is still pending is answered with that. Its records stay in the log."""

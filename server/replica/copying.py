@@ -10,7 +10,6 @@ from ottla.storage.errors import UnexpectedAppendOffsetError
 
 if TYPE_CHECKING:
     from ottla.server.event_loop.pace import Pace
-    from ottla.server.replica.append import HeldStore
     from ottla.server.replica.partition import Partition
     from ottla.storage.clock import Clock
 
@@ -22,7 +21,6 @@ async def append_copied(
     leader_epoch: int,
     records: memoryview,
     *,
-    held: HeldStore,
     clock: Clock,
     pace: Pace,
     count: Callable[[int], None],
@@ -35,19 +33,14 @@ async def append_copied(
     log = partition.log
     for piece in pieces(records):
         if not log.has_room:
-            held.leave_to_wait()
             await log.wait_for_room()
-        held.enter(log.store.writer)
         try:
             partition.append_as_follower(piece, leader_epoch, clock.time_ms())
         except UnexpectedAppendOffsetError as error:
             if log.log_start_offset < log.log_end_offset:
                 raise
-            held.leave_to_wait()
             await partition.start_anew_at(error.base_offset, leader_epoch)
-            held.enter(log.store.writer)
             partition.append_as_follower(piece, leader_epoch, clock.time_ms())
         count(len(piece))
         if pace.is_over:
-            held.leave_to_wait()
             await pace.rest()

@@ -17,7 +17,7 @@ import trio
 from ottla.kproto.records import RecordError
 from ottla.server.event_loop.pace import Pace
 from ottla.server.event_loop.stages import Stages, finish
-from ottla.server.replica.append import AppendOperation, AppendResult, HeldStore, Records, TopicIdPartition
+from ottla.server.replica.append import AppendOperation, AppendResult, Records, TopicIdPartition
 from ottla.server.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
 from ottla.server.replica.errors import (
     InternalTopicError,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from ottla.storage.log.partition_log import AppendInfo, PartitionLog
     from ottla.storage.log_manager import LogManager
     from ottla.storage.memory.buffer_pool import MemoryBudget
-    from ottla.storage.memory.iobuf import Fragment
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +134,8 @@ class ReplicaManager:
         self.counters = ReplicaManagerCounters()
         self.leader_quota = leader_quota or Unthrottled()
         self.follower_quota = follower_quota or Unthrottled()
+        #: The event loop's turn, at whose end appends are written.
+        self.turn = log_manager.context.turn
         self._clock = clock
         self._response_budget = response_budget
         self.may_be_replaced = may_be_replaced
@@ -255,13 +256,11 @@ class ReplicaManager:
         internal_topics_allowed: bool = False,
         require_verification: bool = False,
         transaction_version: int = 0,
-        more_expected: bool = False,
     ) -> Stages[AppendOperation]:
         """The first half of `append`: every partition has taken or refused its records, in the order of `entries`.
 
         Waits only where a store has no room or a large batch is checked. Until it returns the caller keeps back what
-        must be appended later. What is small may be written already when it returns, unless `more_expected` says that
-        waiting for more will pay.
+        must be appended later. What is appended is written at the end of the turn, or later.
         """
         now_ms = self._clock.time_ms()
         deadline = trio.current_time() + timeout_ms / 1000
@@ -269,84 +268,41 @@ class ReplicaManager:
         operation = AppendOperation(required_acks, deadline, waits_for_room=origin is AppendOrigin.COORDINATOR)
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
         find = self._partitions.get
-        alone = len(entries) == 1 and not more_expected
-        with HeldStore(more_expected=more_expected) as held:
-            left = _APPENDED_AT_ONCE
-            for (topic_id, index), (view, fragment, guard) in entries:
-                left -= 1
-                if not left:
-                    left = _APPENDED_AT_ONCE
-                    held.leave_to_wait()
-                    yield trio.lowlevel.checkpoint
-                partition = None
-                try:
-                    partition = find(topic_id, index)
-                    if partition.is_internal and not may_write_internal:
-                        raise InternalTopicError(f"clients may not write to {partition.topic}")
-                    log = partition.log
-                    checked: CheckedBatch | None = None
-                    while True:
-                        if not log.has_room:
-                            held.leave_to_wait()
-                            yield partial(_wait_for_room, partition, deadline)
-                        if not alone:
-                            held.enter(log.store.writer)
-                        try:
-                            info = partition.append(
-                                view,
-                                fragment,
-                                required_acks=required_acks,
-                                origin=origin,
-                                now_ms=now_ms,
-                                transaction_version=transaction_version,
-                                require_verification=require_verification,
-                                guard=guard,
-                                checked=checked,
-                                alone=alone,
-                            )
-                            break
-                        except ChecksTakeLongError:
-                            held.leave_to_wait()
-                            checked = yield partial(self._check_ahead, log, view, now_ms)
-                except (ReplicaError, StorageError, RecordError) as error:
-                    self._note_refused(operation, error, partition)
-                else:
-                    self._note_appended(operation, partition, len(view), info)
-        return operation
-
-    def append_alone(
-        self,
-        topic_id: UUID,
-        index: int,
-        view: memoryview,
-        fragment: Fragment | None,
-        *,
-        required_acks: int,
-        timeout_ms: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-    ) -> AppendOperation | None:
-        """`begin_append` of one batch that comes alone, and is not a client's within a transaction.
-
-        None, and nothing has happened, where it has to wait or is refused: `begin_append` does so.
-        """
-        from_client = origin is AppendOrigin.CLIENT
-        try:
-            partition = self._partitions.get(topic_id, index)
-            if (partition.is_internal and from_client) or not partition.log.has_room:
-                return None
-            info = partition.append(
-                view,
-                fragment,
-                required_acks=required_acks,
-                origin=origin,
-                now_ms=self._clock.time_ms(),
-                alone=True,
-            )
-        except (ReplicaError, StorageError, RecordError):
-            return None
-        deadline = trio.current_time() + timeout_ms / 1000
-        operation = AppendOperation(required_acks, deadline, waits_for_room=not from_client)
-        self._note_appended(operation, partition, len(view), info)
+        left = _APPENDED_AT_ONCE
+        for (topic_id, index), (view, fragment, guard) in entries:
+            left -= 1
+            if not left:
+                left = _APPENDED_AT_ONCE
+                yield trio.lowlevel.checkpoint
+            partition = None
+            try:
+                partition = find(topic_id, index)
+                if partition.is_internal and not may_write_internal:
+                    raise InternalTopicError(f"clients may not write to {partition.topic}")
+                log = partition.log
+                checked: CheckedBatch | None = None
+                while True:
+                    if not log.has_room:
+                        yield partial(_wait_for_room, partition, deadline)
+                    try:
+                        info = partition.append(
+                            view,
+                            fragment,
+                            required_acks=required_acks,
+                            origin=origin,
+                            now_ms=now_ms,
+                            transaction_version=transaction_version,
+                            require_verification=require_verification,
+                            guard=guard,
+                            checked=checked,
+                        )
+                        break
+                    except ChecksTakeLongError:
+                        checked = yield partial(self._check_ahead, log, view, now_ms)
+            except (ReplicaError, StorageError, RecordError) as error:
+                self._note_refused(operation, error, partition)
+            else:
+                self._note_appended(operation, partition, len(view), info)
         return operation
 
     async def _check_ahead(self, log: PartitionLog, view: memoryview, now_ms: int) -> CheckedBatch:

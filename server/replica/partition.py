@@ -318,7 +318,6 @@ class Partition:
         require_verification: bool = False,
         guard: VerificationGuard | None = None,
         checked: CheckedBatch | None = None,
-        alone: bool = False,
     ) -> AppendInfo:
         """Append as leader. Raises ReplicaError or StorageError, and then nothing has changed."""
         if self.role is not Role.LEADER:
@@ -339,7 +338,6 @@ class Partition:
             require_verification=require_verification,
             guard=guard,
             checked=checked,
-            alone=alone,
         )
 
     def _require_own(self, origin: AppendOrigin) -> None:

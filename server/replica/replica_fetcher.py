@@ -19,7 +19,6 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.server.event_loop.pace import Pace
-from ottla.server.replica.append import HeldStore
 from ottla.server.replica.copying import append_copied
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.replica.fetch_roster import FetchRoster
@@ -245,39 +244,36 @@ class ReplicaFetcher:
 
     async def _take(self, connection: LeaderConnection, session: LeaderSession, response: FetchResponse) -> None:
         has_errors = False
-        with HeldStore(more_expected=False) as held:
-            for topic in response.responses:
-                for data in topic.partitions:
-                    key = (topic.topic_id, data.partition_index)
-                    followed, asked = self._followed.get(key), session.position(key)
-                    if followed is None or asked is None or asked.leader_epoch != followed.leader_epoch:
-                        continue
-                    has_errors |= data.error_code != ErrorCode.NONE
-                    try:
-                        await self._take_partition(connection, followed, asked.offset, data, held)
-                    except NotLeaderError:
-                        self._let_rest(followed)  # it is offline, or what follows the metadata is about to tell more
-                    except StorageError as error:
-                        if self._followed.get(key) is not followed:
-                            continue  # its log was closed while this waited: it is moved away, or deleted
-                        if followed.is_current:
-                            self._tell_broken(followed, error)
-                        self._let_rest(followed)
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id, data.partition_index)
+                followed, asked = self._followed.get(key), session.position(key)
+                if followed is None or asked is None or asked.leader_epoch != followed.leader_epoch:
+                    continue
+                has_errors |= data.error_code != ErrorCode.NONE
+                try:
+                    await self._take_partition(connection, followed, asked.offset, data)
+                except NotLeaderError:
+                    self._let_rest(followed)  # it is offline, or what follows the metadata is about to tell more
+                except StorageError as error:
+                    if self._followed.get(key) is not followed:
+                        continue  # its log was closed while this waited: it is moved away, or deleted
+                    if followed.is_current:
+                        self._tell_broken(followed, error)
+                    self._let_rest(followed)
         if not has_errors:
             self._told_codes.clear()
 
     async def _take_partition(
-        self, connection: LeaderConnection, followed: _Followed, offset: int, data: PartitionData, held: HeldStore
+        self, connection: LeaderConnection, followed: _Followed, offset: int, data: PartitionData
     ) -> None:
         partition = followed.partition
         if data.error_code == ErrorCode.NONE:
             if data.diverging_epoch.end_offset >= 0:
-                held.leave_to_wait()
                 await self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-            elif partition.fetch_offset == offset and await self._cut_damage(followed, data, held):
-                await self._append(followed, data, held)
+            elif partition.fetch_offset == offset and await self._cut_damage(followed, data):
+                await self._append(followed, data)
         elif data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            held.leave_to_wait()
             if not await self._find_start(connection, followed):
                 self._let_rest(followed)
                 return
@@ -289,7 +285,7 @@ class ReplicaFetcher:
         followed.is_broken = False
         self._followed.is_due(followed)
 
-    async def _cut_damage(self, followed: _Followed, data: PartitionData, held: HeldStore) -> bool:
+    async def _cut_damage(self, followed: _Followed, data: PartitionData) -> bool:
         """Cut a damaged log where its leader goes on; False as long as it is not known that the leader can.
 
         Until then what follows the damage stays: it may be all that there is of it.
@@ -299,11 +295,10 @@ class ReplicaFetcher:
             return True
         if not data.records and data.high_watermark > offset:
             return False
-        held.leave_to_wait()
         await self._cut(followed, offset)
         return True
 
-    async def _append(self, followed: _Followed, data: PartitionData, held: HeldStore) -> None:
+    async def _append(self, followed: _Followed, data: PartitionData) -> None:
         partition, epoch = followed.partition, followed.leader_epoch
         log = partition.log
 
@@ -313,10 +308,9 @@ class ReplicaFetcher:
                 self._manager.follower_quota.record(size_bytes)
 
         records = memoryview(data.records or b"")
-        await append_copied(partition, epoch, records, held=held, clock=self._clock, pace=self._pace, count=count)
+        await append_copied(partition, epoch, records, clock=self._clock, pace=self._pace, count=count)
         moved = partition.take_high_watermark(data.high_watermark, epoch)
         if log.log_start_offset < data.log_start_offset <= log.high_watermark:
-            held.leave_to_wait()
             await log.advance_log_start_offset(data.log_start_offset)
             moved = True
         if moved:

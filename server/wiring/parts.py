@@ -116,6 +116,7 @@ class Parts:
             connection_limits(config),
             self._connection_rates,
             responses=self.replica_manager.response_budget,
+            turn=log_manager.context.turn,
             network=around.network,
         )
         self.guard = optional.guard(config, self.broker.credentials, self.listeners)

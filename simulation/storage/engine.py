@@ -58,7 +58,6 @@ __all__ = [
     "check_node",
     "cleaned_end",
     "forget_tails",
-    "gathered",
     "partitions_on_disk",
     "read",
     "repeatable",
@@ -87,19 +86,6 @@ def cleaned_end(log: PartitionLog) -> int:
 def forget_tails(manager: LogManager) -> None:
     """Let go of all blocks in memory, as if others needed the room."""
     manager.context.tail.clear()
-
-
-@contextmanager
-def gathered(log: PartitionLog, *, is_held: bool, more_expected: bool) -> Iterator[None]:
-    """Gather appends, as the server does with a request's; or else append one batch at a time."""
-    if not is_held:
-        yield
-        return
-    log.store.writer.hold()
-    try:
-        yield
-    finally:
-        log.store.writer.write_gathered(more_expected=more_expected)
 
 
 def store_name(config: StorageConfig, topic_id: UUID, partition: int) -> str:

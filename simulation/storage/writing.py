@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ottla.simulation.storage.batches import build
-from ottla.simulation.storage.engine import AppendOrigin, gathered
+from ottla.simulation.storage.engine import AppendOrigin
 from ottla.simulation.storage.model import Batch, Row
 from ottla.simulation.storage.tracked import TrackedLog
 
@@ -32,7 +32,7 @@ async def append_many(simulation: Simulation, tracked: TrackedLog) -> None:
     for _ in range(simulation.rng.randint(2, _MANY)):
         if not await _has_room(tracked):
             return
-        _take(simulation, tracked, _new_batch(simulation, tracked), is_held=False)
+        _take(simulation, tracked, _new_batch(simulation, tracked))
 
 
 async def end_transaction(simulation: Simulation, tracked: TrackedLog) -> None:
@@ -124,24 +124,19 @@ def _new_marker(simulation: Simulation, tracked: TrackedLog, offset: int) -> Bat
     )
 
 
-def _take(simulation: Simulation, tracked: TrackedLog, batch: Batch, *, is_held: bool | None = None) -> None:
+def _take(simulation: Simulation, tracked: TrackedLog, batch: Batch) -> None:
     """The leader appends one batch."""
-    rng, log = simulation.rng, tracked.log
     fragment = simulation.memory.lend(build(batch, is_numbered=False))
     origin = AppendOrigin.CLIENT if batch.commits is None else AppendOrigin.COORDINATOR
-    way = rng.random() if is_held is None else 0.0 if is_held else 0.5
-    is_held = way < 0.5
     try:
-        with gathered(log, is_held=is_held, more_expected=rng.random() < 0.2):
-            info = log.append_as_leader(
-                fragment.memory,
-                fragment,
-                leader_epoch=simulation.epoch,
-                origin=origin,
-                now_ms=simulation.clock.time_ms(),
-                alone=way > 0.7,
-            )
-            _appended(simulation, tracked, batch)
+        info = tracked.log.append_as_leader(
+            fragment.memory,
+            fragment,
+            leader_epoch=simulation.epoch,
+            origin=origin,
+            now_ms=simulation.clock.time_ms(),
+        )
+        _appended(simulation, tracked, batch)
     finally:
         fragment.release()
     simulation.check(

@@ -152,7 +152,6 @@ class AppendableLog(LogState, ABC):
         require_verification: bool = False,
         guard: VerificationGuard | None = None,
         checked: CheckedBatch | None = None,
-        alone: bool = False,
     ) -> AppendInfo:
         """Append one batch: check it, assign its offsets in place, hand the view to the active memstore.
 
@@ -199,21 +198,7 @@ class AppendableLog(LogState, ABC):
         patch_base_offset_and_epoch(records, 0, base_offset, leader_epoch)
         if plan is not None:
             self.apply_plan(plan, base_offset, now_ms if stamped else None)
-        if alone:
-            last_offset = base_offset + header.last_offset_delta
-            self.grown(base_offset, last_offset, leader_epoch, len(records))
-            store.writer.add_alone(
-                self,
-                header,
-                records,
-                fragment,
-                base_offset,
-                leader_epoch,
-                counts_unsynced=self._counts_unsynced,
-                now_ms=now_ms,
-            )
-        else:
-            last_offset = self._take(header, records, fragment, base_offset, leader_epoch)
+        last_offset = self._take(header, records, fragment, base_offset, leader_epoch)
         return AppendInfo(base_offset, last_offset, now_ms if stamped else -1, self.log_start_offset)
 
     def append_as_follower(self, records: memoryview, fragment: Fragment | None, *, now_ms: int) -> AppendInfo:

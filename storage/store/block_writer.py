@@ -1,12 +1,14 @@
-"""The write path of a store: two memstores in turn, one write loop, one block at a time.
+"""The write path of a store: two memstores in turn, one block at a time, written at the end of a turn or by a loop.
 
 The contract of durability is stated here, once: a log's `flushed_end_offset` moves when a block has been written to the
 file, and synced where the topic's flush settings ask for it; nothing is acknowledged for any other reason. A failed
 write or sync stops the store for good (`StoreOfflineError`): nothing is retried, because after a failed sync the kernel
 may have dropped the pages, and nothing that was waiting is ever acknowledged. What was acknowledged stays readable.
 
-The write loop runs only while there is something to write: an idle store has no task. While it runs it is inside the
-store's gate, so that closing waits for the block that is being written.
+What is appended in one turn of the event loop gathers, and is written when the turn ends (`ottla.storage.turn`): a
+small block there and then, all others by the write loop. The loop runs only while there is something to write: an idle
+store has no task. While it runs it is inside the store's gate, so that closing waits for the block that is being
+written.
 
 A lack of room or of descriptors is not a failure: they pass. The block is void then, what there is of it is cut off,
 and it is written again, to the same place, when it can be. While the disk is full (`is_stalled`) appends are refused,
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,12 +28,12 @@ import trio
 from ottla.kproto.records import LENGTH_PREFIX_BYTES
 from ottla.storage.disk.passing import RETRY_SECONDS, is_full
 from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineError
-from ottla.storage.format.block import BLOCK_HEADER_BYTES, LONE_HEAD_BYTES, RunFlag, build_lone_head
-from ottla.storage.store.append_crowd import AppendCrowd
+from ottla.storage.format.block import RunFlag
 from ottla.storage.store.context import StorageContext
 from ottla.storage.store.file_store import FileStore
-from ottla.storage.store.memstore import FLAGS_OF_BATCH, Memstore, RunGroup, StoreLog, lone_group
+from ottla.storage.store.memstore import Memstore, RunGroup, StoreLog
 from ottla.storage.store.segment import Segment
+from ottla.storage.turn import MAX_GATHERED_BYTES
 
 if TYPE_CHECKING:
     from ottla.kproto.records.header import BatchHeader
@@ -44,9 +46,8 @@ logger = logging.getLogger(__name__)
 _PUBLISH_SLICE = 128
 """After this many partitions of a block the event loop gets a turn."""
 
-_MAX_IN_PLACE_BYTES = 64 * 1024
-_MAX_IN_PLACE_GROUPS = 16
-"""What is written in an append's own turn: so little that it holds up nobody."""
+_MAX_IN_PLACE_GROUPS = 64
+"""A block of more partitions is left to the write loop, which lets others run while it publishes them."""
 
 
 class BlockOwner(Protocol):
@@ -86,10 +87,10 @@ class BlockWriter:
 
     __slots__ = (
         "_context",
-        "_crowd",
         "_files",
-        "_is_held",
+        "_is_gathering",
         "_is_running",
+        "_is_writing",
         "_owner",
         "_pending",
         "_retry",
@@ -106,10 +107,12 @@ class BlockWriter:
         self._context = context
         self._files = files
         self._owner = owner
-        self._crowd = AppendCrowd()
         self._room = trio.lowlevel.ParkingLot()
+        # The end of the turn will have it written.
+        self._is_gathering = False
         self._is_running = False
-        self._is_held = False
+        # The write loop has a block under way.
+        self._is_writing = False
         self._stops = False
         self.active = Memstore(files)
         # Swapped out and not written yet, because it could not be.
@@ -180,153 +183,73 @@ class BlockWriter:
         records = header.last_offset_delta + 1
         if counts_unsynced and log.wants_sync(records, size_bytes, self.sync_epoch):
             memstore.want_sync()
-        if not self._is_running and not self._is_held:
-            self.start()
+        if not self._is_gathering:
+            self._is_gathering = True
+            self._context.turn.write(self._write_gathered)
+        if memstore.size_bytes >= MAX_GATHERED_BYTES:
+            self._context.turn.fill()
 
     def note_gap(self, log: StoreLog) -> None:
         """The leader's compaction has left a gap before the batch that was just added."""
         self.active.groups[log].runs[-1].flags_with(RunFlag.CLEANED)
 
-    def hold(self) -> None:
-        """Leave the next batches to `write_gathered`, which the caller promises to call before it waits."""
-        assert not self._is_held
-        self._is_held = True
+    def _write_gathered(self) -> None:
+        """The turn has ended: write what has gathered, here and now if that holds up nobody.
 
-    def write_gathered(self, *, more_expected: bool = False) -> None:
-        """Begin to write what has come since `hold`.
-
-        If few are appending, a small block is written here and now, which takes less time than waking the write loop.
-        The loop is for blocks that are large, must be synced or have to wait, and for crowds, whose appends share a
-        block.
+        The write loop is for blocks that are large, must be synced or have to wait. While a block is under way the loop
+        writes the next one after it.
         """
-        self._is_held = False
+        self._is_gathering = False
         memstore = self.active
-        if not memstore.groups or self.error is not None or self._stops:
-            return
-        self._crowd.join()
-        if self._is_running:
+        if (
+            self._is_writing
+            or self._pending is not None
+            or not memstore.has_work
+            or self.error is not None
+            or self._stops
+        ):
             return
         size_bytes = memstore.block_bytes()
         now_ms = self._context.clock.time_ms()
-        if more_expected or not self._crowd.alone_left or not self._can_write_in_place(size_bytes, now_ms):
+        if not self._can_write_in_place(memstore, size_bytes, now_ms):
             self.start()
             return
-        self._crowd.written_alone()
         self._context.writers.use(self._files)
         self._swap()
         try:
-            self._write_in_place(memstore, size_bytes, now_ms)
-            self._publish_part(list(memstore.groups.values()), self._files.active)
-        except OSError as error:
-            if self._files.may_try_again(error):
-                self._pending = memstore
-                self.start()
-            else:
-                self.fail(error, memstore)
-                memstore.release()
-            return
+            try:
+                self._write_in_place(memstore, size_bytes, now_ms)
+            except OSError as error:
+                if self._files.may_try_again(error):
+                    self._pending = memstore
+                    self.start()
+                else:
+                    self.fail(error, memstore)
+                    memstore.release()
+                return
+            self._publish_part(memstore.groups.values(), self._files.active)
+            self._finish(memstore, size_bytes)
         except Exception as error:
             # A bug: what was swapped out is nowhere now, so nothing may follow it.
             self.fail(error, memstore)
             raise
-        self._finish(memstore, size_bytes)
 
-    def _can_write_in_place(self, size_bytes: int, now_ms: int) -> bool:
-        memstore = self.active
+    def _can_write_in_place(self, memstore: Memstore, size_bytes: int, now_ms: int) -> bool:
         return (
             self._files.is_open
-            and size_bytes <= _MAX_IN_PLACE_BYTES
-            and len(memstore.groups) <= _MAX_IN_PLACE_GROUPS
+            and size_bytes <= self._context.config.inline_write_bytes
+            and 0 < len(memstore.groups) <= _MAX_IN_PLACE_GROUPS
             and not memstore.wants_sync
             and self._owner.takes_at_once(size_bytes, now_ms)
         )
-
-    def add_alone(
-        self,
-        log: StoreLog,
-        header: BatchHeader,
-        view: memoryview,
-        fragment: Fragment | None,
-        base_offset: int,
-        leader_epoch: int,
-        *,
-        counts_unsynced: bool,
-        now_ms: int,
-    ) -> None:
-        """`hold`, `add_batch` and `write_gathered` for a request that appends nothing else.
-
-        Most appends are such, so where its batch is a block of its own that is written at once, everything from the
-        bytes of the block to what readers find is done here in one piece.
-        """
-        context, files, crowd = self._context, self._files, self._crowd
-        size_bytes = LONE_HEAD_BYTES + LENGTH_PREFIX_BYTES + header.batch_length
-        if (
-            self._is_running
-            or counts_unsynced
-            or self.active.has_work
-            or size_bytes > _MAX_IN_PLACE_BYTES
-            or not crowd.alone_left
-            or not files.is_open
-            or self.error is not None
-            or self._stops
-            or not self._owner.takes_at_once(size_bytes, now_ms)
-        ):
-            self.hold()
-            self.add_batch(log, header, view, fragment, base_offset, leader_epoch, counts_unsynced=counts_unsynced)
-            self.write_gathered()
-            return
-        crowd.written_alone()
-        context.writers.use(files)
-        self._owner.changed(log)
-        segment, sequence, run_bytes = files.segments[-1], files.next_sequence, context.config.run_bytes
-        position = segment.size_bytes + LONE_HEAD_BYTES
-        last_offset, max_timestamp_ms = base_offset + header.last_offset_delta, header.max_timestamp_ms
-        flags = header.attributes & FLAGS_OF_BATCH
-        head = build_lone_head(
-            sequence,
-            size_bytes,
-            now_ms,
-            log.key,
-            leader_epoch,
-            base_offset,
-            last_offset,
-            max_timestamp_ms,
-            position,
-            flags,
-        )
-        started = perf_counter()
-        try:
-            files.write((head, view))
-        except OSError as error:
-            if files.may_try_again(error):
-                self._pending = Memstore(files)
-                self._pending.add(log, run_bytes, header, view, fragment, base_offset, leader_epoch)
-                self.start()
-            else:
-                self.fail(error)
-            return
-        context.count_block(size_bytes, perf_counter() - started)
-        try:
-            files.advance(size_bytes, [head[BLOCK_HEADER_BYTES:]], synced=False)
-            group = lone_group(log, run_bytes, header, view, fragment, base_offset, position)
-            segment.table(log.key).append(
-                leader_epoch, base_offset, last_offset, max_timestamp_ms, position, group.size_bytes, flags
-            )
-            log.on_flushed(group)
-            if context.listener is not None:
-                context.listener.on_flushed((log,))
-            self._finish(Memstore.of_written(files, group, last_offset - base_offset + 1, sequence), size_bytes)
-        except Exception as error:
-            # A bug: what is written may not be published, so nothing may follow it.
-            self.fail(error)
-            raise
 
     def add_note(self, log: StoreLog, kind: int, leader_epoch: int, base_offset: int, last_offset: int = -1) -> None:
         """Accept a run without bytes: what happened to the log, for readers that have only the files."""
         self.active.group(log, self._context.config.run_bytes).note(kind, leader_epoch, base_offset, last_offset)
         self._owner.changed(log)
-        if not self._is_running:
-            self.start()
+        if not self._is_gathering:
+            self._is_gathering = True
+            self._context.turn.write(self._write_gathered)
 
     async def flush(self, *, sync: bool) -> None:
         """Wait until everything taken up to now is written and published, and synced if asked.
@@ -469,10 +392,20 @@ class BlockWriter:
         return self._pending is not None or self.active.has_work or self._owner.needs_swap
 
     async def _write_next(self) -> None:
+        self._is_writing = True
+        try:
+            await self._write_block_of_loop()
+        finally:
+            self._is_writing = False
+        # While a block was written in place nobody else could run, so nothing has gathered.
+        await trio.lowlevel.checkpoint()
+        while self._context.tail.evict():
+            await trio.lowlevel.checkpoint()
+
+    async def _write_block_of_loop(self) -> None:
         memstore, self._pending = self._pending, None
         if memstore is None:
             memstore = self._swap()
-            self._crowd.swapped()
         try:
             size_bytes = await self._write(memstore)
         except OSError as error:
@@ -491,10 +424,6 @@ class BlockWriter:
             return
         await self._publish(memstore)
         self._finish(memstore, size_bytes)
-        # While a block was written in place nobody else could run, so nothing has gathered.
-        await trio.lowlevel.checkpoint()
-        while self._context.tail.evict():
-            await trio.lowlevel.checkpoint()
 
     def _swap(self) -> Memstore:
         memstore = self.active
@@ -515,8 +444,8 @@ class BlockWriter:
                 await self._roll(now_ms)
             if memstore.wants_sync or size_bytes > self._context.config.inline_write_bytes:
                 started = perf_counter()
-                await self._context.offload(self._write_block, memstore, size_bytes, now_ms)
-                self._count_written(memstore, size_bytes, perf_counter() - started)
+                runs = await self._context.offload(self._write_block, memstore, size_bytes, now_ms)
+                self._count_written(memstore, size_bytes, runs, perf_counter() - started)
             else:
                 self._write_in_place(memstore, size_bytes, now_ms)
             return size_bytes
@@ -534,19 +463,23 @@ class BlockWriter:
 
     def _write_in_place(self, memstore: Memstore, size_bytes: int, now_ms: int) -> None:
         started = perf_counter()
-        self._write_block(memstore, size_bytes, now_ms)
-        self._count_written(memstore, size_bytes, perf_counter() - started)
-
-    def _count_written(self, memstore: Memstore, size_bytes: int, seconds: float) -> None:
-        self._context.count_block(size_bytes, seconds)
-        self._files.advance(size_bytes, memstore.take_runs(), synced=memstore.wants_sync)
-
-    def _write_block(self, memstore: Memstore, size_bytes: int, now_ms: int) -> None:
-        """Build the block, write it, and sync it if that is asked for. May run in a worker thread."""
         files = self._files
-        files.write(memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms, size_bytes))
+        pieces, runs = memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms, size_bytes)
+        files.write(pieces)
+        self._count_written(memstore, size_bytes, runs, perf_counter() - started)
+
+    def _count_written(self, memstore: Memstore, size_bytes: int, runs: list[bytes], seconds: float) -> None:
+        self._context.count_block(size_bytes, seconds)
+        self._files.advance(size_bytes, runs, synced=memstore.wants_sync)
+
+    def _write_block(self, memstore: Memstore, size_bytes: int, now_ms: int) -> list[bytes]:
+        """Build the block, write it, and sync it if that is asked for; its run records. Runs in a worker thread."""
+        files = self._files
+        pieces, runs = memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms, size_bytes)
+        files.write(pieces)
         if memstore.wants_sync:
             files.sync()
+        return runs
 
     async def _publish(self, memstore: Memstore) -> None:
         """Let readers see the block, and tell the listener."""
@@ -557,7 +490,7 @@ class BlockWriter:
                 await trio.lowlevel.checkpoint()
             self._publish_part(groups[first : first + _PUBLISH_SLICE], segment)
 
-    def _publish_part(self, groups: Sequence[RunGroup], segment: Segment | None) -> None:
+    def _publish_part(self, groups: Collection[RunGroup], segment: Segment | None) -> None:
         assert segment is not None
         for group in groups:
             group.enter(segment.table(group.log.key))

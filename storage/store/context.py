@@ -19,6 +19,7 @@ from ottla.storage.store.memstore import StoreLog
 from ottla.storage.store.space import Space
 from ottla.storage.store.tail_cache import TailCache
 from ottla.storage.store.writers import Writers
+from ottla.storage.turn import Turn
 
 __all__ = ["RunBlocking", "StorageContext", "StoreListener"]
 
@@ -65,6 +66,7 @@ class StorageContext:
         "pool",
         "space",
         "tail",
+        "turn",
         "writers",
         "written_bytes",
     )
@@ -82,6 +84,7 @@ class StorageContext:
         self.pool = BufferPool()
         self.tail = TailCache(config.tail_cache_bytes)
         self.damage = KnownDamage()
+        self.turn = Turn()
         self.space = Space(disk, reserve_path, config.disk_reserve_bytes, self.offload)
         self.listener: StoreListener | None = None
         self.boot_id = ""

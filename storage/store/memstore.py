@@ -15,7 +15,16 @@ import trio
 
 from ottla.kproto.records import LENGTH_PREFIX_BYTES
 from ottla.storage.config import LogConfig
-from ottla.storage.format.block import BLOCK_HEADER_BYTES, RUN_BYTES, RunFlag, RunKind, build_block_head, pack_run
+from ottla.storage.format.block import (
+    BLOCK_HEADER_BYTES,
+    LONE_HEAD_BYTES,
+    RUN_BYTES,
+    RunFlag,
+    RunKind,
+    build_block_head,
+    build_lone_head,
+    pack_run,
+)
 from ottla.storage.format.run_table import RunTable, voided_from
 
 if TYPE_CHECKING:
@@ -32,8 +41,6 @@ GROUP_OVERHEAD_BYTES = 900
 
 #: The attribute bits for transactional and control are those of a run's flags.
 FLAGS_OF_BATCH: Final = RunFlag.TRANSACTIONAL | RunFlag.CONTROL
-
-_new = object.__new__
 
 # From this many batches on, of fewer than this many bytes on average, one copy is cheaper than a chain of views.
 JOINED_BATCHES = 16
@@ -263,6 +270,23 @@ class RunGroup:
             position += run.length
         return packed
 
+    def seal_alone(self, position: int, sequence: int, written_at_ms: int, length: int) -> bytes:
+        """The head of a block of `length` bytes, at `position` of the segment file, with nothing but this one run."""
+        (run,) = self.runs
+        self.position = position + LONE_HEAD_BYTES
+        return build_lone_head(
+            sequence,
+            length,
+            written_at_ms,
+            self.log.key,
+            run.leader_epoch,
+            run.base_offset,
+            run.last_offset,
+            run.max_timestamp_ms,
+            self.position,
+            run.flags,
+        )
+
     def truncate(self, offset: int) -> None:
         """Forget the batches at and beyond an offset."""
         kept = bisect_left(self.last_offsets, offset)
@@ -308,35 +332,11 @@ class Done:
         self._event.set()
 
 
-def lone_group(
-    log: StoreLog,
-    run_bytes: int,
-    header: BatchHeader,
-    view: memoryview,
-    fragment: Fragment | None,
-    base_offset: int,
-    position: int,
-) -> RunGroup:
-    """What a `RunGroup` is to readers once its only batch was written, at `position` of the segment file."""
-    group = _new(RunGroup)
-    group.log = log
-    group.run_bytes = run_bytes
-    group.base_offset = base_offset
-    group.last_offsets = [base_offset + header.last_offset_delta]
-    group.views = [view]
-    group.fragments = [fragment if fragment is None else fragment.retain()]
-    group.joined = None
-    group.ends = []
-    group.size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
-    group.position = position
-    group.runs = []
-    return group
-
-
 class Memstore:
     """The batches and notes of one block to be.
 
-    `seal` fixes the block: afterwards nothing is added, and `runs` are the entries for the index, in the block's order.
+    `seal` fixes the block: afterwards nothing is added. Its run records are the entries for the index, in the block's
+    order.
     `done`, if somebody waits, is set when the block is written and published.
     """
 
@@ -346,7 +346,6 @@ class Memstore:
         "groups",
         "owner",
         "record_count",
-        "runs",
         "sequence",
         "size_bytes",
         "wants_sync",
@@ -361,19 +360,7 @@ class Memstore:
         self.wants_sync = False
         self.done: Done | None = None
         self.sequence = -1
-        self.runs: list[bytes] = []
         self.owner = owner
-
-    @classmethod
-    def of_written(cls, owner: object, group: RunGroup, records: int, sequence: int) -> Memstore:
-        """A block of one batch that is written already."""
-        memstore = cls(owner)
-        memstore.groups[group.log] = group
-        memstore.size_bytes = group.size_bytes
-        memstore.batch_count = 1
-        memstore.record_count = records
-        memstore.sequence = sequence
-        return memstore
 
     @property
     def has_work(self) -> bool:
@@ -391,7 +378,10 @@ class Memstore:
         epoch: int,
     ) -> None:
         """Add a log's batch, whose offsets were assigned."""
-        self.group(log, run_bytes).add(header, view, fragment, base_offset, epoch)
+        group = self.groups.get(log)
+        if group is None:
+            group = self.groups[log] = RunGroup(log, run_bytes)
+        group.add(header, view, fragment, base_offset, epoch)
         self.size_bytes += header.batch_length + LENGTH_PREFIX_BYTES
         self.batch_count += 1
         self.record_count += header.last_offset_delta + 1
@@ -420,11 +410,6 @@ class Memstore:
         """Release those who wait; they check whether the store is still there."""
         if self.done is not None:
             self.done.end(is_written=False)
-
-    def take_runs(self) -> list[bytes]:
-        """The run records of the block that was written, once."""
-        runs, self.runs = self.runs, []
-        return runs
 
     def group(self, log: StoreLog, run_bytes: int) -> RunGroup:
         """The log's part, made on first use."""
@@ -459,25 +444,28 @@ class Memstore:
             pinned += self.size_bytes
         return pinned + self.batch_count * BATCH_OVERHEAD_BYTES + len(self.groups) * GROUP_OVERHEAD_BYTES
 
-    def seal(self, position: int, sequence: int, written_at_ms: int, length: int) -> list[memoryview | bytes]:
-        """Return the block's pieces for a `pwritev` at `position` of the segment file, sorted by partition.
+    def seal(
+        self, position: int, sequence: int, written_at_ms: int, length: int
+    ) -> tuple[list[memoryview | bytes], list[bytes]]:
+        """The block's pieces for a `pwritev` at `position` of the segment file, by partition, and its run records.
 
         `length` is what `block_bytes` says.
         """
-        groups = list(self.groups.values())
-        if len(groups) > 1:
-            groups.sort(key=_key_of)
         self.sequence = sequence
+        if len(self.groups) == 1:
+            (group,) = self.groups.values()
+            if len(group.runs) == 1:
+                head = group.seal_alone(position, sequence, written_at_ms, length)
+                return [head, *group.views], [head[BLOCK_HEADER_BYTES:]]
         batch_position = position + length - self.size_bytes
         runs: list[bytes] = []
         pieces: list[memoryview | bytes] = [b""]
-        for group in groups:
+        for group in sorted(self.groups.values(), key=_key_of):
             runs += group.pack_runs(batch_position)
             batch_position += group.size_bytes
             pieces += group.views
         pieces[0] = build_block_head(sequence, length, written_at_ms, runs)
-        self.runs = runs
-        return pieces
+        return pieces, runs
 
     def release(self) -> None:
         """Give the memory back without keeping it for readers."""

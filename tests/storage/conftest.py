@@ -51,9 +51,7 @@ class Harness:
         records = [Record(timestamp_ms=now_ms, key=key, value=value) for value in values]
         return memoryview(bytearray(build_batch(records, **options)))
 
-    def append(
-        self, log: PartitionLog, *values: bytes, leader_epoch: int = 0, alone: bool = False, **options: Any
-    ) -> AppendInfo:
+    def append(self, log: PartitionLog, *values: bytes, leader_epoch: int = 0, **options: Any) -> AppendInfo:
         """Append one batch as a client's."""
         batch = self.batch(values, **options)
         now_ms = self.clock.time_ms()
@@ -64,7 +62,6 @@ class Harness:
             leader_epoch=leader_epoch,
             origin=AppendOrigin.CLIENT,
             now_ms=now_ms,
-            alone=alone,
         )
         try:
             return append()

@@ -91,12 +91,8 @@ class GroupOffsets:
         generation_id: int,
         producer: Producer | None,
         knows_epochs: bool,
-        may_be_alone: bool = False,
     ) -> commits.Commit:
-        """The first half of `commit`: the offsets have their place in the order of the group's writes.
-
-        With `may_be_alone` they may already be committed when it returns (`CoordinatorPartition.submit`).
-        """
+        """The first half of `commit`: the offsets have their place in the order of the group's writes."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
         committers.check_commit(
@@ -117,7 +113,7 @@ class GroupOffsets:
             now_ms=self._clock.time_ms(),
             is_living=self._topics.is_living,
         )
-        write = self._runtime.begin_write(shard.partition, written, producer=producer, may_be_alone=may_be_alone)
+        write = self._runtime.begin_write(shard.partition, written, producer=producer)
         return commits.Commit(write, refused)
 
     async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None:

@@ -15,6 +15,7 @@ from ottla.kproto.messages.produce import (
     NodeEndpoint,
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 from ottla.kproto.schema import Request, TaggedField
@@ -127,6 +128,10 @@ def test_records_are_views_of_the_frame(version: int) -> None:
     assert not records.readonly
 
 
+def lone_response(name: str, topic_id: uuid.UUID, answer: produce.ProducedPartition) -> ProduceResponse:
+    return ProduceResponse(responses=[produce.produced_topic(name, topic_id, [answer])])
+
+
 @settings(max_examples=300)
 @given(st.data(), VERSIONS)
 def test_answers_are_those_of_the_codec(data: st.DataObject, version: int) -> None:
@@ -143,7 +148,7 @@ def test_answers_are_those_of_the_codec(data: st.DataObject, version: int) -> No
         if version >= 10:
             answer.current_leader = LeaderIdAndEpoch(leader_id=draw(st.integers(-1, 5)), leader_epoch=3)
     name = draw(st.text(max_size=20) | st.sampled_from(["n" * 126, "n" * 127, "é" * 63, "n" * 249]))
-    response = produce.lone_response(name, draw(st.uuids()), answer)
+    response = lone_response(name, draw(st.uuids()), answer)
     response.responses[0].unknown_tagged_fields = draw(tags)
     response.unknown_tagged_fields = draw(tags)
     response.throttle_time_ms = draw(st.integers(0, 2**31 - 1))
@@ -155,8 +160,8 @@ def test_answers_are_those_of_the_codec(data: st.DataObject, version: int) -> No
 
 
 def test_answers_that_do_not_fit_are_the_codecs_errors() -> None:
-    response = produce.lone_response("t", uuid.UUID(int=1), produce.ProducedPartition(2**31))
+    response = lone_response("t", uuid.UUID(int=1), produce.ProducedPartition(2**31))
     with pytest.raises(EncodeError):
         produce.build_parts(response, 9)
     with pytest.raises(EncodeError):
-        produce.build_parts(produce.lone_response("\ud800", uuid.UUID(int=1), produce.ProducedPartition(1)), 9)
+        produce.build_parts(lone_response("\ud800", uuid.UUID(int=1), produce.ProducedPartition(1)), 9)

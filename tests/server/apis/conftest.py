@@ -34,9 +34,6 @@ class StubReplicaManager:
         self.appended: list[dict[str, Any]] = []
         self.fetched: list[tuple[Any, Any]] = []
 
-    def append_alone(self, *_: Any, **__: Any) -> None:
-        """Leaves all to `begin_append`."""
-
     def begin_append(self, entries: Any, **options: Any) -> Any:
         self.appended.append({"entries": dict(entries), **options})
         return SimpleNamespace(is_complete=True, results=[self.append_result for _ in entries])

@@ -15,7 +15,6 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from ottla.server.apis import offset_commit
-from ottla.server.apis.context import Deferred
 
 SETTINGS = {"offsets.topic.num.partitions": "1"}
 
@@ -43,28 +42,23 @@ async def test_an_endless_retention_is_no_error(serve_node: Callable[..., Any]) 
         assert await committed(node, commit_of(4, (1 << 63) - 1)) == ErrorCode.NONE
 
 
-async def test_a_lone_commit_is_stored_at_once_and_one_with_more_after_it_gathers(
-    serve_node: Callable[..., Any],
-) -> None:
+async def test_commits_of_one_turn_are_stored_together_when_it_ends(serve_node: Callable[..., Any]) -> None:
     async with serve_node(SETTINGS) as node:
         assert await committed(node, commit_of(4)) == ErrorCode.NONE
+        context = node.broker.log_manager.context
+        blocks = sum(context.block_writes.counts)
 
-        def begun(offset: int, *, has_more: bool) -> Any:
-            connection = SimpleNamespace(has_more=has_more)
-            context: Any = SimpleNamespace(
-                broker=node.broker, connection=connection, header=SimpleNamespace(api_version=8), counted=None
-            )
+        def begun(offset: int) -> Any:
+            context: Any = SimpleNamespace(broker=node.broker, header=SimpleNamespace(api_version=8), counted=None)
             return offset_commit.handle(commit_of(offset), context)
 
-        lone = [begun(number, has_more=False) for number in range(3)]
-        assert not any(isinstance(answer, Deferred) for answer in lone)
-        ahead = [begun(number, has_more=True) for number in range(3)]
-        assert not any(answer.is_ready for answer in ahead)
-        for answer in ahead:
-            await answer.wait()
-        for response in [*lone, *[answer.response() for answer in ahead]]:
-            assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
-        assert not begun(9, has_more=False).is_ready  # those before it came together
+        answers = [begun(number) for number in range(3)]
+        assert not any(answer.is_ready for answer in answers)
+        context.turn.end()
+        assert all(answer.is_ready for answer in answers)
+        assert sum(context.block_writes.counts) == blocks + 1
+        for answer in answers:
+            assert answer.response().topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 async def test_a_partition_that_is_named_twice_is_told_twice_that_it_failed(serve_node: Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ import trio
 from ottla.kproto import codec, headers
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from ottla.kproto.records import Compression, Record, build_batch, iter_batches
+from ottla.kproto.records import Record, build_batch
 from ottla.server.errors import CloseConnectionError
 from ottla.server.replica import errors as replica
 from ottla.server.replica.append import AppendResult, TopicIdPartition
@@ -166,66 +166,6 @@ async def test_pipelined_requests_are_stored_and_answered_in_order(serve_node: S
             received, response = await client.receive(ProduceRequest.API_KEY, 9)
             assert received == correlation_id
             assert only(response).base_offset == offset
-
-
-@pytest.mark.parametrize("settings", [{}, {"min.insync.replicas": "2"}, {"message.timestamp.type": "LogAppendTime"}])
-async def test_a_lone_batch_is_answered_and_stored_as_any_other(
-    serve_node: Serve, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
-) -> None:
-    """Both ways of one request: the same answers, the same records, the same counters."""
-
-    async def history(name: str) -> list[Any]:
-        async with serve_node(settings | {"message.max.bytes": "5000"}) as node:
-            topic = SimpleNamespace(name=name, topic_id=await node.create_topic(name))
-            internal = await node.broker.controller.ensure_topic("__consumer_offsets")
-            client = await node.connect()
-            seen: list[Any] = []
-            for version in (3, 6, 7, 9, 12, 13):
-                for asked in requests_of_one_batch(topic, version):
-                    seen.append(shown(only(await client.call(asked, version))))
-                seen.append(shown(only(await client.call(request(internal, version), version))))
-                unknown = SimpleNamespace(name="unknown", topic_id=uuid4())
-                seen.append(shown(only(await client.call(request(unknown, version), version))))
-            partition = node.broker.replica_manager.get_partition(topic.topic_id, 0)
-            plan = partition.log.plan_read(0, max_bytes=1 << 20, end_offset=1 << 20, min_one_batch=True)
-            headers_of = [header._replace(leader_epoch=0) for _, header in iter_batches(plan.records.to_bytes())]
-            seen.append(headers_of if "message.timestamp.type" not in settings else len(headers_of))
-            plan.release()
-            counters, traffic = node.broker.replica_manager.counters, partition.traffic
-            seen += [getattr(counters, name) for name in ("appends", "appended_bytes", "append_errors")]
-            return [*seen, traffic.bytes_in, traffic.messages_in, traffic.failed_appends]
-
-    alone = await history("alone")
-    monkeypatch.setattr("ottla.server.apis.produce._append_alone", lambda *_: None)
-    assert alone == await history("gathered")
-    assert sum(code == ErrorCode.NONE for code, *_ in alone[:-7]) > 6
-
-
-def requests_of_one_batch(topic: Any, version: int) -> list[ProduceRequest]:
-    records = [Record(value=b"value", timestamp_ms=1_700_000_000_000)]
-    idempotent = build_batch(records, producer_id=version, producer_epoch=0, base_sequence=0)
-    offered = [
-        BATCH,
-        BATCH[:-1] + b"x",
-        BATCH + b"rest",
-        BATCH + BATCH,
-        b"",
-        None,
-        idempotent,
-        idempotent,
-        build_batch(records, producer_id=version, producer_epoch=0, base_sequence=7),
-        build_batch(records, producer_id=version, producer_epoch=0, base_sequence=1, is_transactional=True),
-        build_batch(records, compression=Compression.ZSTD),
-        build_batch([Record(value=bytes(6_000))]),
-        build_batch([Record(value=b"late", timestamp_ms=1 << 60)]),
-    ]
-    asked = [request(topic, version, records=each, acks=acks) for each in offered for acks in (1, -1, 7)]
-    return [*asked, request(topic, version, 1)]
-
-
-def shown(answer: Any) -> tuple[Any, ...]:
-    stamped = answer.log_append_time_ms > 0
-    return (answer.error_code, answer.base_offset, stamped, answer.log_start_offset, len(answer.record_errors))
 
 
 async def test_a_disk_that_fails_is_never_acknowledged(serve_node: Serve) -> None:

@@ -216,6 +216,7 @@ class Deadly:
 
     def __init__(self, log: Any) -> None:
         self._log = log
+        self.turn = log.turn
         self.is_deadly = False
 
     def begin_append(self, partition: int, records: bytes) -> Stages[int]:

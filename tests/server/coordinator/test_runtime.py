@@ -224,21 +224,11 @@ async def test_a_partition_that_is_asked_for_loads_before_others(log: Any) -> No
         nursery.cancel_scope.cancel()
 
 
-async def test_writes_in_quick_succession_leave_as_one_batch(
-    runtime: CoordinatorRuntime[Journal], log: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One a turn of the loop, as from a connection that sends ahead: after two that came together they are awaited."""
-    monkeypatch.setattr("ottla.server.coordinator.partition.MAX_LINGER_SECONDS", 60.0)
-    await runtime.begin_write(0, [record(0)]).wait()
-    assert log.appends == 1  # alone, at once
-    first, second = runtime.begin_write(0, [record(1)]), runtime.begin_write(0, [record(2)])
-    writes = [first, second]
-    for number in range(3, 10):
-        await trio.lowlevel.checkpoint()
-        writes.append(runtime.begin_write(0, [record(number)]))
+async def test_writes_of_one_turn_leave_as_one_batch(runtime: CoordinatorRuntime[Journal], log: Any) -> None:
+    writes = [runtime.begin_write(0, [record(number)]) for number in range(10)]
     for write in writes:
         await write.wait()
-    assert log.appends == 2
+    assert log.appends == 1
     assert [told[2] for told in runtime.shard(0).told] == [record(number) for number in range(10)]
 
 
@@ -347,7 +337,7 @@ async def test_a_partition_whose_log_is_not_committed_yet_holds_up_no_other(log:
             await trio.lowlevel.checkpoint()
             yield memoryview(batch)
 
-    slow: Any = SimpleNamespace(read=read, begin_append=log.begin_append)
+    slow: Any = SimpleNamespace(read=read, begin_append=log.begin_append, turn=log.turn)
     runtime = new_runtime(slow, nursery)
     runtime.elect(0)
     runtime.elect(1)

@@ -25,7 +25,7 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer
 from ottla.server.coordinator.runtime import CoordinatorRuntime
-from ottla.server.event_loop.stages import Stages
+from ottla.server.event_loop.stages import Stages, TurnWait
 from ottla.storage.clock import ManualClock
 
 UNREADABLE = CoordinatorRecord(b"unreadable", None)
@@ -61,7 +61,14 @@ class Haste(Enum):
 
     NONE = "none"
     STORED = "stored"  # it is in the log, and waits to be told so
+    WRITTEN = "written"  # it is in the log, and that is known at the end of the turn
     COMMITTED = "committed"
+
+
+class _AtTurnsEnd(TurnWait):
+    @property
+    def is_over(self) -> bool:
+        return True
 
 
 class SteppedLog:
@@ -72,6 +79,7 @@ class SteppedLog:
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory
+        self.turn = memory.turn
         self.begun: list[trio.Event] = []
         self.refusal: Exception | None = None
         self.heeds_cancellation = True
@@ -91,6 +99,8 @@ class SteppedLog:
         base_offset = self.memory.store(partition, records)
         if haste is Haste.STORED:
             yield self._be_told
+        elif haste is Haste.WRITTEN:
+            yield _AtTurnsEnd()
         return base_offset
 
     async def append(self, partition: int, records: bytes) -> int:
@@ -140,11 +150,8 @@ class World:
         self.shards.append(Journal(partition))
         return self.shards[-1]
 
-    def begin(self, *names: str, partition: int = 0, may_be_alone: bool = False) -> list[Write]:
-        return [
-            self.runtime.begin_write(partition, [CoordinatorRecord(name.encode(), b"v")], may_be_alone=may_be_alone)
-            for name in names
-        ]
+    def begin(self, *names: str, partition: int = 0) -> list[Write]:
+        return [self.runtime.begin_write(partition, [CoordinatorRecord(name.encode(), b"v")]) for name in names]
 
 
 @pytest.fixture
@@ -349,52 +356,64 @@ async def test_a_request_that_is_cancelled_while_its_write_waits_is_written_all_
         assert world.runtime.shard(0).held == stepped.keys(0) == [b"a", b"b"]
 
 
-# Writes that may be alone
+# Writes of one turn
 
 
-async def test_a_lone_write_is_committed_before_it_is_begun_to_wait_for(stepped: SteppedLog) -> None:
+async def test_a_write_is_committed_at_the_end_of_its_turn(stepped: SteppedLog) -> None:
     stepped.haste = lambda: Haste.COMMITTED
     async with running(stepped) as world:
         for name in ("a", "b"):
-            (write,) = world.begin(name, may_be_alone=True)
+            (write,) = world.begin(name)
+            assert not write.is_done
+            stepped.turn.end()
             assert write.is_done
             assert write.error is None
         assert world.runtime.shard(0).held == stepped.keys(0) == [b"a", b"b"]
         stepped.refusal = CoordinatorNotAvailableError("no room")
-        (refused,) = world.begin("c", may_be_alone=True)
+        (refused,) = world.begin("c")
+        stepped.turn.end()
         assert refused.error is stepped.refusal
 
 
-async def test_writes_that_come_while_a_lone_one_waits_gather_and_keep_their_order(stepped: SteppedLog) -> None:
-    stepped.haste = lambda: Haste.STORED
+@pytest.mark.parametrize("haste", [Haste.WRITTEN, Haste.STORED, Haste.NONE])
+async def test_writes_of_one_turn_leave_as_one_batch_and_those_after_keep_their_order(
+    stepped: SteppedLog, haste: Haste
+) -> None:
+    stepped.haste = lambda: haste
     async with running(stepped) as world:
-        writes = world.begin("a", "b", "c", may_be_alone=True)
-        assert stepped.keys(0) == [b"a"]
-        assert not any(write.is_done for write in writes)
+        writes = world.begin("a", "b")
+        stepped.turn.end()
+        assert [write.is_done for write in writes] == [haste is Haste.WRITTEN] * 2
+        writes += world.begin("c")
         await settle()
         stepped.tell()
         await settle()
-        assert stepped.keys(0) == [b"a", b"b", b"c"]
-        assert [write.is_done for write in writes] == [True, False, False]
+        assert [write.is_done for write in writes] == [True, True, haste is Haste.WRITTEN]
         stepped.tell()
         await settle()
-        # They came together: the next one waits for others, and goes by itself again when none came.
-        stepped.haste = lambda: Haste.COMMITTED
-        (gathering,) = world.begin("d", may_be_alone=True)
-        assert not gathering.is_done
+        assert [write.error for write in writes if write.is_done] == [None] * 3
+        assert world.runtime.shard(0).held == stepped.keys(0) == [b"a", b"b", b"c"]
+        assert len(stepped.memory.batches[0]) == 2
+
+
+async def test_a_partition_that_goes_before_the_turn_ends_writes_nothing(stepped: SteppedLog) -> None:
+    stepped.haste = lambda: Haste.WRITTEN
+    async with running(stepped) as world:
+        (write,) = world.begin("a")
+        world.runtime.resign(0)
+        assert_refused(write)
+        stepped.turn.end()
         await settle()
-        (alone,) = world.begin("e", may_be_alone=True)
-        assert alone.is_done
-        assert world.runtime.shard(0).held == [b"a", b"b", b"c", b"d", b"e"]
-        assert len(stepped.memory.batches[0]) == 4
+        assert stepped.keys(0) == []
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2])
-async def test_a_partition_goes_while_a_lone_write_waits_to_be_told(stepped: SteppedLog, turns: int) -> None:
+async def test_a_partition_goes_while_a_write_waits_to_be_told(stepped: SteppedLog, turns: int) -> None:
     """Before the task that goes on with it has run, too."""
     stepped.haste = lambda: Haste.STORED
     async with running(stepped) as world:
-        (write,) = world.begin("a", may_be_alone=True)
+        (write,) = world.begin("a")
+        stepped.turn.end()
         for _ in range(turns):
             await trio.lowlevel.checkpoint()
         world.runtime.resign(0)
@@ -408,14 +427,28 @@ async def test_a_partition_goes_while_a_lone_write_waits_to_be_told(stepped: Ste
         assert present.held == stepped.keys(0) == [b"a"]
 
 
-async def test_everything_is_cancelled_while_a_lone_write_waits_to_be_told(stepped: SteppedLog) -> None:
-    stepped.haste = lambda: Haste.STORED
+async def test_a_partition_goes_when_its_write_is_appended_and_not_written(stepped: SteppedLog) -> None:
+    """It goes amid the end of a turn: by what a store that writes then tells, for one."""
+    stepped.haste = lambda: Haste.WRITTEN
     async with running(stepped) as world:
-        writes = world.begin("a", "b", may_be_alone=True)
+        (write,) = world.begin("a")
+        stepped.turn.write(lambda: world.runtime.resign(0))
+        stepped.turn.end()
+        assert_refused(write)
+        assert world.shards[0].held == []
+
+
+@pytest.mark.parametrize("haste", [Haste.NONE, Haste.STORED])
+async def test_everything_is_cancelled_while_a_write_waits_to_be_told(stepped: SteppedLog, haste: Haste) -> None:
+    stepped.haste = lambda: haste
+    async with running(stepped) as world:
+        writes = world.begin("a")
+        stepped.turn.end()
+        writes += world.begin("b")
     assert_refused(*writes)
 
 
-async def test_a_write_that_is_begun_while_a_lone_one_is_replayed_comes_after_it(
+async def test_a_write_that_is_begun_while_one_is_replayed_comes_after_it(
     stepped: SteppedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stepped.haste = lambda: Haste.COMMITTED
@@ -428,19 +461,20 @@ async def test_a_write_that_is_begun_while_a_lone_one_is_replayed_comes_after_it
         ) -> None:
             replay(journal, offset, producer, record)
             if record.key == b"a":
-                writes.extend(world.begin("b", may_be_alone=True))
+                writes.extend(world.begin("b"))
 
         monkeypatch.setattr(Journal, "replay", replay_and_write)
-        writes += world.begin("a", may_be_alone=True)
+        writes += world.begin("a")
         await settle()
         assert [write.error for write in writes if write.is_done] == [None, None]
         assert world.runtime.shard(0).held == stepped.keys(0) == [b"a", b"b"]
 
 
-async def test_a_lone_write_that_cannot_be_replayed_ends_its_partition(stepped: SteppedLog) -> None:
+async def test_a_write_that_cannot_be_replayed_at_the_end_of_its_turn_ends_its_partition(stepped: SteppedLog) -> None:
     stepped.haste = lambda: Haste.COMMITTED
     async with running(stepped) as world:
-        write = world.runtime.begin_write(0, [UNREADABLE], may_be_alone=True)
+        write = world.runtime.begin_write(0, [UNREADABLE])
+        stepped.turn.end()
         assert_refused(write)
         assert world.runtime.failed == [0]
         assert world.shards[0].life == ["loaded", "unloaded"]
@@ -579,10 +613,7 @@ class History:
             if self.rng.random() < 0.3:
                 write = self.runtime.begin_planned_write(partition, partial(self._plan, key, shard), shard=shard)
             else:
-                alone = self.rng.random() < 0.5
-                write = self.runtime.begin_write(
-                    partition, [CoordinatorRecord(key, b"v")], shard=shard, may_be_alone=alone
-                )
+                write = self.runtime.begin_write(partition, [CoordinatorRecord(key, b"v")], shard=shard)
         except (NotCoordinatorError, CoordinatorLoadInProgressError):
             return
         self.written.append(Written(write, partition, key, shard))

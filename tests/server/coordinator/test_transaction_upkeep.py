@@ -32,6 +32,7 @@ class RefusingLog:
 
     def __init__(self, log: Any) -> None:
         self.log = log
+        self.turn = log.turn
         self.refused: set[int] = set()
         self.refusals = 0
 

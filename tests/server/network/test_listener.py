@@ -17,6 +17,7 @@ from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.network.network import Accepted, Listening
 from ottla.server.quotas.connections import CONNECTION_CREATION_RATE, ConnectionLimits
 from ottla.storage.memory.buffer_pool import MemoryBudget
+from ottla.storage.turn import Turn
 
 Serve = Callable[..., Any]
 
@@ -80,7 +81,7 @@ async def test_an_accept_that_fails_is_tried_again(
 
 
 def test_an_address_that_cannot_be_had_is_said_with_what_to_do() -> None:
-    listeners = Listeners(None, None, None, ConnectionLimits(), responses=MemoryBudget(1))  # type: ignore[arg-type]
+    listeners = Listeners(None, None, None, ConnectionLimits(), responses=MemoryBudget(1), turn=Turn())  # type: ignore[arg-type]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartupError, match=r"already in use.*--port"):

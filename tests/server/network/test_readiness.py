@@ -18,6 +18,8 @@ from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.server.apis.context import RequestContext
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network import connection, readiness
+from ottla.server.network.readiness import Served
+from ottla.storage.turn import Turn
 
 Serve = Callable[..., Any]
 
@@ -40,7 +42,7 @@ def _task_at_work() -> str:
 async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How requests are served that need no waiting: the name of what does it."""
     if request.param == "one at a time":
-        monkeypatch.setattr(readiness, "SLICE_SECONDS", 0)
+        monkeypatch.setattr(readiness, "TURN_SECONDS", 0)
     if request.param != "in a task":
         return NO_TASK
     trio.lowlevel.add_instrument(_Watcher())
@@ -237,15 +239,16 @@ class _AlwaysReadable:
 
 
 async def test_who_always_has_more_leaves_others_their_turn(served: str) -> None:
-    waiting = readiness.Readiness()
+    waiting = readiness.Readiness(Turn())
     transports: list[Any] = [_AlwaysReadable() for _ in range(5)]
     turns = [0] * len(transports)
+    ways = [Served.ALL, Served.HAS_MORE, Served.ALL, Served.HAS_MORE, Served.ALL]
     async with waiting.running():
         async with trio.open_nursery() as nursery:
 
-            def serve_one(number: int) -> bool:
+            def serve_one(number: int, _is_asleep: bool) -> Served:
                 turns[number] += 1
-                return turns[number] < 1_000
+                return ways[number] if turns[number] < 1_000 else Served.NEEDS_TASK
 
             for number, transport in enumerate(transports):
                 nursery.start_soon(partial(waiting.serve, first_by_itself=False), transport, partial(serve_one, number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -30,6 +31,7 @@ from ottla.storage.log.partition_log import AppendInfo
 from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.memory.iobuf import IOBuf
 from ottla.storage.state.leader_epochs import LeaderEpochs
+from ottla.storage.turn import Turn
 
 
 class FakePlan:
@@ -49,26 +51,10 @@ class FakePlan:
         self.records.release()
 
 
-class FakeWriter:
-    """`BlockWriter` as the replica manager sees it: held while a request appends, and let go before it waits."""
-
-    def __init__(self) -> None:
-        self.is_held = False
-
-    def hold(self) -> None:
-        assert not self.is_held
-        self.is_held = True
-
-    def write_gathered(self, *, more_expected: bool = False) -> None:
-        assert self.is_held
-        self.is_held = False
-
-
 class FakeStore:
     """`MessageStore` as the replica manager sees it."""
 
     def __init__(self) -> None:
-        self.writer = FakeWriter()
         self.description = b""
 
     def describe(self, describe: Callable[[], bytes], *, soon: bool = False) -> None:
@@ -127,13 +113,11 @@ class FakeLog:
         return self.room.is_set()
 
     async def wait_for_room(self) -> None:
-        assert not self.store.writer.is_held
         await self.room.wait()
         if self.offline:
             raise StoreOfflineError("offline")
 
     async def check_ahead(self, records: memoryview, *, now_ms: int) -> object:
-        assert not self.store.writer.is_held
         self.checking += 1
         await self.checked.wait()
         self.checking -= 1
@@ -197,6 +181,7 @@ class FakeLogManager:
     """Opens fake logs and remembers which were deleted."""
 
     def __init__(self) -> None:
+        self.context = SimpleNamespace(turn=Turn())
         self.logs: dict[tuple[UUID, int], FakeLog] = {}
         self.deleted: list[tuple[UUID, int]] = []
         self.fail_to_open = False

@@ -82,8 +82,7 @@ async def test_the_memory_of_what_could_not_be_written_is_given_back(harness: An
         assert given_back == [0, 1]
 
 
-@pytest.mark.parametrize("more_expected", [False, True])
-async def test_the_memory_of_a_lone_append_that_failed_is_given_back(harness: Any, more_expected: bool) -> None:
+async def test_the_memory_of_an_append_that_failed_at_the_end_of_its_turn_is_given_back(harness: Any) -> None:
     disk = SimulatedDisk(1)
     given_back: list[int] = []
     async with harness.manager(disk) as manager:
@@ -91,11 +90,10 @@ async def test_the_memory_of_a_lone_append_that_failed_is_given_back(harness: An
         harness.append(log, b"before")
         await log.flush()
         disk.faults.add(Fault(FaultKind.ERROR, frozenset({"pwritev"}), errno=errno.EIO))
-        log.store.writer.hold()
         fragment = Fragment(harness.batch([b"x"]), lambda _: given_back.append(1))
         log.append_as_leader(fragment.memory, fragment, leader_epoch=0, now_ms=harness.clock.time_ms())
         fragment.release()
-        log.store.writer.write_gathered(more_expected=more_expected)
+        manager.context.turn.end()
         with pytest.raises(StoreOfflineError):
             await log.flush()
         assert given_back == [1]
