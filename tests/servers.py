@@ -106,6 +106,7 @@ class ConnectionServer:
                 api.prepared_versions.add(version)
         self.clients: list[Client] = []
         self.pool = BufferPool()
+        self.turn = Turn()
         self.budget = RequestBudget(64 * 1024 * 1024)
         self.responses = MemoryBudget(64 * 1024 * 1024)
         broker = SimpleNamespace(
@@ -120,7 +121,7 @@ class ConnectionServer:
             self.budget,
             ConnectionLimits(**limits),
             responses=self.responses,
-            turn=Turn(),
+            turn=self.turn,
         )
         self.port = self.listeners.bind(ListenAddress("PLAINTEXT", "127.0.0.1", 0), backlog=50)
 

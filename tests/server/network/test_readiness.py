@@ -1,5 +1,7 @@
 """What is served in the turn that receives it, and what is left to the connection's task."""
 
+from __future__ import annotations
+
 import socket
 import struct
 from collections.abc import Callable, Coroutine
@@ -15,7 +17,13 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.frames import build_request_frame
 from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.server.apis.context import RequestContext
+from ottla.kproto.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.server.apis.context import Deferred, RequestContext
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network import connection, readiness
 from ottla.server.network.readiness import Served
@@ -311,3 +319,174 @@ async def test_timers_and_threads_are_heeded_while_nobody_asks(serve_handlers: S
             await trio.sleep(0.01)
             assert await trio.to_thread.run_sync(lambda: 1) == 1
             await client.call(MetadataRequest(), 5)
+
+
+class Produced(Deferred):
+    """What a handler of Produce leaves to the end of the turn: it is ready when the test says that it is written."""
+
+    def __init__(self, handlers: Producing, number: int) -> None:
+        self._handlers = handlers
+        self._number = number
+
+    @property
+    def is_ready(self) -> bool:
+        return self._number < self._handlers.written
+
+    async def wait(self) -> None:
+        while not self.is_ready:
+            await self._handlers.more_written.wait()
+
+    def response(self) -> ProduceResponse:
+        topic = TopicProduceResponse(partition_responses=[PartitionProduceResponse(base_offset=self._number)])
+        return ProduceResponse(responses=[topic])
+
+
+class Producing(Handlers):
+    """Produce appends, and the end of the turn writes what was appended, unless the disk is slow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appended = self.written = 0
+        self.is_slow = False
+        self.more_written = trio.Event()
+        self.turns: list[int] = []
+        self.turn: Turn
+
+    def produce(self, request: ProduceRequest, context: RequestContext) -> Produced:
+        self.tasks.append(_task_at_work())
+        if not self.turns or self.turns[-1] < 0:
+            self.turns.append(0)
+            self.turn.write(self._end_turn)
+        self.turns[-1] += 1
+        self.appended += 1
+        return Produced(self, self.appended - 1)
+
+    def _end_turn(self) -> None:
+        self.turns.append(-1)
+        if not self.is_slow:
+            self.write()
+
+    def write(self) -> None:
+        self.written = self.appended
+        self.more_written.set()
+        self.more_written = trio.Event()
+
+    @property
+    def all(self) -> dict[ApiKey, Any]:
+        return {**super().all, ApiKey.PRODUCE: self.produce}
+
+
+def produce_frame(number: int) -> bytes:
+    return build_request_frame(ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[]), 9, number, "test")
+
+
+async def offsets_of(client: Any, count: int) -> list[tuple[int, int]]:
+    """The correlation ids and offsets of the next answers."""
+    found = []
+    for _ in range(count):
+        correlation_id, response = await client.receive(ApiKey.PRODUCE, 9)
+        found.append((correlation_id, response.responses[0].partition_responses[0].base_offset))
+    return found
+
+
+async def test_what_the_end_of_the_turn_completes_needs_no_task(serve_handlers: Serve, served: str) -> None:
+    handlers = Producing()
+    async with serve_handlers(handlers.all) as server:
+        handlers.turn = server.turn
+        clients = [await server.connect() for _ in range(3)]
+        for turn in range(5):
+            for client in clients:
+                await client.stream.send_all(produce_frame(turn))
+            answers = [(await offsets_of(client, 1))[0] for client in clients]
+            assert [correlation_id for correlation_id, _ in answers] == [turn] * 3
+            assert sorted(offset for _, offset in answers) == list(range(3 * turn, 3 * turn + 3))
+    assert len(set(handlers.tasks)) == 1
+    assert served in handlers.tasks[0]
+
+
+async def test_a_client_that_sends_ahead_is_served_a_few_at_a_time_and_answered_in_order(
+    serve_handlers: Serve, served: str
+) -> None:
+    handlers = Producing()
+    async with serve_handlers(handlers.all) as server:
+        handlers.turn = server.turn
+        client = await server.connect()
+        await client.stream.send_all(b"".join(produce_frame(number) for number in range(50)))
+        assert await offsets_of(client, 50) == [(number, number) for number in range(50)]
+    assert max(handlers.turns) == 4
+
+
+@pytest.mark.parametrize("max_pipelined", [1, 2])
+async def test_no_more_are_begun_ahead_than_may_be(serve_handlers: Serve, served: str, max_pipelined: int) -> None:
+    handlers = Producing()
+    async with serve_handlers(handlers.all, max_pipelined=max_pipelined) as server:
+        handlers.turn = server.turn
+        client = await server.connect()
+        await client.stream.send_all(b"".join(produce_frame(number) for number in range(20)))
+        assert await offsets_of(client, 20) == [(number, number) for number in range(20)]
+    assert max(handlers.turns) == max_pipelined
+
+
+@pytest.mark.parametrize("size", [1, 7, 50])
+async def test_requests_that_come_in_parts_need_no_task_either(serve_handlers: Serve, served: str, size: int) -> None:
+    handlers = Producing()
+    async with serve_handlers(handlers.all) as server:
+        handlers.turn = server.turn
+        client = await server.connect()
+        sent = b"".join(produce_frame(number) for number in range(6))
+        for start in range(0, len(sent), size):
+            await client.stream.send_all(sent[start : start + size])
+            await wait_all_tasks_blocked()
+        assert await offsets_of(client, 6) == [(number, number) for number in range(6)]
+    assert len(set(handlers.tasks)) == 1
+    assert served in handlers.tasks[0]
+
+
+async def test_what_takes_longer_than_the_turn_is_answered_by_the_task_and_in_order(
+    serve_handlers: Serve, served: str
+) -> None:
+    handlers = Producing()
+    handlers.is_slow = True
+    async with serve_handlers(handlers.all) as server:
+        handlers.turn = server.turn
+        client, other = await server.connect(), await server.connect()
+        frames = [produce_frame(number) for number in range(3)]
+        await client.stream.send_all(b"".join(frames) + build_request_frame(MetadataRequest(), 5, 3, "test"))
+        await wait_all_tasks_blocked(0.01)
+        assert (handlers.appended, len(handlers.tasks)) == (3, 3), "what is behind them waits"
+        await other.call(MetadataRequest(), 5)
+        await client.stream.send_all(produce_frame(4))
+        handlers.write()
+        assert await offsets_of(client, 3) == [(number, number) for number in range(3)]
+        assert (await client.receive(ApiKey.METADATA, 5))[0] == 3
+        await wait_all_tasks_blocked(0.01)
+        handlers.write()
+        assert await offsets_of(client, 1) == [(4, 3)]
+        # And then it is served without its task again.
+        handlers.is_slow = False
+        for number in range(5, 50):
+            await client.stream.send_all(produce_frame(number))
+            assert await offsets_of(client, 1) == [(number, number - 1)]
+        assert served in handlers.tasks[-1]
+
+
+async def test_what_was_appended_before_a_fault_is_answered(serve_handlers: Serve, served: str) -> None:
+    handlers = Producing()
+    async with serve_handlers(handlers.all) as server:
+        handlers.turn = server.turn
+        client = await server.connect()
+        await client.stream.send_all(produce_frame(0) + produce_frame(1) + struct.pack(">i", -5))
+        assert await offsets_of(client, 2) == [(0, 0), (1, 1)]
+        assert await client.is_closed()
+
+
+async def test_a_connection_that_ends_before_the_turn_does_holds_nothing(serve_handlers: Serve, served: str) -> None:
+    handlers = Producing()
+    handlers.is_slow = True
+    async with serve_handlers(handlers.all, grace_seconds=0) as server:
+        handlers.turn = server.turn
+        client = await server.connect()
+        await client.stream.send_all(produce_frame(0) + produce_frame(1) + produce_frame(2)[:9])
+        await wait_all_tasks_blocked(0.01)
+        server.listeners.stop()
+        assert await client.is_closed()
