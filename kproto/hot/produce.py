@@ -141,6 +141,34 @@ def parse_request(version: int, buf: Buffer, pos: int = 0) -> ProduceRequest:
     return codec.parse_prefix(ProduceRequest, version, buf, pos)[0] if request is None else request
 
 
+def parse_lone_request(version: int, buf: Buffer, pos: int = 0) -> ProduceRequest | None:
+    """`parse_request` of an ordinary request of one partition, however large; None, in a moment, for any other."""
+    view = memoryview(buf)
+    try:
+        is_lone = _is_lone_flexible(view, pos, version) if version >= _FIRST_FLEXIBLE else _is_lone_classic(view, pos)
+    except (struct.error, IndexError):
+        return None
+    return _parse_ordinary(version, view, pos) if is_lone else None
+
+
+def _is_lone_flexible(buf: memoryview, p: int, version: int) -> bool:
+    p += buf[p] or 1  # the transactional id, with its size; none is one byte
+    if buf[p + 6] != 2:
+        return False
+    p += 7
+    p += 16 if version >= _FIRST_BY_ID else buf[p]
+    return buf[p] == 2
+
+
+def _is_lone_classic(buf: memoryview, p: int) -> bool:
+    p += 2 + max(0, _unpack_int16(buf, p)[0])
+    if _unpack_int32(buf, p + 6)[0] != 1:
+        return False
+    p += 10
+    p += 2 + max(0, _unpack_int16(buf, p)[0])
+    return bool(_unpack_int32(buf, p)[0] == 1)
+
+
 def parse_request_in_steps(
     version: int, buf: Buffer, pos: int = 0, begun: codec.Begun | None = None
 ) -> codec.Steps[ProduceRequest]:

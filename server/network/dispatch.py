@@ -26,6 +26,7 @@ from ottla.server.errors import CloseConnectionError
 from ottla.server.network import large_requests
 from ottla.server.network.large_requests import (
     ENCODED_AT_ONCE_ELEMENTS,
+    LONE_BYTES,
     PARSED_AT_ONCE_BYTES,
     UNCOUNTED_BYTES,
     Charge,
@@ -79,12 +80,17 @@ class Dispatcher:
 
     def begin_at_once(self, context: RequestContext) -> bool:
         """`begin` as far as nothing has to be waited for; False if `begin` has to go on. Touches no task."""
-        if (
-            context.header.api_version not in context.api.prepared_versions
-            or context.request_bytes > PARSED_AT_ONCE_BYTES
-        ):
+        api, version = context.api, context.header.api_version
+        if version not in api.prepared_versions:
             return False
-        self._parse(context)
+        if context.request_bytes <= PARSED_AT_ONCE_BYTES:
+            self._parse(context)
+        elif context.request_bytes <= LONE_BYTES:
+            context.request = api.parse_lone(version, context.frame, context.body_start)
+            if context.request is None:
+                return False
+        else:
+            return False
         self._call_handler(context)
         context.handled_at = perf_counter()
         return context.rest is None

@@ -20,13 +20,13 @@ from ottla.kproto.framing import PREFIX_SIZE, frame_size
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network.transport import Transport
 from ottla.server.waiting.request_budget import Claim, RequestBudget
-from ottla.storage.memory.buffer_pool import SCRATCH_BYTES, BufferPool, MemoryBudget
+from ottla.storage.memory.buffer_pool import SMALL_SIZES, BufferPool, MemoryBudget
 from ottla.storage.memory.iobuf import Fragment
 
 _LENGTH_AND_API = Struct(">ihh")
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
-_MIN_SHARED_BYTES: Final = SCRATCH_BYTES
+_MIN_SHARED_BYTES: Final = SMALL_SIZES[0]
 _MAX_SHARED_BYTES: Final = 64 * 1024
 # This many small frames of a burst are taken in one turn of the event loop.
 _MAX_TAKEN_AT_ONCE: Final = 4
@@ -54,7 +54,7 @@ class Frame:
 
 
 class LoneFrame:
-    """A small request that came by itself: its bytes are copied, and it holds no memory of the pool."""
+    """A request of up to 64 KiB that came by itself: its bytes are copied, and it holds no memory of the pool."""
 
     __slots__ = ("body",)
 
@@ -65,6 +65,21 @@ class LoneFrame:
 
     def release(self) -> None:
         """Nothing is held."""
+
+
+class _ChargedLoneFrame(LoneFrame):
+    """One that is not small: it counts as long as it is held."""
+
+    __slots__ = ("_share",)
+
+    def __init__(self, body: bytes | bytearray, share: MemoryBudget) -> None:
+        super().__init__(body)
+        self._share = share
+        share.charge(len(body))
+
+    def release(self) -> None:
+        """Give the budget's share back; called exactly once."""
+        self._share.refund(len(self.body))
 
 
 class FrameReceiver:
@@ -84,6 +99,7 @@ class FrameReceiver:
         "_expects_more",
         "_fragment",
         "_is_after_large",
+        "_is_after_own_buffer",
         "_is_ended",
         "_needed",
         "_pool",
@@ -131,6 +147,7 @@ class FrameReceiver:
         self._taken_at_once = 0  # frames since the last wait
         self._unbroken_bytes = 0  # of a large frame since others could run
         self._is_after_large = False
+        self._is_after_own_buffer = False
         self._is_ended = False
         #: After `next_at_once` returned None: whether there is nothing to do but to wait for a next frame.
         self.is_quiet = True
@@ -210,8 +227,12 @@ class FrameReceiver:
         self.is_quiet = True
 
     def _next_lone(self) -> Frame | LoneFrame | None:
-        """A frame that is small and comes by itself, as most do; with anything else, go on as usual."""
+        """A frame of up to 64 KiB that comes by itself, as most do; with anything else, go on as usual."""
         memory = self._pool.scratch
+        if self._is_after_own_buffer:
+            # Most of what comes would have to be moved once more.
+            memory = memory[:_MIN_SHARED_BYTES]
+            self._is_after_own_buffer = False
         try:
             count = self._transport.receive_into(memory)
         except BlockingIOError:
@@ -220,17 +241,18 @@ class FrameReceiver:
             return None
         if count >= _LENGTH_AND_API.size:
             size_bytes, api_key, _ = _LENGTH_AND_API.unpack_from(memory)
-            if size_bytes == count - PREFIX_SIZE and count < _MIN_SHARED_BYTES and size_bytes <= self.max_frame_bytes:
-                body = memory[PREFIX_SIZE:count]
+            if size_bytes == count - PREFIX_SIZE and size_bytes <= self.max_frame_bytes:
                 # Records stay where they are, and are given their offsets there.
-                return LoneFrame(bytearray(body) if api_key == _PRODUCE else bytes(body))
+                view = memory[PREFIX_SIZE:count]
+                body = bytearray(view) if api_key == _PRODUCE else bytes(view)
+                return LoneFrame(body) if count < _MIN_SHARED_BYTES else _ChargedLoneFrame(body, self._share)
         elif count == 0:
             self._is_ended = True
             return None
-        fragment = self._fragment = self._pool.acquire(_MIN_SHARED_BYTES)
+        fragment = self._fragment = self._pool.acquire(max(count, _MIN_SHARED_BYTES))
         fragment.memory[:count] = memory[:count]
         self._start, self._end = 0, count
-        self._expects_more = count == _MIN_SHARED_BYTES
+        self._expects_more = count == memory.nbytes
         if self._expects_more:
             self._shared_bytes *= 2
         frame = self._take()
@@ -440,6 +462,7 @@ class FrameReceiver:
             self._charged = 0
         if total_bytes > _MAX_SHARED_BYTES:
             self._shared_bytes = _MIN_SHARED_BYTES
+            self._is_after_own_buffer = True
             self._claim = self._budget.large.claim()
             self._share = self._budget.large
             await self._reserve(min(total_bytes - PREFIX_SIZE, self._piece_bytes()))

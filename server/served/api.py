@@ -210,6 +210,7 @@ class Api:
         "min_version",
         "parse",
         "parse_in_steps",
+        "parse_lone",
         "prepared_versions",
         "tagged_from_version",
         "versions_in_steps",
@@ -236,6 +237,8 @@ class Api:
         self.handler: Handler
         self.parse: Callable[[int, codec.Buffer, int], Request]
         self.build_parts: Callable[[Any, int], list[Buffer]]
+        #: Parses a request that has few elements though it is large; None if it has more, or is not to be parsed.
+        self.parse_lone: Callable[[int, codec.Buffer, int], Request | None]
         self.parse_in_steps: Callable[[int, codec.Buffer, int, codec.Begun], codec.Steps[Request]]
         self.build_in_steps: Callable[[Any, int], codec.Steps[list[Buffer]]]
 
@@ -261,6 +264,7 @@ class Api:
         if self.metrics is None:
             self.metrics = ApiMetrics(self.key)
         self.parse = partial(codec.parse_request, self.key)
+        self.parse_lone = _no_request
         self.parse_in_steps = partial(codec.parse_request_in_steps, self.key)
         self.build_parts = _build_whole
         self.build_in_steps = codec.build_in_steps  # type: ignore[assignment]  # bytes are buffers
@@ -268,6 +272,7 @@ class Api:
             from ottla.kproto.hot import produce
 
             self.parse = produce.parse_request
+            self.parse_lone = produce.parse_lone_request
             self.parse_in_steps = produce.parse_request_in_steps
             self.build_parts = produce.build_parts
         elif self.key is ApiKey.FETCH:
@@ -288,6 +293,10 @@ class Api:
         self.handler = self._handler
         for name in _imported_later(self.key):
             import_module(name)
+
+
+def _no_request(_version: int, _buf: codec.Buffer, _pos: int) -> None:
+    return None
 
 
 class ApiTable:

@@ -31,7 +31,7 @@ def _small_sizes() -> tuple[int, ...]:
 SMALL_SIZES = _small_sizes()
 # Unmapping takes some 0.3 ms a MiB.
 _UNMAPPED_AT_ONCE_BYTES = 1_048_576
-SCRATCH_BYTES = SMALL_SIZES[0]
+SCRATCH_BYTES = 64 * 1024
 POISON = b"\xdb"
 """What a poisoning pool fills returned memory with."""
 

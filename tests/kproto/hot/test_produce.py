@@ -74,6 +74,22 @@ def test_equal_to_the_codec(data: st.DataObject, version: int) -> None:
     assert produce.parse_request(version, frame, 6) == request
 
 
+@settings(max_examples=300)
+@given(st.data(), VERSIONS)
+def test_a_request_of_one_partition_is_known_before_it_is_parsed(data: st.DataObject, version: int) -> None:
+    request = data.draw(requests(version))
+    frame = b"header" + codec.build_request(request, version)
+    is_lone = [len(topic.partition_data) for topic in request.topic_data] == [1]
+    found = produce.parse_lone_request(version, frame, 6)
+    if found is not None:
+        assert is_lone
+        assert found == request
+    elif is_lone:
+        assert produce._parse_ordinary(version, memoryview(frame), 6) is None
+    cut = frame[: data.draw(st.integers(6, len(frame) - 1))]
+    assert produce.parse_lone_request(version, cut, 6) is None
+
+
 @settings(max_examples=500)
 @given(st.data(), VERSIONS)
 def test_damaged_frames_have_the_codecs_outcome(data: st.DataObject, version: int) -> None:

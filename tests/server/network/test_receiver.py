@@ -167,6 +167,19 @@ async def test_records_that_come_by_themselves_have_memory_of_their_own() -> Non
     assert stage.pool.counters.in_use == stage.budget.used_bytes == 0
 
 
+async def test_what_comes_by_itself_and_is_not_small_counts_as_long_as_it_is_held() -> None:
+    body = struct.pack(">hh", 0, 9) + bytes(16_000)
+    stage = Stage([framed(body)])
+    stage.receiver._transport.ready = True  # type: ignore[attr-defined]
+    frame = stage.receiver.next_at_once()
+    assert frame is not None
+    assert frame.body == body
+    assert stage.pool.counters.in_use == 0
+    assert stage.budget.used_bytes == len(body)
+    frame.release()
+    assert stage.budget.used_bytes == 0
+
+
 async def test_nothing_is_received_while_the_share_of_small_requests_is_spent() -> None:
     stage = Stage([framed(struct.pack(">hh", 2, 7))])
     stage.receiver._transport.ready = True  # type: ignore[attr-defined]
