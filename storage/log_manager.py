@@ -116,6 +116,7 @@ class LogManager:
                 keeping_clean = trio.CancelScope()
                 nursery.start_soon(self._keep_clean, keeping_clean)
                 nursery.start_soon(context.space.run)
+                nursery.start_soon(context.turn.run)
                 try:
                     yield
                 finally:

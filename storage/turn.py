@@ -9,8 +9,8 @@ note of what is written, and connections answer. Each has its own list; what a s
 waits for the next end, so that an end is always bounded by what the turn has brought.
 
 Whoever serves the sockets calls `end` when it has served who was ready, and before the loop waits
-(`ottla.server.network.io_wait`). Where nobody does, Trio is asked to call it in the turn that follows. (Its instrument
-`before_io_wait` comes too late for that: how long the loop will wait is decided before.)
+(`ottla.server.network.io_wait`). Where nobody does, the task of `run` ends each turn in the one that follows. (Trio's
+instrument `before_io_wait` comes too late for that: how long the loop will wait is decided before.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Step = Callable[[], None]
 class Turn:
     """What one event loop's turn has brought. There is one for each node."""
 
-    __slots__ = ("_answers", "_commits", "_is_served", "_lists", "_notes", "_writes", "is_begun", "is_full")
+    __slots__ = ("_answers", "_commits", "_is_served", "_lists", "_notes", "_task", "_writes", "is_begun", "is_full")
 
     def __init__(self) -> None:
         self._commits: list[Step] = []
@@ -49,6 +49,7 @@ class Turn:
         #: Whether so much has gathered that it should be written before more is served.
         self.is_full = False
         self._is_served = False
+        self._task: trio.lowlevel.Task | None = None
 
     def fill(self) -> None:
         """So much has gathered that it should be written before more is served (`MAX_GATHERED_BYTES`)."""
@@ -81,7 +82,29 @@ class Turn:
     def _begin(self) -> None:
         self.is_begun = True
         if not self._is_served:
-            trio.lowlevel.current_trio_token().run_sync_soon(self.end)
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have the task of `run` end the turn, if it waits."""
+        task, self._task = self._task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    async def run(self) -> None:
+        """End the turns that nobody else ends, until it is cancelled."""
+        task = trio.lowlevel.current_task()
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            self._task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        while True:
+            if self.is_begun and not self._is_served:
+                await trio.lowlevel.checkpoint()
+            else:
+                self._task = task
+                await trio.lowlevel.wait_task_rescheduled(abort)
+            self.end()
 
     def end(self) -> None:
         """Write and answer what the turn has brought. Raises nothing: a step that does has a bug, which is logged.
@@ -113,4 +136,4 @@ class Turn:
         finally:
             self._is_served = False
             if self.is_begun:
-                self._begin()
+                self._wake()

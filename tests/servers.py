@@ -27,9 +27,9 @@ from ottla.server.quotas.connections import ConnectionLimits
 from ottla.server.served.api import Api, ApiTable
 from ottla.server.settings.config import BrokerConfig
 from ottla.server.waiting.request_budget import RequestBudget
+from ottla.simulation.turns import SoonEnded
 from ottla.storage.disk import Disk
 from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
-from ottla.storage.turn import Turn
 
 
 async def answered(answer: Any) -> Any:
@@ -106,7 +106,7 @@ class ConnectionServer:
                 api.prepared_versions.add(version)
         self.clients: list[Client] = []
         self.pool = BufferPool()
-        self.turn = Turn()
+        self.turn = SoonEnded()
         self.budget = RequestBudget(64 * 1024 * 1024)
         self.responses = MemoryBudget(64 * 1024 * 1024)
         broker = SimpleNamespace(

@@ -288,7 +288,13 @@ class CoordinatorPartition(Generic[S]):
 
     def _wait_in_task(self, commit: Stages[None], wait: Wait) -> None:
         self._scope = trio.CancelScope()
-        self._start_soon(self._finish, go_on(commit, wait))
+        rest = go_on(commit, wait)
+        try:
+            self._start_soon(self._finish, rest)
+        except RuntimeError:
+            # The nursery has ended, with all that it ran: whoever waits does so somewhere else.
+            rest.close()
+            self._give_up()
 
     def _next(self) -> None:
         """One batch is committed, or refused."""
@@ -311,9 +317,12 @@ class CoordinatorPartition(Generic[S]):
             if is_over:
                 self._next()
             else:
-                self._is_writing = False
                 # Nothing is left, unless this task was cancelled with all that its nursery runs.
-                self._settle_all(NotCoordinatorError(f"{self} is no longer written to"))
+                self._give_up()
+
+    def _give_up(self) -> None:
+        self._is_writing = False
+        self._settle_all(NotCoordinatorError(f"{self} is no longer written to"))
 
     def _commit(self) -> Stages[None]:
         self._under_way = [self._queue.popleft()]

@@ -12,7 +12,7 @@ import trio
 from ottla.kproto.records import parse_batch_header, patch_base_offset_and_epoch
 from ottla.server.coordinator.errors import CoordinatorNotAvailableError
 from ottla.server.event_loop.stages import Stages
-from ottla.storage.turn import Turn
+from ottla.simulation.turns import SoonEnded
 
 
 class SimulatedLog:
@@ -24,7 +24,7 @@ class SimulatedLog:
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self.turn = Turn()
+        self.turn = SoonEnded()
         self._batches: defaultdict[int, list[bytes]] = defaultdict(list)
         self._ends: defaultdict[int, int] = defaultdict(int)
         self.refusing: set[int] = set()

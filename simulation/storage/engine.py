@@ -112,8 +112,8 @@ def what_is_held(manager: LogManager) -> dict[str, int]:
         "descriptors to write by": len(context.writers._files),
         "stores that wait for maintenance": len(manager.maintenance._waiting),
         "pooled fragments": context.pool.counters.in_use,
-        # One is the cleaner's, one watches for room on the disk.
-        "background tasks": max(0, len(tasks) - 2),
+        # One is the cleaner's, one watches for room on the disk, one ends turns.
+        "background tasks": max(0, len(tasks) - 3),
     }
 
 

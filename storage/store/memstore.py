@@ -197,6 +197,8 @@ class RunGroup:
                     run.flags,
                 )
                 position += run.length
+        # The table says it all from now on.
+        self.runs.clear()
 
     def read(self, target: IOBuf, offset: int, end_offset: int, max_bytes: int, *, min_one_batch: bool) -> int:
         """Share whole batches from the one with `offset` on; returns the offset that follows those, or `offset`.

@@ -9,7 +9,7 @@ import trio
 
 from ottla.kproto.records import parse_batch_header, patch_base_offset_and_epoch
 from ottla.server.event_loop.stages import Stages
-from ottla.storage.turn import Turn
+from ottla.simulation.turns import SoonEnded
 
 
 class MemoryLog:
@@ -19,7 +19,7 @@ class MemoryLog:
     """
 
     def __init__(self) -> None:
-        self.turn = Turn()
+        self.turn = SoonEnded()
         self.batches: dict[int, list[bytes]] = defaultdict(list)
         self.gate = trio.Event()
         self.gate.set()
