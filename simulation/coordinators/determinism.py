@@ -11,7 +11,7 @@ from unittest import mock
 import trio
 from trio._core import _run as _trio_run
 
-from ottla.server.coordinator import partition, replay, runtime
+from ottla.server.coordinator import replay, runtime
 from ottla.server.coordinator.group import classic
 from ottla.server.event_loop import pace
 
@@ -34,7 +34,6 @@ def deterministic(seed: int) -> Iterator[None]:
     with (
         mock.patch.object(uuid, "uuid4", make_id),
         mock.patch.object(pace, "perf_counter", trio.current_time),
-        mock.patch.object(partition, "perf_counter", trio.current_time),
         mock.patch.object(replay, "perf_counter", trio.current_time),
         mock.patch.object(runtime, "perf_counter", trio.current_time),
         mock.patch.object(classic, "NEW_MEMBER_JOIN_TIMEOUT_MS", NEW_MEMBER_JOIN_TIMEOUT_MS),

@@ -492,12 +492,15 @@ class BlockWriter:
 
     def _publish_part(self, groups: Collection[RunGroup], segment: Segment | None) -> None:
         assert segment is not None
+        logs = []
         for group in groups:
-            group.enter(segment.table(group.log.key))
-            group.log.on_flushed(group)
+            log = group.log
+            group.enter(segment.table(log.key))
+            log.on_flushed(group)
+            logs.append(log)
         listener = self._context.listener
         if listener is not None:
-            listener.on_flushed([group.log for group in groups])
+            listener.on_flushed(logs)
 
     def _finish(self, memstore: Memstore, size_bytes: int) -> None:
         """Keep the block for the readers of the tail, and wake whoever waits for it."""
