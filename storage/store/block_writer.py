@@ -88,6 +88,7 @@ class BlockWriter:
     __slots__ = (
         "_context",
         "_files",
+        "_is_awaited",
         "_is_gathering",
         "_is_running",
         "_is_writing",
@@ -108,6 +109,8 @@ class BlockWriter:
         self._files = files
         self._owner = owner
         self._room = trio.lowlevel.ParkingLot()
+        # Somebody may wait for room.
+        self._is_awaited = False
         # The end of the turn will have it written.
         self._is_gathering = False
         self._is_running = False
@@ -143,6 +146,7 @@ class BlockWriter:
         while not self.has_room:
             self.check()
             self.check_room()
+            self._is_awaited = True
             await self._room.park()
         self.check()
 
@@ -209,47 +213,44 @@ class BlockWriter:
             or self._stops
         ):
             return
+        context, files = self._context, self._files
         size_bytes = memstore.block_bytes()
-        now_ms = self._context.clock.time_ms()
-        if not self._can_write_in_place(memstore, size_bytes, now_ms):
+        now_ms = context.clock.time_ms()
+        if (
+            memstore.wants_sync
+            or size_bytes > context.config.inline_write_bytes
+            or not 0 < len(memstore.groups) <= _MAX_IN_PLACE_GROUPS
+            or not files.is_open
+            or not self._owner.takes_at_once(size_bytes, now_ms)
+        ):
             self.start()
             return
-        self._context.writers.use(self._files)
+        context.writers.use(files)
         self._swap()
         try:
             try:
                 self._write_in_place(memstore, size_bytes, now_ms)
             except OSError as error:
-                if self._files.may_try_again(error):
+                if files.may_try_again(error):
                     self._pending = memstore
                     self.start()
                 else:
                     self.fail(error, memstore)
                     memstore.release()
                 return
-            self._publish_part(memstore.groups.values(), self._files.active)
+            self._publish_part(memstore.groups.values(), files.active)
             self._finish(memstore, size_bytes)
         except Exception as error:
             # A bug: what was swapped out is nowhere now, so nothing may follow it.
             self.fail(error, memstore)
             raise
 
-    def _can_write_in_place(self, memstore: Memstore, size_bytes: int, now_ms: int) -> bool:
-        return (
-            self._files.is_open
-            and size_bytes <= self._context.config.inline_write_bytes
-            and 0 < len(memstore.groups) <= _MAX_IN_PLACE_GROUPS
-            and not memstore.wants_sync
-            and self._owner.takes_at_once(size_bytes, now_ms)
-        )
-
     def add_note(self, log: StoreLog, kind: int, leader_epoch: int, base_offset: int, last_offset: int = -1) -> None:
         """Accept a run without bytes: what happened to the log, for readers that have only the files."""
         self.active.group(log, self._context.config.run_bytes).note(kind, leader_epoch, base_offset, last_offset)
         self._owner.changed(log)
-        if not self._is_gathering:
-            self._is_gathering = True
-            self._context.turn.write(self._write_gathered)
+        # Whoever adds one waits for it.
+        self.start()
 
     async def flush(self, *, sync: bool) -> None:
         """Wait until everything taken up to now is written and published, and synced if asked.
@@ -431,7 +432,8 @@ class BlockWriter:
         if memstore.wants_sync:
             self.sync_epoch += 1
         self._owner.swapped(memstore)
-        if self._room:
+        if self._is_awaited:
+            self._is_awaited = False
             self._room.unpark_all()
         return memstore
 
