@@ -54,7 +54,7 @@ from ottla.storage import errors as storage
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.kproto.messages.produce import PartitionProduceData, TopicProduceData
+    from ottla.kproto.messages.produce import TopicProduceData
     from ottla.server.apis.context import RequestContext
     from ottla.server.metadata.image import TopicImage
     from ottla.server.replica.append import AppendOperation, AppendResult
