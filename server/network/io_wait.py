@@ -26,10 +26,13 @@ _SERVED: Final = iter(())
 class Serving(Protocol):
     """Serves who is ready. It runs in no task and raises nothing."""
 
-    #: Those who were ready and have not had their turn: nobody is asked who else is before they have.
-    left: Collection[int]
-    #: Those whose next request is here already: they need not be waited for.
-    more: Collection[int]
+    @property
+    def left(self) -> Collection[int]:
+        """Those who were ready and have not had their turn: nobody is asked who else is before they have."""
+
+    @property
+    def more(self) -> Collection[int]:
+        """Those whose next request is here already: they need not be waited for."""
 
     def serve_ready(self, ready: Ready) -> None:
         """Serve those who were left over and those who are ready, for as long as a turn may last, and end the turn."""
