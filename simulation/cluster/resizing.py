@@ -89,8 +89,9 @@ class Resizer(Client):
     async def _empty(self, machine: Machine) -> None:
         while True:
             held = _held_by(await self._metadata(), machine.node_id)
-            logs = None if machine.broker is None else list(machine.broker.log_manager.logs())
-            if not held and logs == []:
+            # What was moved away while the node was down stays as a stray log.
+            served = None if machine.broker is None else list(machine.broker.replica_manager.partitions())
+            if not held and served == []:
                 return
             await self._move_away(machine.node_id, held)
             await trio.sleep(_ASKS_EVERY_S)

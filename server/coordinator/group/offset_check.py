@@ -11,6 +11,7 @@ from typing import Final
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.internal_records.consumer_offsets import OffsetCommitValue
 from ottla.kproto.internal_records.coordinator import parse_value
+from ottla.kproto.text import ERRORS
 
 # Of version 4: version, offset, leader epoch; then the length of the metadata plus one, here in one byte.
 _VERSION: Final = b"\0\4"
@@ -28,8 +29,8 @@ def check_offset(key: bytes, value: bytes | None) -> None:
     topic_start, topic_end = topic_place(key)
     if not key[4:topic_end].isascii():
         try:
-            key[4 : topic_start - 2].decode()
-            key[topic_start:topic_end].decode()
+            key[4 : topic_start - 2].decode("utf-8", ERRORS)
+            key[topic_start:topic_end].decode("utf-8", ERRORS)
         except UnicodeDecodeError as error:
             raise DecodeError(f"the key of an offset is malformed: {error}") from None
     if value is not None and not _fields_place(value):

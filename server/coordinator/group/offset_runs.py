@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.records import BatchHeader, RecordError
 from ottla.kproto.records.varint import read_varint
+from ottla.kproto.text import ERRORS
 from ottla.server.coordinator.group.offset_check import fixed_places, is_text, metadata_of, topic_place
 
 MIN_RECORDS: Final = 8
@@ -100,7 +101,7 @@ def _run(keys: Sequence[bytes], values: Sequence[bytes], end: int) -> Run | None
     if not is_text(topics) or (metadata_of(values[0]) and not is_text(map(metadata_of, values))):
         return None
     try:
-        group_id = first[4 : topic_start - 2].decode()
+        group_id = first[4 : topic_start - 2].decode("utf-8", ERRORS)
     except UnicodeDecodeError:
         return None
     return Run(group_id, keys, values, end)

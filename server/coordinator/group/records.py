@@ -23,6 +23,7 @@ from ottla.kproto.internal_records.coordinator import (
     parse_value,
 )
 from ottla.kproto.schema import ZERO_UUID
+from ottla.kproto.text import ERRORS
 from ottla.server.coordinator.group.classic_group import ClassicGroup
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.replay import CoordinatorRecord, SkippedRecordError
@@ -88,7 +89,7 @@ def is_offset(key: bytes) -> bool:
 
 def offset_group(key: bytes) -> str:
     """The group whose offset a record is about."""
-    return key[4 : 4 + (key[2] << 8 | key[3])].decode()
+    return key[4 : 4 + (key[2] << 8 | key[3])].decode("utf-8", ERRORS)
 
 
 def current_offset_key(key: bytes) -> bytes:
@@ -107,7 +108,7 @@ def offset_key(group_id: str, partition: TopicPartition) -> bytes:
 def offset_partition(key: bytes) -> TopicPartition:
     """The partition that an offset's key names."""
     topic_start = 6 + (key[2] << 8 | key[3])
-    return TopicPartition(key[topic_start:-4].decode(), int.from_bytes(key[-4:], "big", signed=True))
+    return TopicPartition(key[topic_start:-4].decode("utf-8", ERRORS), int.from_bytes(key[-4:], "big", signed=True))
 
 
 def decode_offset(record_offset: int, data: bytes) -> CommittedOffset:
