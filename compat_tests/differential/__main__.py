@@ -9,8 +9,10 @@ from pathlib import Path
 
 from compat_tests import java
 from compat_tests.differential.areas import AREAS
+from compat_tests.differential.compare import Key
 from compat_tests.differential.declared import Declared
 from compat_tests.differential.history import History
+from compat_tests.differential.open import load_open, save_open
 from compat_tests.differential.pair import Pair
 from compat_tests.differential.play import CAREFUL
 from compat_tests.differential.run import Run
@@ -26,6 +28,9 @@ def main() -> int:
     parser.add_argument("--restart-every", type=int, default=200, help="histories; 0: never")
     parser.add_argument("--keep", type=Path, help="a folder for the histories that show differences")
     parser.add_argument("--replay", type=Path, help="a history that was kept: play it and say what differs")
+    parser.add_argument("--no-shrink", action="store_true", help="keep histories as they were found")
+    parser.add_argument("--all", action="store_true", help="find those of open_differences.json, too")
+    parser.add_argument("--write-open", action="store_true", help="write that file anew, from what is found")
     arguments = parser.parse_args()
     if reason := java.missing():
         parser.exit(2, f"{reason}\n")
@@ -33,15 +38,20 @@ def main() -> int:
     with Pair() as pair:
         if arguments.replay is not None:
             return _replay(pair, declared, History.load(arguments.replay))
-        run = Run(pair, declared, folder=arguments.keep)
+        known: frozenset[Key] = frozenset() if arguments.all or arguments.write_open else load_open()
+        shrinks = not (arguments.no_shrink or arguments.write_open)
+        run = Run(pair, declared, known=known, shrinks=shrinks, folder=arguments.keep)
         started = time.monotonic()
         areas = arguments.area or list(AREAS)
         seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-        run_seeds(run, pair, areas, seeds, workers=arguments.jobs, restart_every=arguments.restart_every)
+        run_seeds(run, areas, seeds, workers=arguments.jobs, restart_every=arguments.restart_every)
         took = time.monotonic() - started
     print(f"{run.played} histories in {took:.0f} s, {run.played / took:.1f} a second; {len(run.findings)} differences")
     for key, times in run.unconfirmed.items():
         print(f"not again, when waited for longer ({times} times): {' '.join(key)}")
+    if arguments.write_open:
+        save_open(run.findings)
+        return 0
     is_full = not arguments.area and arguments.seeds >= 200
     for unneeded in declared.unneeded if is_full else ():
         print(f"nothing needs this declaration any more: {unneeded}")

@@ -14,6 +14,9 @@ from compat_tests.differential.history import PREFIX_MARK, Step
 from compat_tests.differential.normalise import Normaliser
 from compat_tests.differential.play import Player
 
+#: API, path, and what Apache Kafka and Ottla have there.
+Key = tuple[str, str, str, str]
+
 _MOST_CHARACTERS: Final = 300
 _ABSENT: Final = "absent"
 #: Fields that say what an element of a list is about.
@@ -36,7 +39,7 @@ class Difference:
     ottla: Any
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> Key:
         """Differences of one key are one: version, step and which name it was do not matter."""
         return self.step.api, self.path, _kind(self.path, self.kafka), _kind(self.path, self.ottla)
 

@@ -24,8 +24,8 @@ _MESSAGES: Final = frozenset({"error_message"})
 #: Answers whose lists are in the order of the request, or of offsets.
 _ORDERED: Final = frozenset(
     {
-        "PRODUCE", "FETCH", "OFFSET_FETCH", "DELETE_RECORDS", "DESCRIBE_GROUPS",
-        "CONSUMER_GROUP_DESCRIBE", "SHARE_GROUP_DESCRIBE", "STREAMS_GROUP_DESCRIBE", "LEAVE_GROUP", "FIND_COORDINATOR",
+        "PRODUCE", "FETCH", "OFFSET_FETCH", "DELETE_RECORDS",
+        "LEAVE_GROUP", "FIND_COORDINATOR",
         "INCREMENTAL_ALTER_CONFIGS", "SHARE_FETCH", "CREATE_ACLS",
     }
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import shutil
@@ -16,7 +17,7 @@ from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.differential.compare import Difference, compared
 from compat_tests.differential.end_state import clean_up, end_state
 from compat_tests.differential.history import History, Step
-from compat_tests.differential.play import QUICK, Pace, Player, play
+from compat_tests.differential.play import QUICK, Pace, play
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import HOST, BrokerProcess
 
@@ -41,6 +42,9 @@ _COORDINATORS: Final = tuple(
 )
 
 
+_MOST_WORKERS: Final = 16
+
+
 class Pair:
     """Both brokers. As a context manager both run inside."""
 
@@ -48,6 +52,7 @@ class Pair:
         self._own_folder = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="differential-"))
         self._numbers = itertools.count()
+        self._threads = ThreadPoolExecutor(_MOST_WORKERS * len(("kafka", "ottla")))
         self._play_id = os.urandom(2).hex()
         self.kafka = ApacheKafka(self._folder / "kafka", overrides=SETTINGS | _KAFKA_ONLY, heap_mb=768)
         self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | _OTTLA_ONLY | (ottla_overrides or {}))
@@ -72,20 +77,27 @@ class Pair:
         """
         prefix = keep_as or self.new_prefix()
         steps = history.steps + (end_state(history) if describe else ())
-        kafka, ottla = (play(_address(broker), steps, prefix, pace) for broker in self.brokers)
-        found = list(compared(steps, kafka, ottla, prefix))
+        found = self._compared(steps, prefix, pace)
         if keep_as is None:
             self.remove(history, prefix)
         return found
 
     def remove(self, history: History, prefix: str) -> None:
-        for broker in self.brokers:
-            play(_address(broker), clean_up(history), prefix, QUICK)
+        self._compared(clean_up(history), prefix, QUICK)
 
-    def played(self, history: History, prefix: str) -> tuple[Player, Player]:
-        """Both brokers' answers; what is left behind stays."""
-        kafka, ottla = (play(_address(broker), history.steps, prefix, QUICK) for broker in self.brokers)
-        return kafka, ottla
+    def described(self, history: History, prefix: str) -> list[Difference]:
+        """What differs in what a history left behind under that prefix, and is there still."""
+        return self._compared(end_state(history), prefix, QUICK)
+
+    def _compared(self, steps: tuple[Step, ...], prefix: str, pace: Pace) -> list[Difference]:
+        """Both brokers are asked at the same time. Ottla answers a change when it is in force everywhere."""
+        paces = (pace, dataclasses.replace(pace, settle_s=0.0))
+        playing = [
+            self._threads.submit(play, _address(broker), steps, prefix, each)
+            for broker, each in zip(self.brokers, paces, strict=True)
+        ]
+        kafka, ottla = (each.result() for each in playing)
+        return list(compared(steps, kafka, ottla, prefix))
 
     def new_prefix(self) -> str:
         """Of one length, as the sizes of records and requests depend on it."""
@@ -117,6 +129,7 @@ class Pair:
                     break
 
     def close(self) -> None:
+        self._threads.shutdown()
         for broker in self.brokers:
             try:
                 broker.stop()

@@ -30,13 +30,13 @@ class Pace:
     grace_s: float
     patience_s: float
     settle_s: float
+    #: For an answer that may not wait.
+    silence_s: float
 
 
-QUICK: Final = Pace(grace_s=0.008, patience_s=0.4, settle_s=0.01)
+QUICK: Final = Pace(grace_s=0.008, patience_s=0.4, settle_s=0.01, silence_s=2.0)
 #: For a difference that may be of time alone.
-CAREFUL: Final = Pace(grace_s=0.3, patience_s=1.5, settle_s=0.2)
-#: For an answer that may not wait.
-_SILENCE_S: Final = 10.0
+CAREFUL: Final = Pace(grace_s=0.1, patience_s=1.0, settle_s=0.06, silence_s=4.0)
 
 
 class Player:
@@ -90,7 +90,7 @@ class Player:
                     self.outcomes[step.id] = Outcome(WAITING)
                     return
             elif outcome is None:
-                outcome = connection.receive(_SILENCE_S)
+                outcome = connection.receive(self._pace.silence_s)
                 if outcome is None:
                     outcome = Outcome("silent")
                     connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from compat_tests.differential.areas import AREAS, written
-from compat_tests.differential.compare import Difference, death
+from compat_tests.differential.compare import Difference, Key, death
 from compat_tests.differential.declared import Declared
 from compat_tests.differential.end_state import FIRST_ID
 from compat_tests.differential.history import History
@@ -21,10 +22,13 @@ from compat_tests.differential.pair import Pair
 from compat_tests.differential.play import CAREFUL, QUICK, Pace
 from compat_tests.differential.shrink import shrunk
 
-Key = tuple[str, str, str, str]
 _SLOW_S: Final = 10.0
 #: What differs by time alone is looked at so often again, and no more.
 _MOST_UNCONFIRMED: Final = 3
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 @dataclass
@@ -48,8 +52,19 @@ class Run:
     """Plays histories on a pair, several at a time, and keeps what differs."""
 
     def __init__(
-        self, pair: Pair, declared: Declared, *, folder: Path | None = None, say: Callable[[str], None] = print
+        self,
+        pair: Pair,
+        declared: Declared,
+        *,
+        known: frozenset[Key] = frozenset(),
+        shrinks: bool = True,
+        folder: Path | None = None,
+        say: Callable[[str], None] = _say,
     ) -> None:
+        """`known` are differences that are open; without `shrinks` a history is kept as it was found."""
+        self._known = known
+        self._shrinks = shrinks
+        self.seen_again: Counter[Key] = Counter()
         self._pair = pair
         self.declared = declared
         self._folder = folder
@@ -59,6 +74,8 @@ class Run:
         #: What differed once and never again: of time, not of behaviour.
         self.unconfirmed: Counter[Key] = Counter()
         self.played = 0
+        #: What is left behind by histories that differ in nothing, for a look after a restart; None: it is removed.
+        self._left_behind: list[tuple[History, str]] | None = None
 
     def histories(self, jobs: Sequence[tuple[str, int]], *, workers: int = 4) -> None:
         """Play the histories of those areas and seeds; those that concern the whole broker one at a time, at the end.
@@ -72,6 +89,33 @@ class Run:
         for job in [*(job for job, is_again in zip(shared, again, strict=True) if is_again), *alone]:
             self._play(written(*job), alone=True)
 
+    def keep_what_is_left(self) -> None:
+        self._left_behind = []
+
+    def restart(self, *, kill_ottla: bool) -> None:
+        """Both brokers, and then what the histories since `keep_what_is_left` left behind is described once more."""
+        self._pair.restart(kill_ottla=kill_ottla)
+        how = "a kill" if kill_ottla else "a restart"
+        for history, prefix in self._left_behind or ():
+            for difference in self._pair.described(history, prefix):
+                after = dataclasses.replace(difference, path=f"after {how}: {difference.path}")
+                if not self.declared.covers(after):
+                    self._found_after_restart(history, after)
+            self._pair.remove(history, prefix)
+        self._left_behind = None
+
+    def _found_after_restart(self, history: History, difference: Difference) -> None:
+        """It is not shrunk: each try would be a restart."""
+        known = self.findings.get(difference.key)
+        if known is not None:
+            known.seen += 1
+            return
+        finding = Finding(difference, history, self.played, versions={difference.step.version})
+        self.findings[difference.key] = finding
+        self._say(finding.report())
+        if self._folder is not None:
+            history.save(self._folder / f"{history.area}-{history.seed}-restart.json")
+
     def _play_with_others(self, job: tuple[str, int]) -> bool:
         """Whether a broker ended meanwhile."""
         try:
@@ -84,13 +128,22 @@ class Run:
 
     def _play(self, history: History, *, alone: bool) -> None:
         started = time.monotonic()
-        found = self._differences(history, alone=alone)
+        prefix = None if self._left_behind is None else self._pair.new_prefix()
+        found = self._differences(history, alone=alone, keep_as=prefix)
+        if prefix is not None and self._left_behind is not None:
+            if self._undeclared(found):
+                self._pair.remove(history, prefix)
+            else:
+                self._left_behind.append((history, prefix))
         with self._lock:
             self.played += 1
             after = self.played
         if time.monotonic() - started > _SLOW_S:
             self._say(f"slow: {history.area} {history.seed} took {time.monotonic() - started:.0f} s")
         for difference in self._undeclared(found):
+            if difference.key in self._known:
+                self.seen_again[difference.key] += 1
+                break
             with self._lock:
                 known = self.findings.get(difference.key)
                 if known is not None:
@@ -104,37 +157,42 @@ class Run:
             break
 
     def _examine(self, history: History, difference: Difference, after: int, *, alone: bool) -> None:
-        def shows(candidate: History) -> bool:
-            found = self._differences(candidate, alone=alone, describe=difference.step.id >= FIRST_ID)
-            return difference.key in {each.key for each in found}
+        describe = difference.step.id >= FIRST_ID
 
-        confirmed = self._undeclared(self._differences(history, alone=alone, pace=CAREFUL))
-        if difference.key not in {each.key for each in confirmed}:
-            with self._lock:
-                self.unconfirmed[difference.key] += 1
-            return
-        with self._lock:
-            if difference.key in self.findings:
-                return
-            finding = Finding(difference, history, after, versions={difference.step.version})
-            self.findings[difference.key] = finding
+        def found_in(candidate: History, pace: Pace) -> dict[Key, Difference]:
+            found = self._differences(candidate, alone=alone, pace=pace, describe=describe)
+            return {each.key: each for each in reversed(found)}
+
         if 0 <= difference.step.id < FIRST_ID:
             history = history.with_steps(tuple(step for step in history.steps if step.id <= difference.step.id))
-        finding.history = shrunk(history, shows)
-        shown_again = [
-            each for each in self._differences(finding.history, alone=alone, pace=CAREFUL) if each.key == difference.key
-        ]
-        finding.difference = shown_again[0] if shown_again else difference
+        again = found_in(history, CAREFUL).get(difference.key)
+        with self._lock:
+            if again is None:
+                self.unconfirmed[difference.key] += 1
+                return
+            if difference.key in self.findings:
+                return
+            finding = Finding(again, history, after, versions={difference.step.version})
+            self.findings[difference.key] = finding
+        if self._shrinks:
+            finding.history = shrunk(history, lambda candidate: difference.key in found_in(candidate, QUICK))
+            finding.difference = found_in(finding.history, CAREFUL).get(difference.key, again)
         self._say(finding.report())
         if self._folder is not None:
             finding.history.save(self._folder / f"{finding.history.area}-{finding.history.seed}-{after}.json")
 
     def _differences(
-        self, history: History, *, alone: bool, pace: Pace = QUICK, describe: bool = True
+        self,
+        history: History,
+        *,
+        alone: bool,
+        pace: Pace = QUICK,
+        describe: bool = True,
+        keep_as: str | None = None,
     ) -> list[Difference]:
         """OSError if a broker ended while others were played, too: it is not known then whose work that was."""
         try:
-            found = self._pair.differences(history, pace=pace, describe=describe)
+            found = self._pair.differences(history, pace=pace, describe=describe, keep_as=keep_as)
         except OSError:
             if not alone:
                 raise

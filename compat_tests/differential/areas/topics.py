@@ -8,7 +8,7 @@ from compat_tests.differential.draft import Draft
 
 _STEPS = 40
 _NAMES = ("~t0", "~t1", "~t.2", "~t_2")
-_BAD_NAMES = ("", ".", "..", "a/b", "ü", "n" * 249, "n" * 250, "~ ", "__consumer_offsets", "__cluster_metadata")
+_BAD_NAMES = ("", ".", "..", "a/b", "ü", "n" * 249, "n" * 250, "~ ", "__cluster_metadata")
 #: Settings of topics, with values that are in order, at a limit, beyond it, and nonsense.
 CONFIGS: dict[str, tuple[str | None, ...]] = {
     "cleanup.policy": ("delete", "compact", "compact,delete", "delete,compact", "", "none", "DELETE", "delete,", None),
@@ -59,6 +59,11 @@ class Topics:
         if draft.chance(0.06):
             return draft.pick(_BAD_NAMES)
         return draft.topic(draft.pick(_NAMES))
+
+    @property
+    def named_or_internal(self) -> str:
+        """To be looked at only: all histories stand on the topics of the coordinators."""
+        return self.draft.odd(self.name, "__consumer_offsets", "__transaction_state", chance=0.04)
 
     def some_names(self, count: int) -> list[str]:
         """Once each, but for few times: what is named twice is refused, and nothing else seen."""
@@ -147,13 +152,13 @@ class Topics:
     def describe(self) -> None:
         draft = self.draft
         keys = draft.odd([self.config()[0] for _ in range(3)], [], chance=0.05)
-        resource = {"resource_type": 2, "resource_name": self.name, "configuration_keys": keys}
+        resource = {"resource_type": 2, "resource_name": self.named_or_internal, "configuration_keys": keys}
         fields = {"resources": [resource], "include_synonyms": draft.chance(0.5)}
         draft.ask("DESCRIBE_CONFIGS", fields)
 
     def metadata(self) -> None:
         draft = self.draft
-        topics = [{"name": self.name} for _ in range(draft.pick((1, 1, 2)))]
+        topics = [{"name": self.named_or_internal} for _ in range(draft.pick((1, 1, 2)))]
         fields = {"topics": topics, "allow_auto_topic_creation": draft.chance(0.1)}
         version = draft.version("METADATA")
         if version < 4:
@@ -163,8 +168,12 @@ class Topics:
 
     def describe_partitions(self) -> None:
         draft = self.draft
-        cursor = {"topic_name": self.name, "partition_index": draft.pick((0, 1, -1, 9))} if draft.chance(0.3) else None
-        topics = sorted({self.name for _ in range(draft.pick((1, 2)))})
+        cursor = (
+            {"topic_name": self.named_or_internal, "partition_index": draft.pick((0, 1, -1, 9))}
+            if draft.chance(0.3)
+            else None
+        )
+        topics = sorted({self.named_or_internal for _ in range(draft.pick((1, 2)))})
         fields = {
             "topics": [{"name": name} for name in topics],
             "response_partition_limit": draft.odd(2000, 1, 0, -1, chance=0.2),
