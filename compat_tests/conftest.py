@@ -74,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Scenarios marked `groups`, `security`, `replicas`, `mirror` or `proxy` are left out unless `-m` names their mark.
+    """Those marked `groups`, `security`, `replicas`, `mirror`, `proxy` or `differential` run only if `-m` names that mark.
 
     aiokafka and kafka-python leave the sockets of lost connections to the garbage collector.
     """
@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
-    for marker in ("security", "groups", "replicas", "mirror", "proxy"):
+    for marker in ("security", "groups", "replicas", "mirror", "proxy", "differential"):
         if item.get_closest_marker(marker) is not None and marker not in config.option.markexpr:
             return True
     if config.getoption("--broker") == "ottla-tenants-proxy" and not is_of_tenants(item.path.name, item.name):

@@ -1,6 +1,7 @@
 """Random histories on Ottla and on Apache Kafka 4.4: `make differential` runs as many as one likes, and shrinks them.
 
-A difference that this finds has a history: `python -m compat_tests.differential --area AREA --first-seed SEED --seeds 1`.
+A difference that this finds has a history:
+`python -m compat_tests.differential --area AREA --first-seed SEED --seeds 1`.
 """
 
 from __future__ import annotations
@@ -22,15 +23,14 @@ SEEDS = 12
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
-    if reason := java.missing(java.NEWEST_JARS):
+    if reason := java.missing():
         pytest.skip(reason)
     with Pair() as pair:
         yield pair
 
 
-@pytest.mark.kafka
+@pytest.mark.differential
 @pytest.mark.java
-@pytest.mark.timeout(600)
 def test_histories_have_no_difference_but_those_that_are_declared_or_known_to_be_open(pair: Pair) -> None:
     run = Run(pair, Declared.load(), known=load_open(), shrinks=False)
     run_seeds(run, list(AREAS), range(SEEDS), workers=6, restart_every=len(AREAS) * SEEDS)
