@@ -1,7 +1,6 @@
-"""Random histories on Ottla and on Apache Kafka 4.4: `make differential` runs as many as one likes, and shrinks them.
+"""Random histories on Ottla and on Apache Kafka 4.4; `make differential` runs as many as one likes, and shrinks them.
 
-A difference that this finds has a history:
-`python -m compat_tests.differential --area AREA --first-seed SEED --seeds 1`.
+The history of a difference that this finds: `python -m compat_tests.differential --area A --first-seed S --seeds 1`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from compat_tests.differential.pair import Pair
 from compat_tests.differential.run import Run
 from compat_tests.differential.session import run_seeds
 
-SEEDS = 12
+SEEDS = 24
 
 
 @pytest.fixture(scope="module")

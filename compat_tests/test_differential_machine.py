@@ -16,6 +16,7 @@ from compat_tests.differential.connection import CLOSED, Outcome
 from compat_tests.differential.declared import Declaration, Declared
 from compat_tests.differential.history import History, Step
 from compat_tests.differential.normalise import Normaliser
+from compat_tests.differential.planted_faults import FAULTS, owner_of
 from compat_tests.differential.shrink import shrunk
 from compat_tests.differential.values import Values
 from ottla.kproto.api_keys import ApiKey
@@ -236,3 +237,10 @@ def test_a_seed_makes_one_history_that_a_file_keeps_and_every_request_of_it_can_
                 sent += 1
     assert sent > 200
     assert written(area, 1) != written(area, 2)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_planted_fault_replaces_is_there(name: str) -> None:
+    owner, attribute = owner_of(FAULTS[name])
+    assert callable(getattr(owner, attribute))
+    assert FAULTS[name].area in AREAS

@@ -35,7 +35,7 @@ SETTINGS: Final = {
 #: Assignments are made with the heartbeat that calls for them, not up to a second later.
 _KAFKA_ONLY: Final = {f"group.{kind}.assignment.interval.ms": "0" for kind in ("consumer", "share", "streams")}
 #: Records are looked at as Apache Kafka looks at them; by default only their batches' headers are.
-_OTTLA_ONLY: Final = {"ottla.records.validate": "all"}
+OTTLA_ONLY: Final = {"ottla.records.validate": "all"}
 _COORDINATORS: Final = tuple(
     Step(id=number, api="FIND_COORDINATOR", version=4, fields={"key_type": number, "coordinator_keys": [key]})
     for number, key in ((0, "~g"), (1, "~x"), (2, "~g:AAAAAAAAAAAAAAAAAAAAAA:0"))
@@ -55,7 +55,7 @@ class Pair:
         self._threads = ThreadPoolExecutor(_MOST_WORKERS * len(("kafka", "ottla")))
         self._play_id = os.urandom(2).hex()
         self.kafka = ApacheKafka(self._folder / "kafka", overrides=SETTINGS | _KAFKA_ONLY, heap_mb=768)
-        self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | _OTTLA_ONLY | (ottla_overrides or {}))
+        self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | OTTLA_ONLY | (ottla_overrides or {}))
 
     def ended(self) -> BrokerProcess | None:
         """The broker whose process has ended by itself."""
@@ -110,6 +110,13 @@ class Pair:
     def start(self) -> None:
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(lambda broker: broker.start(), self.brokers))
+        self._find_coordinators()
+
+    def replace_ottla(self, ottla: OttlaBroker) -> None:
+        """With another one, which is started."""
+        self.ottla.stop()
+        self.ottla = ottla
+        self.ottla.start()
         self._find_coordinators()
 
     def restart(self, *, kill_ottla: bool) -> None:

@@ -16,7 +16,7 @@ class _Group:
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
         self.name = draft.group()
-        self.topics = [draft.create_topic(1, **{"retention.ms": "-1"}) for _ in range(draft.pick((1, 1, 2)))]
+        self.topics = [draft.create_topic(partitions=1, **{"retention.ms": "-1"}) for _ in range(draft.pick((1, 1, 2)))]
         self.members = [Member(name) for name in _MEMBERS[: draft.pick((1, 1, 2))]]
         #: The epoch of each member's share session.
         self.sessions = dict.fromkeys(_MEMBERS, 0)

@@ -42,7 +42,9 @@ class _Group:
 
     def join(self, member: Member) -> None:
         draft = self.draft
-        none: list[Any] = [draft.odd([], None, [{"subtopology_id": "0", "partitions": [0]}], chance=0.05) for _ in range(3)]
+        none: list[Any] = [
+            draft.odd([], None, [{"subtopology_id": "0", "partitions": [0]}], chance=0.05) for _ in range(3)
+        ]
         changed = {
             "topology": draft.odd(self.topology(), None, chance=0.04),
             "rebalance_timeout_ms": draft.odd(30_000, -1, 0, chance=0.05),

@@ -28,9 +28,10 @@ class _Producer:
     def _identity(self) -> dict[str, Any]:
         draft = self.draft
         asked = draft.odd(self.identity, self.before, chance=0.05)
-        producer_id, epoch = (
-            (-1, -1) if asked is None else (asked.ref("producer_id", -1), asked.ref("producer_epoch", -1))
-        )
+        producer_id: Any = -1
+        epoch: Any = -1
+        if asked is not None:
+            producer_id, epoch = asked.ref("producer_id", -1), asked.ref("producer_epoch", -1)
         if asked is not None and draft.chance(0.06):
             epoch = draft.pick((asked.ref("producer_epoch", 0, 1), asked.ref("producer_epoch", 0, -1), 0, 32_767))
         return {"producer_id": draft.odd(producer_id, 424_242, -1, chance=0.03), "producer_epoch": epoch}
