@@ -74,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Those marked `groups`, `security`, `replicas`, `mirror`, `proxy` or `differential` run only if `-m` names that mark.
+    """What is marked `groups`, `security`, `replicas`, `mirror`, `proxy` or `differential` runs only if `-m` names that.
 
     aiokafka and kafka-python leave the sockets of lost connections to the garbage collector.
     """
