@@ -74,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is marked `groups`, `security`, `replicas`, `mirror`, `proxy` or `differential` runs only if `-m` names that.
+    """Those with a mark `groups`, `security`, `replicas`, `mirror`, `proxy` or `differential` run only with `-m` of it.
 
     aiokafka and kafka-python leave the sockets of lost connections to the garbage collector.
     """
