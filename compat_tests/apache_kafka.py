@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from compat_tests.java import java, missing
+from compat_tests.java import JARS, java, missing
 from compat_tests.process import (
     HOST,
     POLL_INTERVAL_S,
@@ -95,11 +95,13 @@ class ApacheKafka(BrokerProcess):
         overrides: Mapping[str, str] | None = None,
         heap_mb: int = 512,
         classes: Path | None = None,
+        jars: Path = JARS,
     ) -> None:
-        """`classes` is a folder of classes that `overrides` name."""
+        """`classes` is a folder of classes that `overrides` name; `jars` are those of the release that is run."""
         super().__init__(folder, port or free_port())
         self.heap_mb = heap_mb
         self._classes = classes
+        self._jars = jars
         self._properties_path = folder / "server.properties"
         controller = f"{HOST}:{free_port()}"
         self._properties = SINGLE_NODE | {
@@ -117,14 +119,14 @@ class ApacheKafka(BrokerProcess):
 
     def command(self) -> list[str]:
         arguments = (*JVM_OPTIONS, "kafka.Kafka", str(self._properties_path))
-        return java(*arguments, heap_mb=self.heap_mb, log_level="warn", classes=self._classes)
+        return java(*arguments, heap_mb=self.heap_mb, log_level="warn", classes=self._classes, jars=self._jars)
 
     def _format(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = (f"{name}={value}\n" for name, value in self._properties.items())
         self._properties_path.write_text("".join(lines))
         # C1 only: this JVM lives for a second.
-        tool = java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "kafka.tools.StorageTool")
+        tool = java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "kafka.tools.StorageTool", jars=self._jars)
         done = subprocess.run(
             [*tool, "format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties_path)],
             capture_output=True,

@@ -29,7 +29,7 @@ TOOLS = {
     "kafka-broker-api-versions": "BrokerApiVersionsCommand",
     "kafka-client-metrics": "ClientMetricsCommand",
     "kafka-cluster": "ClusterTool",
-    "kafka-configs": "ConfigCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-consumer-perf-test": "ConsumerPerformance",
     "kafka-delete-records": "DeleteRecordsCommand",
     "kafka-e2e-latency": "EndToEndLatency",

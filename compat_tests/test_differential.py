@@ -22,7 +22,7 @@ SEEDS = 24
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
-    if reason := java.missing():
+    if reason := java.missing(java.NEWEST_JARS):
         pytest.skip(reason)
     with Pair() as pair:
         yield pair

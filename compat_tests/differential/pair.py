@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from compat_tests import java
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.differential.compare import Difference, compared
 from compat_tests.differential.end_state import clean_up, end_state
@@ -54,7 +55,9 @@ class Pair:
         self._numbers = itertools.count()
         self._threads = ThreadPoolExecutor(_MOST_WORKERS * len(("kafka", "ottla")))
         self._play_id = os.urandom(2).hex()
-        self.kafka = ApacheKafka(self._folder / "kafka", overrides=SETTINGS | _KAFKA_ONLY, heap_mb=768)
+        self.kafka = ApacheKafka(
+            self._folder / "kafka", overrides=SETTINGS | _KAFKA_ONLY, heap_mb=768, jars=java.NEWEST_JARS
+        )
         self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | OTTLA_ONLY | (ottla_overrides or {}))
 
     def ended(self) -> BrokerProcess | None:

@@ -7,18 +7,22 @@ import subprocess
 from pathlib import Path
 
 JARS = Path(__file__).resolve().parents[2] / ".jars" / "kafka"
+#: The newest release, which the differential tests compare with.
+NEWEST_JARS = JARS.with_name("kafka-4.4")
 
 
-def missing() -> str | None:
+def missing(jars: Path = JARS) -> str | None:
     """Why Java clients and Apache Kafka cannot be run here; None if they can."""
     if shutil.which("java") is None:
         return "Java is not installed"
-    if not (JARS / ".complete").exists():
+    if not (jars / ".complete").exists():
         return "Apache Kafka's jars are not there: run `make jars` (it needs Maven)"
     return None
 
 
-def java(*arguments: str, heap_mb: int = 256, log_level: str = "off", classes: Path | None = None) -> list[str]:
+def java(
+    *arguments: str, heap_mb: int = 256, log_level: str = "off", classes: Path | None = None, jars: Path = JARS
+) -> list[str]:
     """The command that runs a main class, named in `arguments`, with Apache Kafka's jars, and `classes` beside them."""
     own = "" if classes is None else f":{classes}"
     return [
@@ -26,7 +30,7 @@ def java(*arguments: str, heap_mb: int = 256, log_level: str = "off", classes: P
         f"-Xmx{heap_mb}m",
         f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
         "-cp",
-        f"{JARS}/*{own}",
+        f"{jars}/*{own}",
         *arguments,
     ]
 

@@ -1,6 +1,6 @@
 """Our declarations against Kafka's own message definitions, field by field.
 
-The definitions are read from the jars of Apache Kafka 4.4.0 at test time (`make jars` puts them into .jars/kafka/);
+The definitions are read from the jars of Apache Kafka 4.4.0 at test time (`make jars` puts them into .jars/kafka-4.4/);
 nothing of them is kept here.
 """
 
@@ -34,7 +34,7 @@ RENAMED = {("RequestHeader", "request_api_key"): "api_key", ("RequestHeader", "r
 
 def _jar(name: str) -> Path | None:
     file = f"{name}-{KAFKA_VERSION}.jar"
-    here = Path(__file__).resolve().parents[2] / ".jars" / "kafka" / file
+    here = Path(__file__).resolve().parents[2] / ".jars" / "kafka-4.4" / file
     maven = Path(os.environ.get("HOME", "/")) / ".m2/repository/org/apache/kafka" / name / KAFKA_VERSION / file
     return next((path for path in (here, maven) if path.is_file()), None)
 
@@ -46,7 +46,7 @@ def official() -> dict[str, Any]:
     for name in JARS:
         jar = _jar(name)
         if jar is None:
-            pytest.skip(f"{name}-{KAFKA_VERSION}.jar is not in .jars/kafka; `make jars` fetches it")
+            pytest.skip(f"{name}-{KAFKA_VERSION}.jar is not in .jars/kafka-4.4; `make jars` fetches it")
         with zipfile.ZipFile(jar) as archive:
             for entry in archive.namelist():
                 if entry.startswith("common/message/") and entry.endswith(".json"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-JARS = Path(__file__).resolve().parents[3] / ".jars" / "kafka"
+JARS = Path(__file__).resolve().parents[3] / ".jars" / "kafka-4.4"
 SOURCE = Path(__file__).with_name("Oracle.java")
 
 
