@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -96,12 +96,14 @@ class ApacheKafka(BrokerProcess):
         heap_mb: int = 512,
         classes: Path | None = None,
         jars: Path = JARS,
+        jvm_options: Sequence[str] = (),
     ) -> None:
         """`classes` is a folder of classes that `overrides` name; `jars` are those of the release that is run."""
         super().__init__(folder, port or free_port())
         self.heap_mb = heap_mb
         self._classes = classes
         self._jars = jars
+        self._jvm_options = (*JVM_OPTIONS, *jvm_options)
         self._properties_path = folder / "server.properties"
         controller = f"{HOST}:{free_port()}"
         self._properties = SINGLE_NODE | {
@@ -118,7 +120,7 @@ class ApacheKafka(BrokerProcess):
         super().spawn()
 
     def command(self) -> list[str]:
-        arguments = (*JVM_OPTIONS, "kafka.Kafka", str(self._properties_path))
+        arguments = (*self._jvm_options, "kafka.Kafka", str(self._properties_path))
         return java(*arguments, heap_mb=self.heap_mb, log_level="warn", classes=self._classes, jars=self._jars)
 
     def _format(self) -> None:

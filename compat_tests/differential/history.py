@@ -16,6 +16,8 @@ from typing import Any
 from ottla.kproto.api_keys import ApiKey
 
 PREFIX_MARK = "~"
+_TIMEOUTS = ("session_timeout_ms", "rebalance_timeout_ms", "transaction_timeout_ms")
+_LONG_MS = 20_000
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,12 @@ class History:
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     transactional_ids: tuple[str, ...] = ()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether a session or a transaction may end while it is played: on a busy machine at another step."""
+        short = (step.fields.get(name, _LONG_MS) for step in self.steps for name in _TIMEOUTS)
+        return any(step.wait_ms for step in self.steps) or any(each < _LONG_MS for each in short)
 
     def with_steps(self, steps: tuple[Step, ...]) -> History:
         return dataclasses.replace(self, steps=steps)

@@ -56,7 +56,12 @@ class Pair:
         self._threads = ThreadPoolExecutor(_MOST_WORKERS * len(("kafka", "ottla")))
         self._play_id = os.urandom(2).hex()
         self.kafka = ApacheKafka(
-            self._folder / "kafka", overrides=SETTINGS | _KAFKA_ONLY, heap_mb=768, jars=java.NEWEST_JARS
+            self._folder / "kafka",
+            overrides=SETTINGS | _KAFKA_ONLY,
+            heap_mb=768,
+            jars=java.NEWEST_JARS,
+            # Of a run of a minute or two the second compiler takes the greater part.
+            jvm_options=("-XX:TieredStopAtLevel=1",),
         )
         self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | OTTLA_ONLY | (ottla_overrides or {}))
 

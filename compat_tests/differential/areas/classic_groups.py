@@ -47,6 +47,7 @@ class _Group:
         ]
         self.protocol_type = draft.odd("consumer", "connect", "", chance=0.15)
         self.protocols = draft.pick((["range"], ["range", "roundrobin"], ["cooperative-sticky"]))
+        self.rebalance_ms = draft.odd(30_000, 300, chance=0.15)
         self.session_ms = draft.odd(_SESSION_MS, _SHORT_SESSION_MS, 99, 10, 3_600_000, chance=0.15)
 
     @property
@@ -73,7 +74,7 @@ class _Group:
         fields: dict[str, Any] = {
             "group_id": draft.odd(self.name, "", "~other", chance=0.02),
             "session_timeout_ms": self.session_ms,
-            "rebalance_timeout_ms": draft.odd(30_000, 300, chance=0.2),
+            "rebalance_timeout_ms": self.rebalance_ms,
             "member_id": draft.odd(member.id, "", "~nobody", chance=0.06),
             "group_instance_id": member.instance,
             "protocol_type": draft.odd(self.protocol_type, "other", "", chance=0.04),
