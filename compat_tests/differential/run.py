@@ -23,6 +23,8 @@ from compat_tests.differential.play import CAREFUL, QUICK, Pace
 from compat_tests.differential.shrink import shrunk
 
 _SLOW_S: Final = 10.0
+#: A process that ends first writes what it has.
+_ENDING_S: Final = 0.3
 #: What differs by time alone is looked at so often again, and no more.
 _MOST_UNCONFIRMED: Final = 3
 
@@ -202,6 +204,9 @@ class Run:
             if not alone:
                 raise
             found = []
+        if any(not each.path for each in found):
+            # One closed a connection, or did not answer: it may be about to end.
+            time.sleep(_ENDING_S)
         ended = self._pair.ended()
         if ended is None:
             return found
