@@ -361,6 +361,12 @@ async def test_stale_and_unknown_members_are_refused(world: World, autojump_cloc
         await world.join("nobody")
 
 
+async def test_a_member_that_names_a_protocol_twice_has_it_once(world: World, autojump_clock: Any) -> None:
+    twice = [Protocol("range", b"r"), Protocol("range", b"r")]
+    leader, *_ = await world.stable(2, protocols=twice)
+    assert leader.protocol_name == "range"
+
+
 async def test_protocols_must_have_something_in_common(world: World, autojump_clock: trio.testing.MockClock) -> None:
     await world.stable(1)
     with pytest.raises(InconsistentGroupProtocolError):
