@@ -203,7 +203,7 @@ async def test_an_unknown_api_versions_version_is_answered_in_version_0(serve_no
         response = codec.parse_response(ApiKey.API_VERSIONS, 0, frame, 4)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
         ranges = [(k.api_key, k.min_version, k.max_version) for k in response.api_keys]  # type: ignore[attr-defined]
-        assert ranges == [(18, 0, 4)]
+        assert ranges == [(18, 0, 5)]
         assert (await client.call(ApiVersionsRequest(), 2)).error_code == ErrorCode.NONE
 
 
