@@ -394,10 +394,6 @@ CASES: dict[str, tuple[Request, int]] = {
         ),
         2,
     ),
-    "an internal setting of a topic": (
-        create(configured("internal.setting", internal_segment_bytes="100"), validate_only=True),
-        7,
-    ),
     "the folders of some partitions": (
         dld.DescribeLogDirsRequest(topics=[dld.DescribableLogDirTopic(topic="empty", partitions=[0, 9])]),
         5,

@@ -269,7 +269,7 @@ def test_a_members_life(wire: Wire, members: list[Member], group: str, topic: st
         1,
         500,
     )
-    assert (joined.acceptable_recovery_lag, joined.task_offset_interval_ms) == (0, 0)
+    assert (joined.acceptable_recovery_lag_legacy, joined.task_offset_interval_ms) == (0, 0)
     assert tasks_of(joined) == {}
     assert (joined.endpoint_information_epoch, joined.partitions_by_user_endpoint) == (0, None)
     internal = [f"{group}-changelog", f"{group}-repartition"]

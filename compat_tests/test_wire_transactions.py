@@ -285,11 +285,13 @@ def test_committing_offsets_as_a_member(peer: Peer, version: int) -> None:
     group = f"group-{uuid.uuid4()}"
     peer.add_offsets(group=group)
     commit: dict[str, Any] = {"version": version, "group": group}
-    assert peer.commit_offsets(**commit, generation_id=4, member_id="m") == "ILLEGAL_GENERATION"
+    assert peer.commit_offsets(**commit, generation_id_or_member_epoch=4, member_id="m") == "ILLEGAL_GENERATION"
     assert peer.commit_offsets(**commit) == "NONE"
-    assert peer.commit_offsets(**commit, generation_id=4, member_id="m") == "UNKNOWN_MEMBER_ID"
-    assert peer.commit_offsets(**commit, generation_id=-1, member_id="m") == "NONE"
-    assert peer.commit_offsets(**commit, generation_id=-1, member_id="", group_instance_id="i") == "NONE"
+    assert peer.commit_offsets(**commit, generation_id_or_member_epoch=4, member_id="m") == "UNKNOWN_MEMBER_ID"
+    assert peer.commit_offsets(**commit, generation_id_or_member_epoch=-1, member_id="m") == "NONE"
+    assert (
+        peer.commit_offsets(**commit, generation_id_or_member_epoch=-1, member_id="", group_instance_id="i") == "NONE"
+    )
 
 
 # Produce --------------------------------------------------------------------------------------------------------------

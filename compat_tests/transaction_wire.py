@@ -137,7 +137,9 @@ class Peer:
         self, *, version: int = 4, group: str = "group", topic: str | None = None, metadata: str = "", **changed: Any
     ) -> str:
         member = {
-            key: changed.pop(key) for key in ("generation_id", "member_id", "group_instance_id") if key in changed
+            key: changed.pop(key)
+            for key in ("generation_id_or_member_epoch", "member_id", "group_instance_id")
+            if key in changed
         }
         offset = tc.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=metadata

@@ -127,7 +127,7 @@ class _Producer:
             "transactional_id": self._named(),
             "group_id": draft.odd(self.group, "", chance=0.05),
             **self._identity(),
-            "generation_id": draft.odd(-1, 0, 5, chance=0.06),
+            "generation_id_or_member_epoch": draft.odd(-1, 0, 5, chance=0.06),
             "member_id": draft.odd("", "~nobody", chance=0.06),
             "topics": [{"name": draft.odd(draft.pick(self.topics), "~unknown"), "partitions": [partition]}],
         }
