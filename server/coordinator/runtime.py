@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Generic
 
+import trio
+
 from ottla.kproto.records import EndTxnMarker
 from ottla.server.coordinator.errors import CoordinatorLoadInProgressError, NotCoordinatorError
 from ottla.server.coordinator.log import CoordinatorLog
@@ -39,8 +41,8 @@ from ottla.storage.clock import Clock
 class CoordinatorRuntime(Generic[S]):
     """Runs the shards of one internal topic on one broker. Whoever made it ends it with `close`.
 
-    `nursery` runs the tasks that load and write. If it is cancelled without a `close`, each write that has to wait is
-    refused.
+    `nursery` runs the tasks that load and write, and one that closes the runtime if the nursery is cancelled: writes
+    may wait for the end of a turn that does not come any more.
     """
 
     def __init__(
@@ -65,7 +67,8 @@ class CoordinatorRuntime(Generic[S]):
         # everything is loaded, and mostly one read of a log is in memory.
         self._unloaded: OrderedDict[int, CoordinatorPartition[S]] = OrderedDict()
         self._is_loading = False
-        self._is_closed = False
+        self._closed = trio.Event()
+        self._is_kept = False
 
     # Life
 
@@ -94,7 +97,7 @@ class CoordinatorRuntime(Generic[S]):
     def elect(self, index: int) -> None:
         """This node leads the partition now: start to replay it. What failed before is tried again."""
         partition = self._partitions.get(index)
-        if self._is_closed or (partition is not None and partition.life is not Life.FAILED):
+        if self._closed.is_set() or (partition is not None and partition.life is not Life.FAILED):
             return
         self._unloaded[index] = self._partitions[index] = CoordinatorPartition(
             self._name,
@@ -105,6 +108,9 @@ class CoordinatorRuntime(Generic[S]):
             replay_batch=self._replay_batch,
             start_soon=self._nursery.start_soon,
         )
+        if not self._is_kept:
+            self._is_kept = True
+            self._nursery.start_soon(self._close_if_cancelled)
         if not self._is_loading:
             self._is_loading = True
             self._nursery.start_soon(self._load_all)
@@ -118,11 +124,17 @@ class CoordinatorRuntime(Generic[S]):
 
     def close(self) -> None:
         """Lead nothing from now on: everyone who waits gets NotCoordinatorError, and so do later callers."""
-        self._is_closed = True
+        self._closed.set()
         self._unloaded.clear()
         while self._partitions:
             _, partition = self._partitions.popitem()
             partition.close("is no longer led: this broker is stopping")
+
+    async def _close_if_cancelled(self) -> None:
+        try:
+            await self._closed.wait()
+        finally:
+            self.close()
 
     async def _load_all(self) -> None:
         while self._unloaded:

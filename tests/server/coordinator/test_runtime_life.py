@@ -190,6 +190,14 @@ async def test_cancelling_everything_settles_what_is_under_way_and_what_waits(st
     assert_refused(*writes)
 
 
+async def test_a_write_whose_turn_does_not_end_any_more_is_refused(stepped: SteppedLog) -> None:
+    """Whoever serves the sockets was cancelled with all the rest, and ends no turn."""
+    with stepped.turn.served():
+        async with running(stepped) as world:
+            writes = world.begin("a", "b")
+        assert_refused(*writes)
+
+
 async def test_a_shielded_writer_does_not_hold_up_the_end(stepped: SteppedLog) -> None:
     """It begins to write when all is cancelled already: nobody writes any more, so it is told at once."""
     refused = []

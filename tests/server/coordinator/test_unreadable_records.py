@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -102,7 +103,8 @@ def test_an_offset_is_found_readable_if_it_is(key: bytes, value: bytes) -> None:
 # Transactions
 
 
-async def load(log: Any, *batches: bytes) -> CoordinatorRuntime[TransactionShard]:
+@asynccontextmanager
+async def loaded(log: Any, *batches: bytes) -> AsyncIterator[CoordinatorRuntime[TransactionShard]]:
     for batch in batches:
         await log.append(0, batch)
     async with trio.open_nursery() as nursery:
@@ -115,8 +117,8 @@ async def load(log: Any, *batches: bytes) -> CoordinatorRuntime[TransactionShard
         )
         runtime.elect(0)
         await trio.testing.wait_all_tasks_blocked()
+        yield runtime
         nursery.cancel_scope.cancel()
-    return runtime
 
 
 def record(key: bytes | None, value: bytes | None) -> bytes:
@@ -135,8 +137,8 @@ def record(key: bytes | None, value: bytes | None) -> bytes:
 async def test_what_a_newer_broker_wrote_is_passed_over_with_a_warning(
     log: Any, caplog: pytest.LogCaptureFixture, skipped: bytes
 ) -> None:
-    runtime = await load(log, record(TRANSACTION_KEY, transaction_value()), skipped, skipped)
-    assert [each.transactional_id for each in runtime.shard(0).transactions()] == ["x"]
+    async with loaded(log, record(TRANSACTION_KEY, transaction_value()), skipped, skipped) as runtime:
+        assert [each.transactional_id for each in runtime.shard(0).transactions()] == ["x"]
     (line,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert "the first at offset 1" in line.getMessage()
 
@@ -155,10 +157,10 @@ async def test_what_a_newer_broker_wrote_is_passed_over_with_a_warning(
 async def test_a_record_that_cannot_be_read_fails_its_partition(
     log: Any, caplog: pytest.LogCaptureFixture, unreadable: bytes, why: str
 ) -> None:
-    runtime = await load(log, record(TRANSACTION_KEY, transaction_value()), unreadable)
-    assert runtime.failed == [0]
-    with pytest.raises(NotCoordinatorError):
-        runtime.shard(0)
+    async with loaded(log, record(TRANSACTION_KEY, transaction_value()), unreadable) as runtime:
+        assert runtime.failed == [0]
+        with pytest.raises(NotCoordinatorError):
+            runtime.shard(0)
     (line,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert why in line.getMessage()
     assert line.exc_info is None
