@@ -204,7 +204,13 @@ class Cluster:
                     await trio.sleep(0.01)
 
     async def connect(self, node_id: int) -> Client:
-        return await self.nodes[node_id].connect()
+        """A client of a node, which closes it when it leaves. OSError if it has left meanwhile."""
+        node = self.nodes[node_id]
+        client = await node.connect()
+        if self.nodes.get(node_id) is not node:
+            await trio.aclose_forcefully(client.stream)
+            raise ConnectionAbortedError(f"node {node_id} has left")
+        return client
 
 
 def _negotiated(node: Member) -> int:
