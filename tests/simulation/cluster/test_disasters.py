@@ -11,6 +11,9 @@ from ottla.server.metadata import from_data
 from ottla.simulation.cluster.disasters import Disaster, live_through
 from ottla.simulation.cluster.errors import SimulationError
 
+_SEEDS_UNTIL_FOUND = 40
+"""The first of these finds the planted fault, mostly one of the first ten."""
+
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
@@ -33,7 +36,16 @@ def test_older_metadata_is_put_back(seed: int) -> None:
 
 
 def test_a_restore_that_takes_every_replica_for_in_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica that lacks records leads then, and the others are cut."""
+    """A replica that lacks records leads then, and the others are cut.
+
+    Only if one lacks records when all end: one seed in four has that. Which ones changes with all that changes the
+    course of a seed.
+    """
     monkeypatch.setattr(from_data, "_best", lambda name, logs, prefer: list(logs))
-    with pytest.raises(SimulationError, match="is there in the end"):
-        live_through(0, Disaster.LOST)
+    for seed in range(_SEEDS_UNTIL_FOUND):
+        try:
+            live_through(seed, Disaster.LOST)
+        except SimulationError as error:
+            assert "is there in the end" in error.finding
+            return
+    pytest.fail(f"{_SEEDS_UNTIL_FOUND} seeds have not found it")
