@@ -82,7 +82,9 @@ def live_through(seed: int, disaster: str, *, nodes: int = 3) -> Ended:
 
     try:
         with deterministic(seed, world.workers), simulated_epoll(world.network):
-            determinism.run(live, seed, limit_s=_LIMIT_S)
+            determinism.run(live, seed, limit_s=_LIMIT_S, hung=world.hung)
+    except determinism.HangError:
+        pass  # the world was told
     finally:
         logger.removeHandler(watch)
     if world.finding:

@@ -87,7 +87,7 @@ def simulate(
 
     try:
         with deterministic(seed, world.workers), simulated_epoll(world.network):
-            determinism.run(live, seed, limit_s=_LIMIT_S)
+            determinism.run(live, seed, limit_s=_LIMIT_S, hung=world.hung)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is found
         if not world.finding:
             world.finding, world.cause = f"it fails: {error!r}", error

@@ -25,6 +25,7 @@ from ottla.storage.errors import StoreOfflineError
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
     from ottla.simulation.cluster.deliveries import Deliveries, Giver
+    from ottla.simulation.storage.alarms import HangError
 
 __all__ = ["SETTINGS", "World"]
 
@@ -123,6 +124,10 @@ class World:
             self.cause = cause
             self.note(f"FINDING {finding}")
             self.scope.cancel()
+
+    def hung(self, error: HangError) -> None:
+        """Nothing can happen any more, or it takes forever."""
+        self.fail(f"it fails: {error!r}", error)
 
     def check(self, condition: bool, finding: str) -> None:
         if not condition:

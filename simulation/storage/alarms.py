@@ -14,13 +14,15 @@ from heapq import heappop, heappush
 from typing import Final
 
 import trio
-from trio._core._run import GLOBAL_RUN_CONTEXT
+from trio._core._run import GLOBAL_RUN_CONTEXT, CancelStatus
 
 from ottla.simulation.storage.turns import spare_the_kernel
 
 __all__ = ["Alarm", "HangError", "VirtualClock", "sleep"]
 
 _IDLE_TURNS: Final = 1000
+_ATTEMPTS_TO_END: Final = 20
+_SECONDS_TO_END: Final = 100.0
 
 
 class HangError(AssertionError):
@@ -28,12 +30,17 @@ class HangError(AssertionError):
 
 
 class VirtualClock(trio.abc.Clock):
-    """Begins at 0. HangError, out of `trio.run`, when nothing can happen any more, or after `limit_s`.
+    """Begins at 0. When nothing can happen any more, or after `limit_s`, the run has hung: `hung` is told.
 
-    It is raised from outside, as nothing else can end a shielded wait.
+    All of it is cancelled then, shielded or not: tasks that were left behind would be reported when they are collected,
+    in the middle of anything else. HangError, out of `trio.run`, if they do not end even so.
     """
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, hung: Callable[[HangError], None] | None = None) -> None:
+        self._hung = hung
+        self._attempts_to_end = 0
+        #: Why the run was ended.
+        self.hang: HangError | None = None
         self._now_s = 0.0
         #: Tells the time without running Python: it is asked for tens of thousands of times in a seed.
         self.look: Final[Callable[[], float]] = partial(getattr, self, "_now_s")
@@ -59,17 +66,38 @@ class VirtualClock(trio.abc.Clock):
         if next_s == math.inf:
             self._idle_turns += 1
             if self._idle_turns > _IDLE_TURNS:
-                raise HangError("everything waits forever")
+                self._end_run(HangError("everything waits forever"))
+            return 0
+        if next_s > self._limit_s:
+            self._end_run(HangError(f"not done after {self._limit_s} simulated seconds"))
             return 0
         self._idle_turns = 0
-        if next_s > self._limit_s:
-            raise HangError(f"not done after {self._limit_s} simulated seconds")
         self._now_s = max(self._now_s, next_s)
         while alarms and alarms[0][0] <= self._now_s:
             at, _, alarm = heappop(alarms)
             if alarm.is_set_for(at):
                 alarm.ring()
         return 0
+
+    def _end_run(self, error: HangError) -> None:
+        """Cancel all tasks. What they do then may hang once more, and is cancelled again."""
+        if self.hang is None:
+            self.hang = error
+            if self._hung is not None:
+                self._hung(error)
+        if self._attempts_to_end == _ATTEMPTS_TO_END:
+            raise self.hang
+        self._attempts_to_end += 1
+        self._idle_turns = 0
+        self._limit_s = self._now_s + _SECONDS_TO_END
+        runner = GLOBAL_RUN_CONTEXT.runner
+        assert runner.system_nursery is not None
+        for task in runner.tasks:
+            status: CancelStatus | None = task._cancel_status
+            while status is not None:
+                status._scope.shield = False
+                status = status._parent
+        runner.system_nursery.cancel_scope.cancel()
 
     def put(self, at: float, alarm: Alarm) -> None:
         heappush(self._alarms, (at, next(self._numbers), alarm))

@@ -13,18 +13,28 @@ from ottla.simulation.storage.alarms import HangError, VirtualClock, sleep
 __all__ = ["HangError", "run"]
 
 
-def run(function: Callable[[], Awaitable[None]], seed: int, *, limit_s: float) -> None:
-    """Run a task to its end; equal seeds schedule equally. HangError if it does not end."""
+def run(
+    function: Callable[[], Awaitable[None]],
+    seed: int,
+    *,
+    limit_s: float,
+    hung: Callable[[HangError], None] | None = None,
+) -> None:
+    """Run a task to its end; equal seeds schedule equally.
+
+    HangError if it does not end; `hung` is told before all that still waits is cancelled.
+    """
     allowed = _trio_run._ALLOW_DETERMINISTIC_SCHEDULING
     _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     _trio_run._r.seed(seed)
+    clock = VirtualClock(limit_s, hung)
     try:
-        clock = VirtualClock(limit_s)
         with mock.patch.object(trio, "sleep", sleep), mock.patch.object(trio, "current_time", clock.look):
             trio.run(function, clock=clock)
-    except trio.TrioInternalError as error:
-        if isinstance(error.__cause__, HangError):
-            raise error.__cause__ from None
-        raise
+    except BaseException:
+        if clock.hang is None:
+            raise
     finally:
         _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = allowed  # type: ignore[misc]
+    if clock.hang is not None:
+        raise clock.hang

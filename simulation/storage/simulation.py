@@ -107,6 +107,12 @@ class Simulation:
         self.disk.crash()
         raise self.failure
 
+    def _hung(self, error: determinism.HangError) -> None:
+        """The process does not end by itself."""
+        if self.failure is None:
+            self.failure = SimulationError(self.seed, f"the process ended: {error!r}", self.trace)
+        self.disk.crash()
+
     def excuse(self, what: str, error: BaseException, log: TrackedLog | None = None) -> None:
         """An operation has failed: that is right only if the disk has failed, or the log was deleted meanwhile."""
         self.note(f"{what}: {type(error).__name__}: {error}")
@@ -143,7 +149,7 @@ class Simulation:
         self.is_watched = False
         clean = False
         try:
-            determinism.run(life, self.rng.getrandbits(32), limit_s=_LIMIT_S)
+            determinism.run(life, self.rng.getrandbits(32), limit_s=_LIMIT_S, hung=self._hung)
             clean = not self.disk.is_dead
         except BaseException as error:
             if self.failure is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
+import gc
+import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 import trio
 
-from ottla.simulation.storage.alarms import Alarm, HangError, VirtualClock
+from ottla.simulation.storage.alarms import Alarm, HangError
 from ottla.simulation.storage.determinism import run
 
 
@@ -102,14 +104,42 @@ def test_what_is_over_does_not_wait() -> None:
     lived(main)
 
 
-def test_a_wait_for_ever_and_one_that_is_too_long_are_told() -> None:
-    """Asked as Trio asks: a run that ended so would leave its tasks behind."""
-    clock = VirtualClock(100.0)
-    assert clock.deadline_to_sleep_time(99.0) == 0
-    assert clock.current_time() == 99.0
-    with pytest.raises(HangError, match="not done after 100"):
-        clock.deadline_to_sleep_time(101.0)
-    for _ in range(1_000):  # a worker thread may bring something
-        clock.deadline_to_sleep_time(math.inf)
-    with pytest.raises(HangError, match="forever"):
-        clock.deadline_to_sleep_time(math.inf)
+async def stubborn(ended: list[str]) -> None:
+    """Waits as the write loop does, and at its end once more."""
+    try:
+        with trio.CancelScope(shield=True):
+            await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1)
+            ended.append("shielded")
+
+
+async def crowd(ended: list[str], seconds: float) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stubborn, ended)
+        try:
+            await trio.sleep(seconds)
+            await trio.Event().wait()
+        finally:
+            ended.append("plain")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(1, "everything waits forever"), (101, "not done after 100.0 simulated seconds")]
+)
+def test_a_run_that_hangs_is_told_and_leaves_nothing_behind(seconds: float, said: str) -> None:
+    """What was left would be reported when it is collected, in the middle of another test."""
+    told: list[str] = []
+    ended: list[str] = []
+    reported: list[object] = []
+    hook, sys.unraisablehook = sys.unraisablehook, reported.append
+    try:
+        with pytest.raises(HangError, match=said):
+            run(partial(crowd, ended, seconds), 0, limit_s=100.0, hung=lambda error: told.append(str(error)))
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+    assert told == [said]
+    assert sorted(ended) == ["plain", "shielded"]
+    assert reported == []
