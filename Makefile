@@ -16,7 +16,7 @@ LINKS := $(addprefix dev/ottla/,kproto storage client server proxy console cli p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once differential kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once differential full-disk kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -96,6 +96,9 @@ exactly-once: .venv/.test-ready ## a job of transactions through 20 kill -9 of i
 
 kill-loop: .venv/.test-ready ## 50 kill -9 of a broker under load, and a check of every acknowledged record
 	$(BIN)/python -m compat_tests.kill_loop
+
+full-disk: .venv/.test-ready ## a disk of 64 MB is filled and everything deleted, five times: seconds until there is room (root)
+	$(BIN)/python -m compat_tests.full_disk
 
 replicated-kill-loop: .venv/.test-ready ## 60 times nodes, links or etcd killed, frozen or cut, and a check of every record and replica
 	$(BIN)/python -m compat_tests.replicated_kill_loop

@@ -52,6 +52,13 @@ class RequestConnection(Protocol):
     def has_more(self) -> bool:
         """Whether more of the connection's bytes are here already."""
 
+    #: A Produce has waited for room: those that came behind it may have been given up meanwhile.
+    was_held_up: bool
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is there to receive an answer."""
+
     def mute(self, seconds: float) -> None:
         """Do not read from the connection for this long from now on."""
 

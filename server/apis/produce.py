@@ -10,6 +10,8 @@
 - Only coordinators write to internal topics; others get INVALID_TOPIC_EXCEPTION. Kafka makes an exception for clients
   that call themselves `__admin_client`, Ottla only with `ottla.internal.topics.writable`.
 - Nobody but the mirror itself writes to a mirror of another cluster's topic: INVALID_REQUEST.
+- What has waited for room is appended only if its producer still waits for it: not when its timeout has passed, nor when
+  its connection is closed, and nor is what came after it on that connection. With acks=0 nobody waits anyway.
 - A transactional batch without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the whole request.
 """
 
@@ -86,6 +88,8 @@ def _handle(request: ProduceRequest, context: RequestContext) -> Stages[Deferred
             produce.sort_out(data)
     if request.acks not in _VALID_ACKS:
         produce.refuse_acks()
+    if produce.entries and context.connection.was_held_up and not produce.is_awaited():
+        raise CloseConnectionError("it was closed while a Produce before this one waited for room: nothing is appended")
     if produce.entries and request.transactional_id is not None:
         yield partial(produce.join_transaction, request.transactional_id)
     if produce.entries:
@@ -96,6 +100,7 @@ def _handle(request: ProduceRequest, context: RequestContext) -> Stages[Deferred
             internal_topics_allowed=context.header.client_id == _ADMIN_CLIENT_ID
             and context.broker.config.ottla_internal_topics_writable,
             require_verification=request.transactional_id is not None,
+            is_awaited=produce.is_awaited,
         )
     if request.acks != _NO_ACKS:
         return produce
@@ -175,6 +180,12 @@ class _Produce(Deferred):
             else:
                 self.entries.append((TopicIdPartition(topic.topic_id, index), Records(batch, self._context.fragment)))
                 self._answers.append(answer)
+
+    def is_awaited(self) -> bool:
+        """Whether the producer still waits. It is asked when this request, or one before it, has waited for room."""
+        connection = self._context.connection
+        connection.was_held_up = True
+        return self._request.acks == _NO_ACKS or connection.is_awaited
 
     def refuse_acks(self) -> None:
         """Refuse everything that could be appended: nobody knows when to answer."""

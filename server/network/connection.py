@@ -95,6 +95,7 @@ class Connection:
         "sasl",
         "software",
         "state",
+        "was_held_up",
     )
 
     def __init__(
@@ -132,6 +133,7 @@ class Connection:
         self.sasl = None if entrance is None or entrance.sasl is None else entrance.sasl.begin()
         self._entrance = entrance
         self.state: dict[str, object] | None = None
+        self.was_held_up = False
         self._close_callbacks: dict[Hashable, Callable[[], None]] | None = None
         self._in_flight = _NONE_IN_FLIGHT
         self._begun: trio.lowlevel.ParkingLot
@@ -205,6 +207,11 @@ class Connection:
     def has_more(self) -> bool:
         """Whether the next request is on its way already."""
         return self._receiver.has_more
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is there to receive an answer. Once this node stops it cannot tell."""
+        return self._stopping or not self._transport.has_lost_peer
 
     def stop(self) -> None:
         """Take no further request: what is under way is answered, then the connection ends."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ottla.server.errors import CloseConnectionError
+from ottla.server.network.transport import has_peer_closed
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
@@ -134,6 +135,10 @@ class TlsTransport:
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.wait_writable(self._socket)
+
+    @property
+    def has_lost_peer(self) -> bool:
+        return has_peer_closed(self._socket)
 
     def shut_down(self, how: int) -> None:
         """See `Transport.shut_down`. SSLSocket's own would go on without encryption."""

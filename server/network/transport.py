@@ -6,14 +6,18 @@ no scheduling, and an idle one holds no buffer while it waits.
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
+
+# Not every system tells of a peer that sends nothing more and may still receive; such a one is taken to be there.
+_CLOSED: Final = select.POLLERR | select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 
 
 class Transport(Protocol):
@@ -42,11 +46,23 @@ class Transport(Protocol):
 
     async def wait_writable(self) -> None: ...
 
+    @property
+    def has_lost_peer(self) -> bool:
+        """Whether the peer has closed its end, or the connection is broken, whatever is left to receive."""
+        ...
+
     def shut_down(self, how: int) -> None:
         """Shut one or both directions down (socket.SHUT_RD, SHUT_RDWR), which wakes whoever waits here."""
         ...
 
     def close(self) -> None: ...
+
+
+def has_peer_closed(connected: socket.socket) -> bool:
+    """Whether nothing more will come than what has come, as far as this machine knows. Never waits."""
+    poll = select.poll()
+    poll.register(connected, _CLOSED)
+    return bool(poll.poll(0))
 
 
 class SocketTransport:
@@ -74,6 +90,10 @@ class SocketTransport:
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.wait_writable(self._socket)
+
+    @property
+    def has_lost_peer(self) -> bool:
+        return has_peer_closed(self._socket)
 
     def shut_down(self, how: int) -> None:
         try:

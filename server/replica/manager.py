@@ -256,11 +256,15 @@ class ReplicaManager:
         internal_topics_allowed: bool = False,
         require_verification: bool = False,
         transaction_version: int = 0,
+        is_awaited: Callable[[], bool] | None = None,
     ) -> Stages[AppendOperation]:
         """The first half of `append`: every partition has taken or refused its records, in the order of `entries`.
 
         Waits only where a store has no room or a large batch is checked. Until it returns the caller keeps back what
         must be appended later. What is appended is written at the end of the turn, or later.
+
+        What has waited for room, and all after it, is refused with RequestTimedOutError once the deadline has passed,
+        or if nobody waits for it any more: `is_awaited` is asked after each such wait.
         """
         now_ms = self._clock.time_ms()
         deadline = trio.current_time() + timeout_ms / 1000
@@ -269,6 +273,7 @@ class ReplicaManager:
         may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
         find = self._partitions.get
         left = _APPENDED_AT_ONCE
+        has_waited = False
         for (topic_id, index), (view, fragment, guard) in entries:
             left -= 1
             if not left:
@@ -283,7 +288,10 @@ class ReplicaManager:
                 checked: CheckedBatch | None = None
                 while True:
                     if not log.has_room:
+                        has_waited = True
                         yield partial(_wait_for_room, partition, deadline)
+                    if has_waited:
+                        _require_awaited(partition, deadline, is_awaited)
                     try:
                         info = partition.append(
                             view,
@@ -565,9 +573,17 @@ class ReplicaManager:
 
 
 async def _wait_for_room(partition: Partition, deadline: float) -> None:
-    with trio.move_on_at(deadline) as scope:
+    """Return when there is room, or at the deadline."""
+    with trio.move_on_at(deadline):
         while not partition.log.has_room:
             partition.require_leader()
             await partition.log.wait_for_room()
-    if scope.cancelled_caught:
-        raise RequestTimedOutError(f"the store of {partition.topic}-{partition.index} had no room in time")
+
+
+def _require_awaited(partition: Partition, deadline: float, is_awaited: Callable[[], bool] | None) -> None:
+    """Refuse what would be written for nobody, as its producer has given it up and may have sent it again."""
+    name = f"{partition.topic}-{partition.index}"
+    if is_awaited is not None and not is_awaited():
+        raise RequestTimedOutError(f"nobody waits any more for what was to be appended to {name}")
+    if trio.current_time() >= deadline:
+        raise RequestTimedOutError(f"the store of {name} had no room in time")

@@ -425,6 +425,12 @@ class _End(trio.abc.Stream):
         while not self.is_over and self.outgoing.size_bytes >= self.host.network.window_bytes:
             await self._writing.park()
 
+    @property
+    def has_lost_peer(self) -> bool:
+        chunks = self.incoming.chunks
+        has_end = bool(chunks) and not chunks[-1][1] and chunks[-1][0] <= trio.current_time()
+        return self.is_over or has_end
+
     def shut_down(self, how: int) -> None:
         self._is_read_shut = True
         if how == socket.SHUT_RDWR and not self.is_over:

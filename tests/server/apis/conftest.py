@@ -58,7 +58,7 @@ class StubContext:
         self.listener = "PLAINTEXT"
         self.header = SimpleNamespace(api_version=version, client_id=client_id)
         self.fragment = None
-        self.connection = SimpleNamespace(has_more=False)
+        self.connection = SimpleNamespace(has_more=False, was_held_up=False, is_awaited=True)
         self.held: list[Any] = []
         self.when_kept: Callable[[], None] = lambda: None
         self.work = Work()

@@ -23,6 +23,7 @@ from ottla.server.settings.config import BrokerConfig
 from ottla.storage import errors as storage
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
+from ottla.storage.store.block_writer import BlockWriter
 
 Cluster = Any
 Serve = Callable[..., Any]
@@ -34,7 +35,9 @@ def request(topic: Any, version: int, *partitions: int, **options: Any) -> Produ
     data = [PartitionProduceData(index=index, records=options.get("records", BATCH)) for index in partitions or (0,)]
     named = {"topic_id": topic.topic_id} if version >= 13 else {"name": topic.name}
     return ProduceRequest(
-        acks=options.get("acks", -1), timeout_ms=1234, topic_data=[TopicProduceData(partition_data=data, **named)]
+        acks=options.get("acks", -1),
+        timeout_ms=options.get("timeout_ms", 1234),
+        topic_data=[TopicProduceData(partition_data=data, **named)],
     )
 
 
@@ -166,6 +169,48 @@ async def test_pipelined_requests_are_stored_and_answered_in_order(serve_node: S
             received, response = await client.receive(ProduceRequest.API_KEY, 9)
             assert received == correlation_id
             assert only(response).base_offset == offset
+
+
+class Room:
+    """Whether stores have room; shut at first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._is_there = trio.Event()
+        self.waiting = trio.Event()
+        wait_for_room = self._wait
+        monkeypatch.setattr(BlockWriter, "has_room", property(lambda _: self._is_there.is_set()))
+        monkeypatch.setattr(BlockWriter, "wait_for_room", lambda _: wait_for_room())
+
+    async def _wait(self) -> None:
+        self.waiting.set()
+        await self._is_there.wait()
+
+    def open(self) -> None:
+        self._is_there.set()
+
+
+@pytest.mark.parametrize("acks", [-1, 1, 0])
+async def test_what_a_producer_has_given_up_while_there_was_no_room_is_not_written(
+    serve_node: Serve, monkeypatch: pytest.MonkeyPatch, acks: int
+) -> None:
+    """Neither the request that waits nor those behind it. With acks=0 nobody ever waits, and nothing is given up."""
+    async with serve_node() as node:
+        topic = await make_topic(node)
+        room = Room(monkeypatch)
+        client = await node.connect()
+        for _ in range(3):
+            await client.send(request(topic, 9, acks=acks, timeout_ms=600_000), 9)
+        await room.waiting.wait()
+        connections = node.broker.listeners._connections
+        (connection,) = connections
+        await client.stream.aclose()
+        while not connection._transport.has_lost_peer:
+            await trio.sleep(0.001)
+        room.open()
+        while connections:
+            await trio.sleep(0.001)
+        log = node.broker.log_manager.get_log(topic.topic_id, 0)
+        assert log.log_end_offset == (0 if acks else 3)
 
 
 async def test_a_disk_that_fails_is_never_acknowledged(serve_node: Serve) -> None:

@@ -171,6 +171,46 @@ async def test_room_that_does_not_come_in_time(node: Node, topic: TopicImage, au
     assert node.log(topic).batches == []
 
 
+async def test_nothing_is_appended_for_who_has_left_while_there_was_no_room(
+    node: Node, topic: TopicImage, make_batch: MakeBatch
+) -> None:
+    node.log(topic).room = trio.Event()
+    there = [True]
+    results: list[AppendResult] = []
+
+    async def append() -> None:
+        asked = [(key(topic), make_batch())]
+        appending = node.manager.begin_append(asked, required_acks=1, timeout_ms=1000, is_awaited=lambda: there[0])
+        results.extend((await finish(appending)).results)
+
+    for there[0] in (False, True):
+        node.log(topic).room = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(append)
+            await wait_all_tasks_blocked()
+            node.log(topic).room.set()
+        assert len(node.log(topic).batches) == there[0]
+    assert [type(result.error) for result in results] == [RequestTimedOutError, type(None)]
+
+
+async def test_what_comes_after_the_deadline_in_a_request_is_not_appended(
+    node: Node, make_batch: MakeBatch, autojump_clock: MockClock
+) -> None:
+    """The producer is told of the timeout, and sends everything again."""
+    topic = await node.create_topic("two", partitions=2)
+    node.log(topic, 0).room = trio.Event()
+    asked = [(key(topic, index), make_batch()) for index in range(2)]
+    operation = await finish(node.manager.begin_append(asked, required_acks=1, timeout_ms=100))
+    assert [type(result.error) for result in operation.results] == [RequestTimedOutError] * 2
+    assert node.log(topic, 1).batches == []
+
+
+async def test_without_a_wait_for_room_a_timeout_of_nothing_appends(node: Node, topic: TopicImage) -> None:
+    result = await node.append(topic, timeout_ms=0)
+    assert isinstance(result.error, RequestTimedOutError)
+    assert len(node.log(topic).batches) == 1
+
+
 async def test_a_store_that_fails_while_it_has_no_room(node: Node, topic: TopicImage, nursery: trio.Nursery) -> None:
     log = node.log(topic)
     log.room = trio.Event()
