@@ -98,7 +98,7 @@ class Broker(Contents):
             from ottla.server.metadata.memory import MemoryMetadataStore
             from ottla.storage.disk.memory_disk import DEFAULT_LIMIT_BYTES, MemoryDisk
 
-            disk = MemoryDisk(memory_bytes or DEFAULT_LIMIT_BYTES)
+            disk = MemoryDisk(memory_bytes or DEFAULT_LIMIT_BYTES, self._clock)
             store = MemoryMetadataStore(self._clock.time_ms)
         self._settings["log.dirs"] = "/memory" if data_dir is None else str(Path(data_dir).absolute())
         settings = self._settings | self._access.secrets()

@@ -105,7 +105,8 @@ class Machine:
 
     def _empty_disk(self) -> SimulatedDisk:
         rng, pause = self.world.rng, self.world.workers.pause
-        return SimulatedDisk(rng.getrandbits(32), cold_probability=rng.choice((0.0, 0.3)), pause=pause)
+        cold_probability = rng.choice((0.0, 0.3))
+        return SimulatedDisk(rng.getrandbits(32), cold_probability=cold_probability, pause=pause, clock=self.clock)
 
     @property
     def is_running(self) -> bool:

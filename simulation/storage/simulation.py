@@ -52,13 +52,14 @@ class Simulation:
         self.rng = rng = Random(seed)
         self._flips = Random(f"flips {seed}")
         self.workers = Workers(rng, pause_probability=rng.choice((0.0, 0.05, 0.3)))
+        self.clock = ManualClock()
         self.disk = SimulatedDisk(
             rng.getrandbits(32),
             cold_probability=rng.choice((0.0, 0.3, 1.0)),
             pause=self.workers.pause,
             iov_max=rng.choice((1, 4, 1024)),
+            clock=self.clock,
         )
-        self.clock = ManualClock()
         self.config = random_storage_config(rng)
         if seed % 2:
             self.config = self.config._replace(scrub_bytes_per_second=50_000, scrub_interval_ms=100)

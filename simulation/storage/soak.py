@@ -32,7 +32,8 @@ def left_over(topics: int) -> Counter[str]:
     found: Counter[str] = Counter()
 
     async def soak() -> None:
-        disk, clock = MemoryDisk(), ManualClock()
+        clock = ManualClock()
+        disk = MemoryDisk(clock=clock)
         config = StorageConfig(
             segment_bytes=500, checkpoint_bytes=500, tail_cache_bytes=2000, fd_cache_capacity=2, cleaner_backoff_ms=1000
         )

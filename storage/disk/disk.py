@@ -72,6 +72,12 @@ class Disk(ABC):
         """The size of an open file in bytes."""
 
     @abstractmethod
+    def modified_ms(self, handle: Handle) -> int | None:
+        """When an open file was written to, cut or extended at last, in milliseconds since 1970; None if that is not
+        known.
+        """
+
+    @abstractmethod
     def rename(self, source: str, target: str) -> None:
         """Rename a file or directory atomically; an existing target file is replaced."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeVar
 
+from ottla.storage.clock import Clock, SystemClock
 from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.disk.faults import FaultInjector
 from ottla.storage.errors import DataDirLockedError
@@ -27,10 +28,11 @@ DEFAULT_LIMIT_BYTES: Final = 1 << 30
 
 
 class _File:
-    __slots__ = ("content", "is_linked", "is_locked")
+    __slots__ = ("content", "is_linked", "is_locked", "modified_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, modified_ms: int) -> None:
         self.content = bytearray()
+        self.modified_ms = modified_ms
         self.is_linked = True
         self.is_locked = False
 
@@ -47,11 +49,13 @@ class MemoryDisk(Disk):
     """A `Disk` whose files are byte arrays; all of them together hold at most `limit_bytes`.
 
     It may be used from several threads, and by one broker after another, which finds what the first has written.
-    `faults` makes operations fail (`FaultKind.ERROR` only), named as the methods are.
+    `faults` makes operations fail (`FaultKind.ERROR` only), named as the methods are. `clock` says when files are
+    written.
     """
 
-    def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+    def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES, clock: Clock | None = None) -> None:
         self.limit_bytes = limit_bytes
+        self._clock = clock or SystemClock()
         self.faults = FaultInjector(Random(0))
         self._used_bytes = 0
         self._files: dict[str, _File] = {}
@@ -80,7 +84,7 @@ class MemoryDisk(Disk):
     def create(self, path: str) -> Handle:
         with self._mutex:
             self._strike("create", path)
-            file = _File()
+            file = _File(self._clock.time_ms())
             self._link(path, file)
             return self._open(file, path, writable=True)
 
@@ -104,6 +108,7 @@ class MemoryDisk(Disk):
             for view in views:
                 opened.file.content[at : at + len(view)] = view
                 at += len(view)
+            opened.file.modified_ms = self._clock.time_ms()
             return end - position
 
     def preadv(self, handle: Handle, buffers: Sequence[memoryview], position: int, *, nowait: bool = False) -> int:
@@ -132,10 +137,15 @@ class MemoryDisk(Disk):
                 self._account(opened.file, -surplus)
             else:
                 self._grow(opened, size_bytes)
+            opened.file.modified_ms = self._clock.time_ms()
 
     def size(self, handle: Handle) -> int:
         with self._mutex:
             return len(self._opened(handle).file.content)
+
+    def modified_ms(self, handle: Handle) -> int | None:
+        with self._mutex:
+            return self._opened(handle).file.modified_ms
 
     # Names.
 
@@ -217,7 +227,7 @@ class MemoryDisk(Disk):
         with self._mutex:
             self._strike("lock", path)
             if path not in self._files:
-                self._link(path, _File())
+                self._link(path, _File(self._clock.time_ms()))
             file = self._files[path]
             if file.is_locked:
                 raise DataDirLockedError(f"{path} is locked already")

@@ -107,6 +107,9 @@ class RealDisk(Disk):
     def size(self, handle: Handle) -> int:
         return os.fstat(handle).st_size
 
+    def modified_ms(self, handle: Handle) -> int | None:
+        return os.fstat(handle).st_mtime_ns // 1_000_000
+
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 

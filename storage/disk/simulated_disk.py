@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Final
 
+from ottla.storage.clock import Clock
 from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.disk.faults import Fault, FaultInjector, FaultKind
 from ottla.storage.disk.simulated_media import PAGE_BYTES, SimulatedDirectory, SimulatedFile, SimulatedMedia
@@ -53,6 +54,7 @@ class SimulatedDisk(Disk):
 
     `faults` injects errors, crashes and flipped bits; `capacity_bytes` makes writes end in ENOSPC; reads with
     `nowait` find a random part of what they ask for cold with `cold_probability`, unless `advise_willneed` was called.
+    `clock` says when files are written; without one nobody knows.
 
     A descriptor's number is given out again as soon as it is free, the lowest first, as Linux does. `pause` is called
     before each operation, outside of all locks, so that a simulation can let others run there; a write of more than
@@ -69,12 +71,14 @@ class SimulatedDisk(Disk):
         media: SimulatedMedia | None = None,
         pause: Callable[[str], None] | None = None,
         iov_max: int = IOV_MAX,
+        clock: Clock | None = None,
     ) -> None:
         self.rng = seed if isinstance(seed, Random) else Random(seed)
         self.capacity_bytes = capacity_bytes
         self.cold_probability = cold_probability
         self.pause = pause
         self.iov_max = iov_max
+        self.clock = clock
         self.faults = FaultInjector(self.rng)
         self.operation_count = 0
         #: (operation, the path it was meant for, the path that it met)
@@ -140,6 +144,7 @@ class SimulatedDisk(Disk):
             media=self._media,
             pause=self.pause,
             iov_max=self.iov_max,
+            clock=self.clock,
         )
 
     def _die(self) -> None:
@@ -202,6 +207,7 @@ class SimulatedDisk(Disk):
         self._let_others_run("create")
         with self._operation("create", path):
             file = SimulatedFile()
+            self._modified(file)
             self._media.link(path, file)
             return self._open(file, path, writable=True)
 
@@ -232,6 +238,7 @@ class SimulatedDisk(Disk):
             failing = fault is not None and fault.kind is not FaultKind.FLIP_BIT
             if failing or len(data) > room_bytes:
                 opened.file.write(position, data[: min(self.rng.randint(0, len(data)), room_bytes)])
+                self._modified(opened.file)
                 if fault is None or fault.kind is FaultKind.ERROR:
                     code = errno.ENOSPC if fault is None else fault.errno
                     raise OSError(code, os.strerror(code), opened.path)
@@ -239,6 +246,7 @@ class SimulatedDisk(Disk):
             if fault is not None and data:
                 _flip(data, self.rng)
             opened.file.write(position, data)
+            self._modified(opened.file)
             return len(data)
 
     def preadv(self, handle: Handle, buffers: Sequence[memoryview], position: int, *, nowait: bool = False) -> int:
@@ -289,12 +297,22 @@ class SimulatedDisk(Disk):
             if size_bytes - len(opened.file.content) > self._room_bytes(opened.file, len(opened.file.content)):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), opened.path)
             opened.file.truncate(size_bytes)
+            self._modified(opened.file)
 
     def size(self, handle: Handle) -> int:
         self._let_others_run_with("size", handle)
         opened = self._opened(handle)
         with self._operation("size", opened.path):
             return len(opened.file.content)
+
+    def modified_ms(self, handle: Handle) -> int | None:
+        with self._mutex:
+            if self._is_dead:
+                raise DiskCrashedError
+            return self._opened(handle).file.modified_ms
+
+    def _modified(self, file: SimulatedFile) -> None:
+        file.modified_ms = None if self.clock is None else self.clock.time_ms()
 
     # Names.
 

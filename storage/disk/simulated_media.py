@@ -18,12 +18,13 @@ SECTOR_BYTES = 512
 
 
 class SimulatedFile:
-    """A file's content as the page cache has it, and as the platters have it."""
+    """A file's content as the page cache has it, and as the platters have it. `modified_ms` is what the disk says."""
 
-    __slots__ = ("_dirty_pages", "_durable", "content")
+    __slots__ = ("_dirty_pages", "_durable", "content", "modified_ms")
 
     def __init__(self) -> None:
         self.content = bytearray()
+        self.modified_ms: int | None = None
         self._durable = bytearray()
         self._dirty_pages: set[int] = set()
 

@@ -12,7 +12,11 @@ __all__ = ["Part", "parts_of", "size_of"]
 
 
 class Part(NamedTuple):
-    """A log's part of one segment. `time_ms` is its largest timestamp, or when it was written at last."""
+    """A log's part of one segment. `time_ms` is its largest timestamp.
+
+    Where no record has one, it is when the segment's file was written to at last, as in Kafka's
+    `LogSegment.largestTimestamp`.
+    """
 
     last_offset: int
     time_ms: int
@@ -39,7 +43,8 @@ def _time(log: ReadableLog, segment: Segment, timestamp_ms: int) -> int:
         return timestamp_ms
     segments = log.store.files.segments
     following = segments.index(segment) + 1
-    return segments[following].created_at_ms if following < len(segments) else log.store.context.clock.time_ms()
+    # A sealed file may have been rewritten since, but it took no records after the next one was begun.
+    return segments[following].created_at_ms if following < len(segments) else segment.written_at_ms
 
 
 def size_of(log: ReadableLog, end_offset: int = INT64_MAX) -> int:

@@ -212,6 +212,8 @@ class Recovery:
         handle = self._disk.open_write(segment.data_path)
         try:
             segment.found(self._disk.size(handle))
+            written_at_ms = self._disk.modified_ms(handle)
+            segment.restore_written_at(self._clock.time_ms() if written_at_ms is None else written_at_ms)
             header = parse_segment_header(read_exactly(self._disk, handle, 0, SEGMENT_HEADER_BYTES))
             if header is not None:
                 segment.adopt_header(header)

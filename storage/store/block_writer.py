@@ -447,7 +447,7 @@ class BlockWriter:
             if memstore.wants_sync or size_bytes > self._context.config.inline_write_bytes:
                 started = perf_counter()
                 runs = await self._context.offload(self._write_block, memstore, size_bytes, now_ms)
-                self._count_written(memstore, size_bytes, runs, perf_counter() - started)
+                self._count_written(memstore, size_bytes, runs, now_ms, perf_counter() - started)
             else:
                 self._write_in_place(memstore, size_bytes, now_ms)
             return size_bytes
@@ -468,11 +468,13 @@ class BlockWriter:
         files = self._files
         pieces, runs = memstore.seal(files.segments[-1].size_bytes, files.next_sequence, now_ms, size_bytes)
         files.write(pieces)
-        self._count_written(memstore, size_bytes, runs, perf_counter() - started)
+        self._count_written(memstore, size_bytes, runs, now_ms, perf_counter() - started)
 
-    def _count_written(self, memstore: Memstore, size_bytes: int, runs: list[bytes], seconds: float) -> None:
+    def _count_written(
+        self, memstore: Memstore, size_bytes: int, runs: list[bytes], now_ms: int, seconds: float
+    ) -> None:
         self._context.count_block(size_bytes, seconds)
-        self._files.advance(size_bytes, runs, synced=memstore.wants_sync)
+        self._files.advance(size_bytes, runs, now_ms, synced=memstore.wants_sync)
 
     def _write_block(self, memstore: Memstore, size_bytes: int, now_ms: int) -> list[bytes]:
         """Build the block, write it, and sync it if that is asked for; its run records. Runs in a worker thread."""

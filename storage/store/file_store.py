@@ -195,9 +195,9 @@ class FileStore:
         """The write loop has begun, or has ended."""
         self.is_in_use = is_in_use
 
-    def advance(self, size_bytes: int, runs: list[bytes], *, synced: bool) -> None:
+    def advance(self, size_bytes: int, runs: list[bytes], written_at_ms: int, *, synced: bool) -> None:
         """Take a written block and its run records into account."""
-        self.segments[-1].extend(size_bytes, runs)
+        self.segments[-1].extend(size_bytes, runs, written_at_ms)
         self.next_sequence += 1
         self.unsynced_bytes = 0 if synced else self.unsynced_bytes + size_bytes
 

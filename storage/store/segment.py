@@ -21,8 +21,9 @@ class Segment:
     """What a running store knows of one segment. Others read its fields; only its methods change them.
 
     `position` names it: the bytes of all segments before it, at the time it was begun. A rewritten one stands for all
-    that began before `end_position`, and `created_at_ms` is that of the oldest. `tables` holds the runs of an unsealed
-    segment by log key, and is None for a sealed one; `version` rises when runs are taken away from `tables`.
+    that began before `end_position`, and `created_at_ms` is that of the oldest. `written_at_ms` is when its data file
+    was written to at last. `tables` holds the runs of an unsealed segment by log key, and is None for a sealed one;
+    `version` rises when runs are taken away from `tables`.
     `pending_index` are the run records that wait for a checkpoint to add them to the index file, which by then has
     `index_length` bytes with the CRC-32C `index_crc`. `index` is the index of a sealed segment once it was loaded.
 
@@ -55,6 +56,7 @@ class Segment:
         "size_bytes",
         "tables",
         "version",
+        "written_at_ms",
     )
 
     def __init__(self, directory: str, position: int, generation: int = 0) -> None:
@@ -71,6 +73,7 @@ class Segment:
         self.boot_tag = NO_BOOT
         self.first_sequence = 0
         self.created_at_ms = 0
+        self.written_at_ms = 0
         self.size_bytes = 0
         self.run_count = 0
         self.tables: dict[bytes, RunTable] | None = None
@@ -109,6 +112,7 @@ class Segment:
         self.boot_tag = boot_tag
         self.first_sequence = first_sequence
         self.created_at_ms = created_at_ms
+        self.written_at_ms = created_at_ms
         self.size_bytes = SEGMENT_HEADER_BYTES
         self.tables = {}
 
@@ -134,6 +138,10 @@ class Segment:
         """It is a file of this size, and sealed as far as is known yet."""
         self.size_bytes = size_bytes
 
+    def restore_written_at(self, time_ms: int) -> None:
+        """The disk says that its data file was written to at this time."""
+        self.written_at_ms = time_ms
+
     def reopen(self) -> None:
         """Recovery fills its tables, as it may be written to."""
         self.tables = {}
@@ -148,6 +156,7 @@ class Segment:
         """It is written in place of segments that follow each other, sorted by partition."""
         self.first_sequence = first.first_sequence
         self.created_at_ms = first.created_at_ms
+        self.written_at_ms = last.written_at_ms
         self.end_position = last.next_position
         self.is_sorted = True
 
@@ -158,9 +167,10 @@ class Segment:
 
     # How it grows and is sealed.
 
-    def extend(self, size_bytes: int, runs: list[bytes]) -> None:
+    def extend(self, size_bytes: int, runs: list[bytes], written_at_ms: int) -> None:
         """A block with these run records is written at its end."""
         self.size_bytes += size_bytes
+        self.written_at_ms = written_at_ms
         self.run_count += len(runs)
         self.pending_index += b"".join(runs)
 

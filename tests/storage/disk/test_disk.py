@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.storage.clock import ManualClock
 from ottla.storage.disk import Disk, RealDisk
+from ottla.storage.disk.memory_disk import MemoryDisk
 from ottla.storage.disk.real_disk import MAX_WRITE_BYTES
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.disk.system_calls import Buffers, system_calls
@@ -216,6 +218,39 @@ class TestNames:
             place.disk.lock(place.path("lock"))
         place.disk.close(handle)
         place.disk.close(place.disk.lock(place.path("lock")))
+
+
+def test_the_time_of_a_real_file(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x")
+    os.utime(path, ns=(0, 1_700_000_000_123_456_789))
+    disk = RealDisk()
+    handle = disk.open_read(str(path))
+    assert disk.modified_ms(handle) == 1_700_000_000_123
+    disk.close(handle)
+
+
+@pytest.mark.parametrize("kind", ["simulated", "memory"])
+def test_the_time_of_a_file_is_that_of_the_clock(kind: str) -> None:
+    clock = ManualClock(1000)
+    disk = SimulatedDisk(clock=clock) if kind == "simulated" else MemoryDisk(clock=clock)
+    handle = disk.create("/f")
+    assert disk.modified_ms(handle) == 1000
+    clock.advance(1)
+    disk.pwritev(handle, [b"abc"], 0)
+    assert disk.modified_ms(handle) == 1001
+    clock.advance(1)
+    disk.truncate(handle, 1)
+    assert disk.modified_ms(handle) == 1002
+    clock.advance(1)
+    disk.fdatasync(handle)
+    assert disk.read_file("/f") == b"a"
+    assert disk.modified_ms(handle) == 1002
+
+
+def test_without_a_clock_nobody_knows_when_a_file_was_written() -> None:
+    disk = SimulatedDisk()
+    assert disk.modified_ms(disk.create("/f")) is None
 
 
 class TestRealDisk:

@@ -57,6 +57,48 @@ async def test_retention_by_time_stops_at_the_high_watermark(harness: Any) -> No
         assert harness.append(log, b"next").base_offset == 20
 
 
+NO_TIMESTAMP = -1
+
+
+async def test_records_without_a_timestamp_expire_by_the_time_of_their_file(harness: Any) -> None:
+    """Also in the newest segment, into which nothing more is written."""
+    async with harness.manager(SimulatedDisk(1, clock=harness.clock)) as manager:
+        log = await harness.open(manager, retention_ms=1000)
+        harness.append(log, b"first", timestamp_ms=NO_TIMESTAMP)
+        await log.flush()
+        harness.clock.advance(800)
+        harness.append(log, b"second", timestamp_ms=NO_TIMESTAMP)
+        await log.flush()
+        log.advance_high_watermark(2)
+        harness.clock.advance(1000)
+        await manager.clean()
+        assert log.log_start_offset == 0
+        harness.clock.advance(1)
+        await manager.clean()
+        assert log.log_start_offset == 2
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_records_without_a_timestamp_expire_after_a_restart(harness: Any, is_killed: bool) -> None:
+    disk = SimulatedDisk(1, clock=harness.clock)
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager, retention_ms=1000)
+        harness.append(log, b"v", timestamp_ms=NO_TIMESTAMP)
+        await log.flush()
+        harness.clock.advance(600)
+        if is_killed:
+            disk = disk.crash()
+    async with harness.manager(disk) as manager:
+        log = await harness.open(manager, retention_ms=1000)
+        log.advance_high_watermark(1)
+        harness.clock.advance(400)
+        await manager.clean()
+        assert log.log_start_offset == 0
+        harness.clock.advance(1)
+        await manager.clean()
+        assert log.log_start_offset == 1
+
+
 @pytest.mark.parametrize("interval_ms", [1000, 40_000])
 async def test_retention_looks_as_often_as_it_is_told_to(harness: Any, interval_ms: int, autojump_clock: Any) -> None:
     """However long the cleaner waits between its own passes."""
