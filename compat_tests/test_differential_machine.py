@@ -174,6 +174,20 @@ def test_declarations_cover_what_they_name_and_tell_when_nothing_needs_them() ->
     assert [each.api for each in declared.unneeded] == ["METADATA"]
 
 
+def test_what_follows_a_declared_difference_is_not_looked_at() -> None:
+    ending = Declaration("PRODUCE", "r", "w", path="error_code", ends=True)
+    declared = Declared([ending, Declaration("METADATA", "r", "w")])
+
+    def differ(step: int, api: str, path: str = "error_code") -> Difference:
+        return Difference(Step(id=step, api=api), path, 1, 2)
+
+    before, declared_one = differ(1, "FETCH"), differ(2, "METADATA")
+    end, of_the_same_step, after = differ(3, "PRODUCE"), differ(3, "PRODUCE", "offset"), differ(4, "FETCH")
+    assert declared.undeclared([before, declared_one, end, of_the_same_step, after]) == [before, of_the_same_step]
+    assert declared.ends([before, end])
+    assert not declared.ends([before, declared_one])
+
+
 def test_each_declared_difference_has_its_row_in_the_documentation() -> None:
     docs = Path(__file__).resolve().parents[1] / "docs"
     pages = [docs / "compatibility.md", *sorted((docs / "decisions").glob("*.md"))]

@@ -127,6 +127,12 @@ def assigned(name: str, *replicas: list[int], first: int = 0) -> ct.CreatableTop
     return topic(name, -1, -1, assignments=assignments)
 
 
+def twice_assigned(name: str, **options: Any) -> ct.CreatableTopic:
+    assignment = ct.CreatableReplicaAssignment(partition_index=0, broker_ids=[1])
+    counts = {"num_partitions": -1, "replication_factor": -1} | options
+    return ct.CreatableTopic(name=name, assignments=[assignment] * 2, **counts)
+
+
 def configured(name: str, **configs: str | None) -> ct.CreatableTopic:
     pairs = [ct.CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     return topic(name, configs=pairs)
@@ -224,6 +230,11 @@ CASES: dict[str, tuple[Request, int]] = {
     "contradicting configs": (create(configured("x", min_compaction_lag_ms="9", max_compaction_lag_ms="8")), 7),
     "tiered storage": (create(configured("x", remote_storage_enable="true")), 7),
     "a name twice": (create(topic("x"), topic("x")), 7),
+    "a value that is read in another form": (create(configured("x", preallocate="TRUE"), validate_only=True), 7),
+    "a partition assigned twice": (create(twice_assigned("x")), 7),
+    "a partition assigned twice, of a topic that exists": (create(twice_assigned("t")), 7),
+    "a partition assigned twice, with a bad name": (create(twice_assigned("bad name")), 7),
+    "a partition assigned twice, with a count": (create(twice_assigned("x", num_partitions=1)), 7),
     "Kafka's own log": (create(topic("__cluster_metadata")), 7),
     "as many partitions as there are": (grow("t", 2), 3),
     "fewer partitions": (grow("t", 1), 3),
@@ -236,6 +247,10 @@ CASES: dict[str, tuple[Request, int]] = {
     "delete by name and id": (delete(dt.DeleteTopicState(name="t", topic_id=UNKNOWN_ID)), 6),
     "delete by nothing": (delete(dt.DeleteTopicState(name=None)), 6),
     "delete twice": (delete(dt.DeleteTopicState(name="x"), dt.DeleteTopicState(name="x")), 6),
+    "delete by name, and by name and id": (
+        delete(dt.DeleteTopicState(name="absent"), dt.DeleteTopicState(name="absent", topic_id=UNKNOWN_ID)),
+        6,
+    ),
     "delete": (delete(dt.DeleteTopicState(name="deleted.soon")), 6),
     "append to a list": (change(TOPIC, "t", ("cleanup.policy", APPEND, "compact")), 1),
     "what was appended": (describe(TOPIC, "t", "cleanup.policy"), 4),
@@ -313,6 +328,15 @@ CASES: dict[str, tuple[Request, int]] = {
     "a feature down to a newer level": (feature("transaction.version", 2, 2), 2),
     "a feature up again": (feature("transaction.version", 2), 2),
     "the metadata version down": (feature("metadata.version", 20, 2), 2),
+    "remove a quota that there is not": (set_quota([("user", "nobody")], nonsense=None), 1),
+    "remove another type's quota": (set_quota([("user", "nobody")], connection_creation_rate=None), 1),
+    "a quota that is too large": (set_quota([("user", "nobody")], producer_byte_rate=1e300), 1),
+    "connections that are too many": (set_quota([("ip", "1.2.3.4")], connection_creation_rate=2.0**31), 1),
+    "a quota that is nearly whole": (set_quota([("user", "nobody")], producer_byte_rate=7 + 1e-9), 1),
+    "a fraction below 0": (set_quota([("user", "nobody")], producer_byte_rate=-1.5), 1),
+    "quotas of no type": (find_quotas(("", 0, "x")), 1),
+    "quotas of an unknown type that match oddly": (find_quotas(("nonsense", 9, "x")), 1),
+    "quotas of a type twice, oddly": (find_quotas(("user", 0, "x"), ("user", 9, "x")), 1),
     "a quota": (set_quota(ANN, producer_byte_rate=1000.0), 1),
     "an unknown quota": (set_quota(ANN, foo=1000.0), 1),
     "a quota of nothing": (set_quota(ANN, producer_byte_rate=0.0), 1),
@@ -433,6 +457,10 @@ CASES: dict[str, tuple[Request, int]] = {
     "metadata of a bad name": (names("bad name"), 12),
     "metadata of an empty name": (names(""), 12),
     "metadata without creation": (names("bad name", "absent", allow_auto_topic_creation=False), 12),
+    "metadata of an internal topic that is absent": (
+        names("__share_group_state", allow_auto_topic_creation=False),
+        12,
+    ),
     "metadata by an unknown id": (
         md.MetadataRequest(topics=[md.MetadataRequestTopic(topic_id=UNKNOWN_ID, name=None)]),
         12,

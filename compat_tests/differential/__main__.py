@@ -63,7 +63,7 @@ def _replay(pair: Pair, declared: Declared, history: History) -> int:
     found = pair.differences(history, pace=CAREFUL)
     for difference in found:
         print(f"{difference}{' (declared)' if declared.covers(difference) else ''}")
-    return 1 if any(not declared.covers(each) for each in found) else 0
+    return 1 if declared.undeclared(found) else 0
 
 
 if __name__ == "__main__":

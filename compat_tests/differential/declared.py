@@ -8,6 +8,7 @@ ottla = "*"
 request = "regular expression"   # optional: found in the request's fields, as JSON
 reason = "why a user would accept it"
 row = "words of the row in docs/compatibility.md or of the decision that says so"
+ends = true                      # optional: what comes after may follow from it, and is not looked at
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import fnmatch
 import json
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,6 +36,7 @@ class Declaration:
     kafka: str = "*"
     ottla: str = "*"
     request: str = ""
+    ends: bool = False
 
     def covers(self, difference: Difference) -> bool:
         patterns = (self.api, self.path, self.kafka, self.ottla)
@@ -56,9 +59,30 @@ class Declared:
         return cls([Declaration(**entry) for entry in entries])
 
     def covers(self, difference: Difference) -> bool:
+        return bool(self._covering(difference))
+
+    def undeclared(self, found: Sequence[Difference]) -> list[Difference]:
+        """What is left of a history's differences, up to the step at which one `ends` them."""
+        left: list[Difference] = []
+        end = None
+        for difference in found:
+            if end is not None and difference.step.id != end:
+                break
+            covering = self._covering(difference)
+            if not covering:
+                left.append(difference)
+            elif any(each.ends for each in covering):
+                end = difference.step.id
+        return left
+
+    def ends(self, found: Sequence[Difference]) -> bool:
+        """Whether one of these says that what the history leaves behind differs."""
+        return any(each.ends for difference in found for each in self._covering(difference))
+
+    def _covering(self, difference: Difference) -> list[Declaration]:
         covering = [each for each in self._declarations if each.covers(difference)]
         self._needed.update(covering)
-        return bool(covering)
+        return covering
 
     @property
     def unneeded(self) -> list[Declaration]:

@@ -20,11 +20,11 @@ from compat_tests.differential.history import PREFIX_MARK, Step
 _DROPPED: Final = frozenset(
     {"throttle_time_ms", "host", "port", "cluster_id", "total_bytes", "usable_bytes", "log_dir"}
 )
-_MESSAGES: Final = frozenset({"error_message"})
+_MESSAGES: Final = frozenset({"error_message", "batch_index_error_message", "acknowledge_error_message"})
 #: Answers whose lists are in the order of the request, or of offsets.
 _ORDERED: Final = frozenset(
     {
-        "PRODUCE", "FETCH", "OFFSET_FETCH", "DELETE_RECORDS",
+        "PRODUCE", "FETCH", "OFFSET_FETCH",
         "LEAVE_GROUP", "FIND_COORDINATOR",
         "INCREMENTAL_ALTER_CONFIGS", "SHARE_FETCH", "CREATE_ACLS",
     }

@@ -99,15 +99,16 @@ class Run:
         self._pair.restart(kill_ottla=kill_ottla)
         how = "a kill" if kill_ottla else "a restart"
         for history, prefix in self._left_behind or ():
-            for difference in self._pair.described(history, prefix):
-                if difference.path.endswith("leader_epoch"):
-                    # How many epochs a start takes is the brokers' own affair.
-                    continue
-                after = dataclasses.replace(difference, path=f"after {how}: {difference.path}")
+            found = [
+                dataclasses.replace(difference, path=f"after {how}: {difference.path}")
+                for difference in self._pair.described(history, prefix)
+                # How many epochs a start takes is the brokers' own affair.
+                if not difference.path.endswith(("leader_epoch", "coordinator_epoch"))
+            ]
+            for after in self.declared.undeclared(found):
                 if after.key in self._known:
                     break
-                if not self.declared.covers(after):
-                    self._found_after_restart(history, after)
+                self._found_after_restart(history, after)
             self._pair.remove(history, prefix)
         self._left_behind = None
 
@@ -138,7 +139,7 @@ class Run:
         prefix = None if self._left_behind is None else self._pair.new_prefix()
         found = self._differences(history, alone=alone, keep_as=prefix)
         if prefix is not None and self._left_behind is not None:
-            if self._undeclared(found):
+            if self._undeclared(found) or self.declared.ends(found):
                 self._pair.remove(history, prefix)
             else:
                 self._left_behind.append((history, prefix))
@@ -219,7 +220,7 @@ class Run:
     def _undeclared(self, found: list[Difference]) -> list[Difference]:
         """In the order of the steps, each key once."""
         with self._lock:
-            rest = [each for each in found if not self.declared.covers(each)]
+            rest = self.declared.undeclared(found)
         return list({each.key: each for each in rest}.values())
 
     def table(self) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from compat_tests.differential.history import History, Step
 
 Shows = Callable[[History], bool]
+#: Without them what is done becomes a matter of time.
+_KEPT: Final = ("acks", "timeout_ms", "max_wait_ms")
 
 
 def shrunk(history: History, shows: Shows, most_tries: int = 120) -> History:
@@ -77,7 +79,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     if isinstance(value, dict):
         if next(iter(value), "").startswith("$"):
             return []
-        keys: list[Any] = list(value)
+        keys: list[Any] = [key for key in value if key not in _KEPT]
     elif isinstance(value, list):
         keys = list(reversed(range(len(value))))
     else:

@@ -107,7 +107,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL_FLAG)
+        """Whether it belongs to a producer's transaction. Without a producer id the bit alone means nothing."""
+        return self.producer_id >= 0 and bool(self.attributes & TRANSACTIONAL_FLAG)
 
     @property
     def is_control(self) -> bool:
@@ -232,8 +233,6 @@ def validate_batch(header: BatchHeader) -> None:
         raise InvalidRecordError(
             f"producer id {producer_id}, epoch {producer_epoch}, sequence {base_sequence}: one is below -1"
         )
-    if producer_id < 0 and attributes & TRANSACTIONAL_FLAG:
-        raise InvalidRecordError("a transactional batch without a producer id")
 
 
 def validate_produced_batch(header: BatchHeader) -> None:
@@ -252,7 +251,7 @@ def validate_produced_batch(header: BatchHeader) -> None:
         and (
             (sequence >= 0 and epoch >= 0)
             if producer_id >= 0
-            else (producer_id == -1 and sequence >= -1 and epoch >= -1 and not attributes & TRANSACTIONAL_FLAG)
+            else (producer_id == -1 and sequence >= -1 and epoch >= -1)
         )
     ):
         return

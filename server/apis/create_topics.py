@@ -24,12 +24,7 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.errors import kept
 from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import (
-    InvalidReplicaAssignmentError,
-    InvalidRequestError,
-    MetadataError,
-    TopicNotAuthorizedError,
-)
+from ottla.server.metadata.errors import InvalidRequestError, MetadataError, TopicNotAuthorizedError
 from ottla.server.metadata.image import TopicImage
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig
@@ -80,11 +75,10 @@ def _check_access(name: str, context: RequestContext) -> None:
 
 async def _new_topic(topic: CreatableTopic, context: RequestContext) -> NewTopic:
     assignments: dict[int, list[int]] = {}
+    repeated: int | None = None
     async for assignment in context.work.over(topic.assignments, counts=False):
-        if assignment.partition_index in assignments:
-            raise InvalidReplicaAssignmentError(
-                f"Found multiple manual partition assignments for partition {assignment.partition_index}"
-            )
+        if assignment.partition_index in assignments and repeated is None:
+            repeated = assignment.partition_index
         assignments[assignment.partition_index] = assignment.broker_ids
     return NewTopic(
         topic.name,
@@ -92,6 +86,7 @@ async def _new_topic(topic: CreatableTopic, context: RequestContext) -> NewTopic
         topic.replication_factor,
         assignments,
         {config.name: config.value async for config in context.work.over(topic.configs, counts=False)},
+        repeated_partition=repeated,
     )
 
 
@@ -122,7 +117,8 @@ async def _result(
         configs=[
             CreatableTopicConfigs(
                 name=it.name,
-                value=it.value,
+                # As it was given, where DescribeConfigs tells how it was read.
+                value=result.configs.get(it.name, it.value),
                 read_only=it.is_read_only,
                 config_source=it.source,
                 is_sensitive=it.is_sensitive,

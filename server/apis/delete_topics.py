@@ -42,8 +42,8 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     asked = list({(it.name, it.topic_id): it for it in given}.values())
     controller = context.broker.controller
     image = context.broker.metadata
-    names = duplicates(it.name for it in given if it.name is not None)
-    ids = duplicates(it.topic_id.hex for it in given if it.topic_id != _NO_ID)
+    names = duplicates(it.name for it in given if it.name is not None and it.topic_id == _NO_ID)
+    ids = duplicates(it.topic_id.hex for it in given if it.name is None)
     found: list[UUID | MetadataError] = []
     async for it in context.work.over(asked):
         try:

@@ -14,12 +14,15 @@ from ottla.kproto.messages.describe_client_quotas import (
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.results import outcome
 from ottla.server.metadata.errors import InvalidRequestError, MetadataError
-from ottla.server.metadata.quota_changes import EntityFilter, Match, select_quotas
+from ottla.server.metadata.quota_changes import EntityFilter, Match, check_component, select_quotas
 
 
 async def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
     try:
-        filters = [_filter(component) async for component in context.work.over(request.components)]
+        filters: list[EntityFilter] = []
+        async for component in context.work.over(request.components):
+            check_component(component.entity_type, filters)
+            filters.append(_filter(component))
         found = select_quotas(context.broker.metadata.quotas, filters, strict=request.strict)
     except MetadataError as error:
         code, message = outcome(error)

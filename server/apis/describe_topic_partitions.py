@@ -30,7 +30,10 @@ from ottla.server.metadata.topic_names import check_topic_name
 async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> Response | None:
     image = context.broker.metadata
     cursor = request.cursor
-    if cursor is not None and cursor.partition_index < 0:
+    if cursor is not None and (
+        cursor.partition_index < 0
+        or (request.topics and all(topic.name != cursor.topic_name for topic in request.topics))
+    ):
         steps = error_response_in_steps(request, context.header.api_version, ErrorCode.INVALID_REQUEST)
         return await context.work.run(steps, counts=False)
     asked = bool(request.topics)

@@ -38,7 +38,7 @@ from ottla.server.apis.leader_hints import leader_hint
 from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import TopicNotAuthorizedError
-from ottla.server.replica.errors import FetchSessionError
+from ottla.server.replica.errors import FetchSessionError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from ottla.server.replica.fetch import NOBODY, FetchParams, FetchResult
 from ottla.server.replica.fetch import FetchPartition as AskedPartition
 from ottla.server.replica.fetch_session import PartitionKey, id_of
@@ -62,6 +62,7 @@ _FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 _FIRST_VERSION_WITH_LEADERS: Final = 16
 # Where Kafka says [] instead of null for the aborted transactions.
 _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_NOT_LOOKED_AT: Final = (UnknownTopicIdError, UnknownTopicOrPartitionError, TopicNotAuthorizedError)
 _HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -72,8 +73,6 @@ def handle(request: FetchRequest, context: RequestContext) -> Response | Rest[Re
 def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response | None]:
     manager = context.broker.replica_manager
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
-    if request.isolation_level not in _ISOLATION_LEVELS:
-        return (yield from _refusal(request, context, ErrorCode.UNKNOWN_SERVER_ERROR))
     params = _params(request, context)
     requested = yield from _requested(request, context, by_id=by_id)
     if context.counted is not None:
@@ -89,6 +88,8 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
             uses_topic_ids=by_id,
             replica_id=params.replica_id,
         )
+        if request.isolation_level not in _ISOLATION_LEVELS and fetch.partitions:
+            return (yield from _refusal(request, context, ErrorCode.UNKNOWN_SERVER_ERROR))
         if not by_id:
             fetch.resolve_names(context.broker.metadata.topics)
         if context.access is None:
@@ -99,6 +100,7 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
             if result.records is not None:
                 context.release_after_send(result)
         session_id, told = fetch.answer(results)
+        told = _refused_last(told, results)
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
     if context.counted is not None:
@@ -139,6 +141,13 @@ def _fetch_allowed(
         read = yield from manager.begin_fetch(params, asked, before_wait=context.leave_lane)
     found = iter(read)
     return [next(found) if may else FetchResult(TopicNotAuthorizedError()) for may in allowed]
+
+
+def _refused_last(told: Sequence[int], results: Sequence[FetchResult]) -> Sequence[int]:
+    """What is not known or not allowed comes behind the rest (Kafka's KafkaApis.handleFetchRequest)."""
+    if not any(isinstance(results[position].error, _NOT_LOOKED_AT) for position in told):
+        return told
+    return sorted(told, key=lambda position: isinstance(results[position].error, _NOT_LOOKED_AT))
 
 
 def _refusal(request: FetchRequest, context: RequestContext, code: ErrorCode) -> Stages[Response | None]:

@@ -32,7 +32,7 @@ from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.eligible_leaders import is_enabled
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError
-from ottla.server.metadata.image import MetadataImage, TopicImage
+from ottla.server.metadata.image import INTERNAL_TOPICS, MetadataImage, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name
 
 #: They are kept encoded, so that a partition costs little.
@@ -159,19 +159,23 @@ def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: Reques
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
     name = asked.name or ""
     if not _may(context, AclOperation.DESCRIBE, name):
-        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+        return _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = broker.metadata.topic(name)
     if topic is not None:
         return topic
     if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         if not _may_create(context, name):
-            return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+            return _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return None
     try:
         check_topic_name(name)
     except InvalidTopicError:
-        return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
-    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+        return _refused(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    return _refused(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _refused(name: str, code: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
 async def _create(name: str, context: RequestContext) -> Answer:
@@ -181,11 +185,11 @@ async def _create(name: str, context: RequestContext) -> Answer:
         quota = broker.quotas.mutation_quota(context, strict_from=0)
         return await broker.controller.ensure_topic(name, take_quota=quota.take)
     except InvalidTopicError:
-        return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
+        return _refused(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
     except ThrottlingQuotaExceededError:
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+        return _refused(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except MetadataError as error:
-        return MetadataResponseTopic(error_code=error_code(error), name=name)
+        return _refused(name, error_code(error))
 
 
 def _may(context: RequestContext, operation: AclOperation, name: str) -> bool:

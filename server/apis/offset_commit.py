@@ -9,6 +9,8 @@
 - The leader epoch and the metadata string come back as they were committed; null metadata is stored as "".
 """
 
+from uuid import UUID
+
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequest,
@@ -18,6 +20,7 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ottla.server.apis.answered_topics import AnsweredTopics
 from ottla.server.apis.context import Deferred, RequestContext
 from ottla.server.apis.errors import error_code
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError, TopicDeletedError
@@ -37,26 +40,36 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | Re
         return begin(_handle_large(request, context))
     commit = _Commit(request, context)
     for asked in request.topics:
-        topic, answered = commit.begin_topic(asked)
+        topic = commit.begin_topic(asked)
         for partition in asked.partitions:
-            answered.partitions.append(commit.sort_out(topic, partition))
+            commit.sort_out(topic, partition)
     return commit.begin()
 
 
 def _handle_large(request: OffsetCommitRequest, context: RequestContext) -> Stages[Answer]:
     commit = _Commit(request, context)
     for asked in request.topics:
-        topic, answered = commit.begin_topic(asked)
+        topic = commit.begin_topic(asked)
         for partition in asked.partitions:
             yield context.work.rest
-            answered.partitions.append(commit.sort_out(topic, partition))
+            commit.sort_out(topic, partition)
     return commit.begin()
 
 
 class _Commit(Deferred):
     """One request: what can be committed goes into `_offsets`, the rest has failed; then records go to the log."""
 
-    __slots__ = ("_answers", "_by_id", "_commit", "_context", "_offsets", "_request", "_response", "_version")
+    __slots__ = (
+        "_answers",
+        "_by_id",
+        "_commit",
+        "_context",
+        "_offsets",
+        "_request",
+        "_response",
+        "_topics",
+        "_version",
+    )
 
     def __init__(self, request: OffsetCommitRequest, context: RequestContext) -> None:
         self._request = request
@@ -64,21 +77,20 @@ class _Commit(Deferred):
         self._version = context.header.api_version
         self._by_id = self._version >= _FIRST_VERSION_BY_ID
         self._response = OffsetCommitResponse()
+        self._topics: AnsweredTopics[str | UUID, OffsetCommitResponsePartition] = AnsweredTopics()
         self._answers: dict[TopicPartition, OffsetCommitResponsePartition] = {}
         self._offsets: dict[TopicPartition, OffsetToCommit] = {}
         self._commit: Commit
 
-    def begin_topic(self, asked: OffsetCommitRequestTopic) -> tuple[TopicImage | None, OffsetCommitResponseTopic]:
-        """A topic that is named, and the beginning of its answer."""
+    def begin_topic(self, asked: OffsetCommitRequestTopic) -> TopicImage | None:
+        """A topic that is named; the answers to its partitions begin."""
         image = self._context.broker.metadata
-        answered = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
-        self._response.topics.append(answered)
-        return image.topic_by_id(asked.topic_id) if self._by_id else image.topic(asked.name), answered
+        topic = image.topic_by_id(asked.topic_id) if self._by_id else image.topic(asked.name)
+        self._topics.begin(asked.topic_id if self._by_id else asked.name, is_unknown=topic is None)
+        return topic
 
-    def sort_out(
-        self, topic: TopicImage | None, partition: OffsetCommitRequestPartition
-    ) -> OffsetCommitResponsePartition:
-        """One partition's answer, if it need not be committed."""
+    def sort_out(self, topic: TopicImage | None, partition: OffsetCommitRequestPartition) -> None:
+        """A partition's answer: it is refused, or one of `_offsets`."""
         index = partition.partition_index
         answer = OffsetCommitResponsePartition(partition_index=index)
         if topic is None and self._by_id:
@@ -96,10 +108,16 @@ class _Commit(Deferred):
                 self._request.retention_time_ms,
                 topic.topic_id,
             )
-        return answer
+        self._topics.add(answer, is_refused=answer.error_code != ErrorCode.NONE)
 
     def begin(self) -> Answer:
         """Commit what can be: the answer, or this, which waits for it."""
+        self._response.topics = [
+            OffsetCommitResponseTopic(topic_id=key, partitions=answers)
+            if isinstance(key, UUID)
+            else OffsetCommitResponseTopic(name=key, partitions=answers)
+            for key, answers in self._topics.in_order()
+        ]
         if not self._offsets:
             return self._response
         request = self._request

@@ -7,6 +7,7 @@ from ottla.kproto.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from ottla.server.apis.answered_topics import AnsweredTopics
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
 from ottla.server.coordinator.errors import CoordinatorError
@@ -19,13 +20,16 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
     image, work = context.broker.metadata, context.work
     codes: dict[TopicPartition, ErrorCode] = {}
     known: list[TopicPartition] = []
+    topics: AnsweredTopics[str, TopicPartition] = AnsweredTopics()
     for topic in request.topics:
+        topics.begin(topic.name, is_unknown=image.topic(topic.name) is None)
         async for asked in work.over(topic.partitions):
             partition = TopicPartition(topic.name, asked.partition_index)
             exists = image.partition(*partition) is not None
             if exists and partition not in codes:
                 known.append(partition)
             codes[partition] = ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.add(partition, is_refused=not exists)
     work.leave(codes, known)
     try:
         refused = await context.broker.group_coordinator.offsets.delete(request.group_id, known)
@@ -37,15 +41,12 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
-                name=topic.name,
+                name=name,
                 partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=codes[TopicPartition(topic.name, partition.partition_index)],
-                    )
-                    async for partition in work.over(topic.partitions)
+                    OffsetDeleteResponsePartition(partition_index=partition.partition, error_code=codes[partition])
+                    async for partition in work.over(partitions)
                 ],
             )
-            async for topic in work.over(request.topics)
+            async for name, partitions in work.over(topics.in_order())
         ]
     )

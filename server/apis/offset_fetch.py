@@ -3,7 +3,8 @@
 - Up to version 7 one group is asked for, from version 8 several, each with an error of its own; null topics mean all
   that the group has committed (from version 2). From version 10 topics are named by id.
 - No committed offset is -1 with leader epoch -1 and metadata "", not an error; nor is a group that does not exist.
-- Topics that are not known by their id, or may not be described, come last.
+- Topics that are not known by their id, or may not be described, come last. What is named twice is answered twice, and
+  a topic of which no partition is named with none.
 - `require_stable` (version 7): UNSTABLE_OFFSET_COMMIT where a transaction may still change the offset (KIP-447).
 - Version 1 has no place for a group's error except its partitions.
 - A broker that is cut off from the metadata answers once it is sure to coordinate the groups still, or NOT_COORDINATOR.
@@ -33,6 +34,8 @@ from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartiti
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.security.access import Access
 
+_FIRST_VERSION_BY_ID: Final = 10
+
 
 class _Answer(NamedTuple):
     """The answer for one partition, in every version."""
@@ -44,6 +47,15 @@ class _Answer(NamedTuple):
 
 
 _Found = dict[TopicPartition, _Answer]
+
+
+class _Topic(NamedTuple):
+    """A topic that is asked for, or of which all that is committed is asked for. `error_code` if it cannot be."""
+
+    name: str
+    topic_id: UUID
+    partitions: Sequence[TopicPartition]
+    error_code: ErrorCode = ErrorCode.NONE
 
 
 _AT_ONCE: Final = 128
@@ -60,17 +72,17 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
             refused = [OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) async for group in groups]
             return OffsetFetchResponse(groups=refused)
         return OffsetFetchResponse(groups=[await _fetch_group(group, request, context) for group in request.groups])
-    wanted = await _partitions(((it.name, it.partition_indexes) for it in request.topics or ()), context)
+    asked = None
+    if request.topics is not None:
+        asked = [await _asked(it.name, ZERO_UUID, it.partition_indexes, context) for it in request.topics]
     try:
         await _confirm([request.group_id], context)
-        found = await _fetch(request.group_id, None if request.topics is None else wanted, request, context)
+        topics, found = await _fetch(request.group_id, asked, request, context)
     except CoordinatorError as error:
         code = error_code(error)
-        failed = dict.fromkeys(wanted, _Answer(error_code=code)) if version < 2 else {}
-        context.work.leave(wanted, failed)
-        return OffsetFetchResponse(error_code=code, topics=await _topics(failed, context))
-    context.work.leave(wanted, found)
-    return OffsetFetchResponse(topics=await _topics(found, context))
+        topics = [topic._replace(error_code=code) for topic in asked or ()] if version < 2 else []
+        return OffsetFetchResponse(error_code=code, topics=await _topics(topics, {}, context))
+    return OffsetFetchResponse(topics=await _topics(topics, found, context))
 
 
 async def _confirm(group_ids: Iterable[str], context: RequestContext) -> None:
@@ -82,57 +94,64 @@ async def _confirm(group_ids: Iterable[str], context: RequestContext) -> None:
         await groups.offsets.confirm(partitions)
 
 
+async def _asked(
+    name: str, topic_id: UUID, indexes: Sequence[int], context: RequestContext, code: ErrorCode = ErrorCode.NONE
+) -> _Topic:
+    return _Topic(name, topic_id, [TopicPartition(name, index) async for index in context.work.over(indexes)], code)
+
+
 async def _fetch(
     group_id: str,
-    partitions: Sequence[TopicPartition] | None,
+    asked: list[_Topic] | None,
     request: OffsetFetchRequest,
     context: RequestContext,
     member: tuple[str | None, int] = (None, -1),
-) -> _Found:
-    answers: _Found = {}
-    refused: _Found = {}
+) -> tuple[list[_Topic], _Found]:
+    """The topics in the order of the answer, and what is committed. None is asked for all of them."""
     access = context.access
-    if access is not None:
-        if not access.allows(AclOperation.DESCRIBE, AclResource.GROUP, group_id):
-            raise GroupNotAuthorizedError
-        if partitions is not None:
-            partitions = await _take_out(partitions, refused, access, context)
+    if access is not None and not access.allows(AclOperation.DESCRIBE, AclResource.GROUP, group_id):
+        raise GroupNotAuthorizedError
     groups = context.broker.group_coordinator
-    wanted = await _all(group_id, context) if partitions is None else partitions
-    for some in _slices(wanted):
+    if asked is None:
+        partitions = await _all(group_id, context)
+    else:
+        asked = [_checked(topic, access) for topic in asked]
+        partitions = [
+            partition
+            for topic in asked
+            if topic.error_code is ErrorCode.NONE
+            async for partition in context.work.over(topic.partitions, counts=False)
+        ]
+    found: _Found = {}
+    for some in _slices(partitions):
         await context.work.rest(0)
-        found = groups.offsets.fetch(
+        committed = groups.offsets.fetch(
             group_id, some, require_stable=request.require_stable, member_id=member[0], member_epoch=member[1]
         )
-        async for partition, value in context.work.over(found.items()):
-            if value is not None or partitions is not None:
-                answers[partition] = _answer(value)
-    if access is None or partitions is not None:
-        return answers | refused
-    return {
-        partition: answer
-        async for partition, answer in context.work.over(answers.items())
-        if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, partition.topic, is_asked=False)
-    }
+        async for partition, value in context.work.over(committed.items()):
+            if value is not None or asked is not None:
+                found[partition] = _answer(value)
+    context.work.leave(partitions, found)
+    if asked is None:
+        return [
+            _Topic(name, _id(name, context), list(of_topic))
+            for name, of_topic in groupby(found, key=lambda partition: partition.topic)
+            if access is None or access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False)
+        ], found
+    return sorted(asked, key=lambda topic: topic.error_code is not ErrorCode.NONE), found
+
+
+def _checked(topic: _Topic, access: Access | None) -> _Topic:
+    if topic.error_code is not ErrorCode.NONE or access is None:
+        return topic
+    may = access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
+    return topic if may else topic._replace(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 async def _all(group_id: str, context: RequestContext) -> list[TopicPartition]:
     """The partitions for which the group has offsets, in order."""
     found = context.broker.group_coordinator.offsets.committed_partitions(group_id)
     return [partition async for partition in context.work.over(await context.work.sorted(found), counts=False)]
-
-
-async def _take_out(
-    partitions: Sequence[TopicPartition], refused: _Found, access: Access, context: RequestContext
-) -> list[TopicPartition]:
-    """The partitions whose topics may be described; the others are put into `refused`."""
-    left = []
-    async for partition in context.work.over(partitions, counts=False):
-        if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, partition.topic):
-            left.append(partition)
-        else:
-            refused[partition] = _Answer(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return left
 
 
 def _slices(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
@@ -148,15 +167,17 @@ def _answer(found: CommittedOffset | Exception | None) -> _Answer:
     return _Answer(found.offset, found.leader_epoch, found.metadata)
 
 
-async def _partitions(topics: Iterable[tuple[str, Sequence[int]]], context: RequestContext) -> list[TopicPartition]:
-    return [TopicPartition(name, index) for name, indexes in topics async for index in context.work.over(indexes)]
+def _of(partition: TopicPartition, topic: _Topic, found: _Found) -> _Answer:
+    return found[partition] if topic.error_code is ErrorCode.NONE else _Answer(error_code=topic.error_code)
 
 
-async def _topics(found: _Found, context: RequestContext) -> list[OffsetFetchResponseTopic]:
-    return [
-        OffsetFetchResponseTopic(
-            name=name,
-            partitions=[
+async def _topics(topics: Sequence[_Topic], found: _Found, context: RequestContext) -> list[OffsetFetchResponseTopic]:
+    answered = []
+    for topic in topics:
+        partitions = []
+        async for partition in context.work.over(topic.partitions):
+            answer = _of(partition, topic, found)
+            partitions.append(
                 OffsetFetchResponsePartition(
                     partition_index=partition.partition,
                     committed_offset=answer.offset,
@@ -164,67 +185,45 @@ async def _topics(found: _Found, context: RequestContext) -> list[OffsetFetchRes
                     metadata=answer.metadata,
                     error_code=answer.error_code,
                 )
-                async for partition, answer in context.work.over(group)
-            ],
-        )
-        for name, group in groupby(found.items(), key=lambda item: item[0].topic)
-    ]
+            )
+        answered.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+    return answered
 
 
 async def _fetch_group(
     group: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponseGroup:
-    by_id = context.header.api_version >= 10
+    by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     await context.work.rest()
     answered = OffsetFetchResponseGroup(group_id=group.group_id)
-    names: dict[str, UUID] = {}
-    unknown: list[OffsetFetchResponseTopics] = []
-    wanted: list[TopicPartition] | None = None if group.topics is None else []
-    for topic in group.topics or ():
-        name = _name(topic.topic_id, context) if by_id else topic.name
-        if name is None:
-            unknown.append(await _unknown_id(topic.topic_id, topic.partition_indexes, context))
-        else:
-            names[name] = topic.topic_id
-            assert wanted is not None
-            wanted += await _partitions([(name, topic.partition_indexes)], context)
+    asked: list[_Topic] | None = None
+    if group.topics is not None:
+        asked = []
+        for topic in group.topics:
+            name = _name(topic.topic_id, context) if by_id else topic.name
+            code = ErrorCode.NONE if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
+            asked.append(await _asked(name or "", topic.topic_id, topic.partition_indexes, context, code))
     try:
-        found = await _fetch(group.group_id, wanted, request, context, (group.member_id, group.member_epoch))
+        topics, found = await _fetch(group.group_id, asked, request, context, (group.member_id, group.member_epoch))
     except CoordinatorError as error:
-        context.work.leave(wanted or [])
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code(error))
-    context.work.leave(wanted or [], found)
-    for name, partitions in groupby(found.items(), key=lambda item: item[0].topic):
-        topic_id = names.get(name) or _id(name, context)
-        if topic_id != ZERO_UUID or not by_id:
-            answered.topics.append(
-                OffsetFetchResponseTopics(
-                    name=name,
-                    topic_id=topic_id,
-                    partitions=[
-                        _partition(partition.partition, answer)
-                        async for partition, answer in context.work.over(partitions)
-                    ],
+    for each in topics:
+        if asked is None and by_id and each.topic_id == ZERO_UUID:
+            continue  # it was deleted
+        partitions = []
+        async for partition in context.work.over(each.partitions):
+            answer = _of(partition, each, found)
+            partitions.append(
+                OffsetFetchResponsePartitions(
+                    partition_index=partition.partition,
+                    committed_offset=answer.offset,
+                    committed_leader_epoch=answer.leader_epoch,
+                    metadata=answer.metadata,
+                    error_code=answer.error_code,
                 )
             )
-    answered.topics += unknown
+        answered.topics.append(OffsetFetchResponseTopics(name=each.name, topic_id=each.topic_id, partitions=partitions))
     return answered
-
-
-def _partition(index: int, answer: _Answer) -> OffsetFetchResponsePartitions:
-    return OffsetFetchResponsePartitions(
-        partition_index=index,
-        committed_offset=answer.offset,
-        committed_leader_epoch=answer.leader_epoch,
-        metadata=answer.metadata,
-        error_code=answer.error_code,
-    )
-
-
-async def _unknown_id(topic_id: UUID, indexes: Sequence[int], context: RequestContext) -> OffsetFetchResponseTopics:
-    unknown = _Answer(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-    partitions = [_partition(index, unknown) async for index in context.work.over(indexes)]
-    return OffsetFetchResponseTopics(topic_id=topic_id, partitions=partitions)
 
 
 def _name(topic_id: UUID, context: RequestContext) -> str | None:

@@ -44,9 +44,9 @@ from ottla.server.apis.produced_records import (
     sequence_of,
     the_one_batch,
 )
-from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_error_code
+from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_refusal
 from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError
-from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
+from ottla.server.coordinator.transaction.state import NO_PRODUCER_ID, Partition, ProducerIdAndEpoch
 from ottla.server.errors import CloseConnectionError
 from ottla.server.event_loop.stages import Rest, Stages, begin
 from ottla.server.replica.append import Records, TopicIdPartition
@@ -150,7 +150,8 @@ class _Produce(Deferred):
         by_id = self._version >= _FIRST_VERSION_BY_ID
         self._topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
         self._of_topic = []
-        self._response.responses.append(produced_topic(asked.name, asked.topic_id, self._of_topic))
+        if asked.partition_data:
+            self._response.responses.append(produced_topic(asked.name, asked.topic_id, self._of_topic))
         return True
 
     def sort_out(self, data: PartitionProduceData) -> None:
@@ -220,6 +221,8 @@ class _Produce(Deferred):
         self._answers.clear()
         self._response.responses.clear()
         for topic_data in self._request.topic_data:
+            if not topic_data.partition_data:
+                continue
             answered = TopicProduceResponse(name=topic_data.name, topic_id=topic_data.topic_id)
             self._response.responses.append(answered)
             for data in topic_data.partition_data:
@@ -285,14 +288,16 @@ class _Produce(Deferred):
         self.entries, self._answers = [], []
         for (key, records), answer in zip(entries, answers, strict=True):
             if key in refused:
-                answer.error_code = produce_error_code(refused[key], self._version)
+                answer.error_code, answer.error_message = produce_refusal(refused[key], self._version)
             else:
                 self.entries.append((key, records._replace(guard=guards[key]) if key in guards else records))
                 self._answers.append(answer)
 
     def _joined_log(self, key: TopicIdPartition, records: memoryview) -> PartitionLog | None:
         """The log into which a batch brings its producer's transaction; None for any other batch."""
-        if not is_transactional(records) or (log := self._log(key)) is None:
+        if not is_transactional(records) or producer_of(records).producer_id == NO_PRODUCER_ID:
+            return None
+        if (log := self._log(key)) is None:
             return None
         is_open = log.producers is not None and log.producers.has_ongoing_transaction(*producer_of(records))
         return None if is_open else log  # if it is open, it was let in before

@@ -16,17 +16,20 @@ FIRST_PRODUCE_WITH_ABORTABLE: Final = 11
 FIRST_PRODUCE_OF_V2: Final = 12
 
 
-def produce_error_code(error: coordinator.CoordinatorError, version: int) -> ErrorCode:
-    """What Produce answers when the coordinator refuses a transactional batch (Kafka's ReplicaManager, KIP-890)."""
+def produce_refusal(error: coordinator.CoordinatorError, version: int) -> tuple[ErrorCode, str | None]:
+    """What Produce answers when the coordinator refuses a transactional batch (Kafka's ReplicaManager, KIP-890).
+
+    Only where the code is another one than the coordinator's, a sentence stands beside it.
+    """
     if isinstance(error, coordinator.ProducerFencedError):
-        return ErrorCode.INVALID_PRODUCER_EPOCH
+        return ErrorCode.INVALID_PRODUCER_EPOCH, None
     if isinstance(error, coordinator.TransactionAbortableError) and version < FIRST_PRODUCE_WITH_ABORTABLE:
-        return ErrorCode.INVALID_TXN_STATE
-    if isinstance(error, _PASSING):
-        return ErrorCode.NOT_ENOUGH_REPLICAS
-    if isinstance(error, coordinator.ConcurrentTransactionsError) and version < FIRST_PRODUCE_OF_V2:
-        return ErrorCode.NOT_ENOUGH_REPLICAS
-    return error_code(error)
+        return ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction"
+    is_early = isinstance(error, coordinator.ConcurrentTransactionsError) and version < FIRST_PRODUCE_OF_V2
+    if is_early or isinstance(error, _PASSING):
+        reason = f"Unable to verify the partition has been added to the transaction: {error}"
+        return ErrorCode.NOT_ENOUGH_REPLICAS, reason
+    return error_code(error), None
 
 
 def fenced_before(error: coordinator.CoordinatorError, version: int, first_version: int) -> ErrorCode:

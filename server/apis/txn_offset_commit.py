@@ -18,6 +18,7 @@ from ottla.kproto.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.server.apis.answered_topics import AnsweredTopics
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
 from ottla.server.coordinator.errors import (
@@ -47,15 +48,15 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
     offsets: dict[TopicPartition, OffsetToCommit] = {}
     keys: dict[TopicPartition, Key] = {}
     codes: dict[Key, ErrorCode] = {}
-    unknown: set[str | UUID] = set()
+    topics: AnsweredTopics[str | UUID, Key] = AnsweredTopics()
     for topic in request.topics:
         known = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
+        topics.begin(topic.topic_id if by_id else topic.name, is_unknown=known is None)
         async for partition in context.work.over(topic.partitions):
             key = _key(topic, partition.partition_index, by_id=by_id)
             if known is None or not 0 <= partition.partition_index < len(known.partitions):
                 missing_id = known is None and by_id
                 codes[key] = ErrorCode.UNKNOWN_TOPIC_ID if missing_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                unknown.add(key[0])
             else:
                 codes[key] = ErrorCode.NONE
                 committed = TopicPartition(known.name, partition.partition_index)
@@ -66,6 +67,7 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
                     metadata=partition.committed_metadata or "",
                     topic_id=known.topic_id,
                 )
+            topics.add(key, is_refused=codes[key] is not ErrorCode.NONE)
     context.work.leave(offsets, codes, keys)
     if offsets:
         code, refused = await _commit(request, context, offsets)
@@ -75,7 +77,7 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Tx
         async for partition_key, reason in context.work.over(refused.items(), counts=False):
             is_deleted = isinstance(reason, TopicDeletedError) and by_id
             codes[keys[partition_key]] = ErrorCode.UNKNOWN_TOPIC_ID if is_deleted else error_code(reason)
-    return await _response(request, codes, unknown, context)
+    return await _response(topics, codes, context)
 
 
 def _key(topic: TxnOffsetCommitRequestTopic, index: int, *, by_id: bool) -> Key:
@@ -129,23 +131,17 @@ def _code(error: CoordinatorError, version: int) -> ErrorCode:
 
 
 async def _response(
-    request: TxnOffsetCommitRequest, codes: dict[Key, ErrorCode], unknown: set[str | UUID], context: RequestContext
+    topics: AnsweredTopics[str | UUID, Key], codes: dict[Key, ErrorCode], context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=codes[_key(topic, partition.partition_index, by_id=by_id)],
-                    )
-                    async for partition in context.work.over(topic.partitions)
-                ],
-            )
-            # As in Kafka's builder, which adds what was committed to what was refused before.
-            for topic in sorted(request.topics, key=lambda topic: _key(topic, 0, by_id=by_id)[0] not in unknown)
+    response = TxnOffsetCommitResponse()
+    for name, keys in topics.in_order():
+        partitions = [
+            TxnOffsetCommitResponsePartition(partition_index=key[1], error_code=codes[key])
+            async for key in context.work.over(keys)
         ]
-    )
+        response.topics.append(
+            TxnOffsetCommitResponseTopic(topic_id=name, partitions=partitions)
+            if isinstance(name, UUID)
+            else TxnOffsetCommitResponseTopic(name=name, partitions=partitions)
+        )
+    return response

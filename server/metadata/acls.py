@@ -137,6 +137,8 @@ def new_acl(resource: int, name: str, pattern: int, principal: str, host: str, o
             f"Could not parse principal from `{principal}` (no colon is present separating the principal type from the "
             "principal name)"
         )
+    if not host:
+        raise InvalidRequestError("Host pattern cannot be null or empty")
     kinds = ((AclResource, resource, "resourceType"), (AclPattern, pattern, "patternType"))
     for kind, number, what in (
         *kinds,

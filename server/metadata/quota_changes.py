@@ -6,6 +6,7 @@ Kafka's counterpart is org.apache.kafka.controller.ClientQuotaControlManager.
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,14 +14,18 @@ from typing import Final
 
 from ottla.server.metadata.errors import InvalidRequestError, UnsupportedEntityTypeError
 from ottla.server.metadata.image import CLIENT_ID, IP, USER, QuotaEntity
+from ottla.storage.config import INT64_MAX
 
-_CLIENT_KEYS: Final = {
-    "producer_byte_rate": int,
-    "consumer_byte_rate": int,
-    "request_percentage": float,
-    "controller_mutation_rate": float,
+#: The largest value of a whole number, None of one with a fraction.
+_CLIENT_KEYS: Final[dict[str, int | None]] = {
+    "producer_byte_rate": INT64_MAX,
+    "consumer_byte_rate": INT64_MAX,
+    "request_percentage": None,
+    "controller_mutation_rate": None,
 }
-_IP_KEYS: Final = {"connection_creation_rate": int}
+_IP_KEYS: Final[dict[str, int | None]] = {"connection_creation_rate": 2**31 - 1}
+#: Of a whole number, as Kafka has it.
+_LARGEST_REMAINDER: Final = 1e-6
 
 QUOTA_NAMES: Final = (*_CLIENT_KEYS, *_IP_KEYS)
 
@@ -53,33 +58,49 @@ class EntityFilter:
 def change_quota(
     entity: Sequence[tuple[str, str | None]], current: Mapping[str, float], changes: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """The quotas of an entity after the changes, None of which removes one; raises InvalidRequestError."""
+    """The quotas of an entity after the changes, None of which removes one, whatever its key; raises
+    InvalidRequestError.
+    """
     allowed = _keys_of(entity)
     result = dict(current)
     for key, value in changes.items():
-        if key not in allowed:
-            raise InvalidRequestError(f"Invalid configuration key {key}")
         if value is None:
             result.pop(key, None)
             continue
-        if allowed[key] is int and not value.is_integer():
-            raise InvalidRequestError(f"{key} cannot be a fractional value.")
-        if not value > 0:
-            raise InvalidRequestError(f"Quota {key} must be greater than 0")
+        if key not in allowed:
+            raise InvalidRequestError(f"Invalid configuration key {key}")
+        _check_value(key, value, allowed[key])
         result[key] = value
     return result
+
+
+def _check_value(key: str, value: float, largest: int | None) -> None:
+    if not math.isfinite(value):
+        raise InvalidRequestError(f"Quota {key} must be a finite number")
+    if value <= 0:
+        raise InvalidRequestError(f"Quota {key} must be greater than 0")
+    if largest is not None and value > largest:
+        kind = "a LONG" if largest == INT64_MAX else "an INT"
+        raise InvalidRequestError(f"Proposed value for {key} is too large for {kind}.")
+    if largest is not None and value % 1.0 > _LARGEST_REMAINDER:
+        raise InvalidRequestError(f"{key} cannot be a fractional value.")
+
+
+def check_component(type_: str, earlier: Sequence[EntityFilter]) -> None:
+    """Raise unless a filter may have a component of this type beside the earlier ones."""
+    if not type_:
+        raise InvalidRequestError("Invalid empty entity type.")
+    if any(component.type == type_ for component in earlier):
+        raise InvalidRequestError(f"Entity type {type_} cannot appear more than once in the filter.")
+    if type_ not in (USER, CLIENT_ID, IP):
+        raise UnsupportedEntityTypeError(f"Unsupported entity type {type_}")
 
 
 def select_quotas(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], filters: Sequence[EntityFilter], *, strict: bool
 ) -> dict[QuotaEntity, Mapping[str, float]]:
-    """The entities that have all of the components, and no others if `strict`."""
+    """The entities that have all of the components, and no others if `strict`; raises InvalidRequestError."""
     types = [component.type for component in filters]
-    for type_ in types:
-        if type_ not in (USER, CLIENT_ID, IP):
-            raise UnsupportedEntityTypeError(f"Unsupported entity type {type_}")
-        if types.count(type_) > 1:
-            raise InvalidRequestError(f"Entity type {type_} cannot appear more than once in the filter.")
     if IP in types and len(types) > 1:
         raise InvalidRequestError(
             "Invalid entity filter component combination. IP filter component should not be used with user or "
@@ -92,7 +113,7 @@ def select_quotas(
     }
 
 
-def _keys_of(entity: Sequence[tuple[str, str | None]]) -> Mapping[str, type]:
+def _keys_of(entity: Sequence[tuple[str, str | None]]) -> Mapping[str, int | None]:
     types = [type_ for type_, _ in entity]
     if not types:
         raise InvalidRequestError("Invalid empty client quota entity")

@@ -110,6 +110,8 @@ def _change(
         raise UnacceptableCredentialError("Too few iterations")
     if one.iterations > MAX_ITERATIONS:
         raise UnacceptableCredentialError("Too many iterations")
+    if not one.salted_password:
+        raise UnacceptableCredentialError("Salted password must not be empty")
     return key, credential_of(mechanism, one.salt, one.salted_password, one.iterations)
 
 

@@ -37,8 +37,9 @@ CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that is asked for. `assignments` maps each partition to its replicas, instead of the counts; `mirror_of`
-    is the id of another cluster's topic that it copies."""
+    """A topic that is asked for. `assignments` maps each partition to its replicas, instead of the counts;
+    `repeated_partition` is one for which there were several. `mirror_of` is the id of another cluster's topic that it
+    copies."""
 
     name: str
     num_partitions: int = USE_DEFAULT
@@ -46,6 +47,7 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str | None] = field(default_factory=dict)
     mirror_of: UUID | None = None
+    repeated_partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,10 @@ def _manual_placement(topic: NewTopic, image: MetadataImage) -> list[tuple[int, 
         )
     if topic.num_partitions != USE_DEFAULT:
         raise InvalidRequestError("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    if topic.repeated_partition is not None:
+        raise InvalidReplicaAssignmentError(
+            f"Found multiple manual partition assignments for partition {topic.repeated_partition}"
+        )
     if sorted(topic.assignments) != list(range(len(topic.assignments))):
         raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
     known = tuple(image.brokers)

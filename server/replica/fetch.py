@@ -414,7 +414,7 @@ class FetchOperation:
             if replica != NO_REPLICA:
                 return self._send_to(replica, partition)
         diverging = None
-        if request.last_fetched_epoch != NO_EPOCH:
+        if request.last_fetched_epoch >= 0:
             diverging = partition.diverging_epoch(offset, request.last_fetched_epoch)
         log = partition.log
         if diverging is None:
@@ -452,8 +452,9 @@ class FetchOperation:
         if partition is None or partition.role is not Role.LEADER:
             partition = request.resolved = self._resolve(request)
         epoch = request.current_leader_epoch
-        if partition.role is not Role.LEADER or (epoch != NO_EPOCH and epoch != partition.leader_epoch):
-            partition.require_readable(epoch, from_follower=self._params.may_read_from_follower)
+        # Any negative epoch is none, as in Kafka's FetchRequest.
+        if partition.role is not Role.LEADER or (epoch >= 0 and epoch != partition.leader_epoch):
+            partition.require_readable(max(epoch, NO_EPOCH), from_follower=self._params.may_read_from_follower)
         return partition
 
     def _send_to(self, replica: int, partition: Partition) -> FetchResult:

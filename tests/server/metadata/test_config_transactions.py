@@ -165,6 +165,13 @@ async def test_quotas_are_set_changed_and_removed(controller: Controller) -> Non
     assert controller.image.quotas == {}
 
 
+async def test_a_quota_that_there_is_not_may_be_removed(controller: Controller) -> None:
+    entity = (("user", "x"),)
+    changes = {"producer_byte_rate": 1.0, "nonsense": None, "": None, "connection_creation_rate": None}
+    assert await controller.alter_client_quotas({entity: changes}) == {entity: None}
+    assert controller.image.quotas == {entity: {"producer_byte_rate": 1.0}}
+
+
 @pytest.mark.parametrize(
     ("entity", "key", "value"),
     [
@@ -174,6 +181,9 @@ async def test_quotas_are_set_changed_and_removed(controller: Controller) -> Non
         ((("user", "x"),), "producer_byte_rate", 0.0),
         ((("user", "x"),), "producer_byte_rate", 1.5),
         ((("user", "x"),), "producer_byte_rate", float("nan")),
+        ((("user", "x"),), "producer_byte_rate", 1e300),
+        ((("user", "x"),), "request_percentage", float("inf")),
+        ((("ip", "1.2.3.4"),), "connection_creation_rate", 2.0**31),
         ((("ip", "not an address"),), "connection_creation_rate", 1.0),
         ((("ip", "1.2.3.4"), ("user", "x")), "connection_creation_rate", 1.0),
     ],

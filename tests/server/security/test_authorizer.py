@@ -253,6 +253,7 @@ class TestFilters:
             ((TOPIC, "t", LITERAL, "User:a", "*", READ, ANY), "Invalid permissionType ANY"),
             ((TOPIC, "", LITERAL, "User:a", "*", READ, ALLOW), "empty resource name"),
             ((TOPIC, "t", LITERAL, "alice", "*", READ, ALLOW), "Could not parse principal"),
+            ((TOPIC, "t", LITERAL, "User:a", "", READ, ALLOW), "Host pattern cannot be null or empty"),
             ((AclResource.CLUSTER, "c", LITERAL, "User:a", "*", READ, ALLOW), "kafka-cluster"),
         ],
     )

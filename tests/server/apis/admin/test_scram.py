@@ -69,12 +69,18 @@ async def test_a_credential_is_removed(call: Call) -> None:
     assert await describe(call) == {}
 
 
+WITHOUT_PASSWORD = ScramCredentialUpsertion(
+    name="ann", mechanism=SHA_256, iterations=4096, salt=b"salt", salted_password=b""
+)
+
+
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [
         (upsertion("ann", iterations=4095), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("ann", iterations=16_385), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion(""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (WITHOUT_PASSWORD, ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("ann", mechanism=3), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
