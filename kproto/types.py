@@ -30,6 +30,8 @@ Int64 = construct.Int64sb
 Float64 = construct.Float64b
 
 MAX_STRING_SIZE = 0x7FFF
+MAX_ARRAY_LENGTH = 1_000_000
+MAX_TAGGED_FIELDS = 10_000
 
 
 class MalformedError(construct.ConstructError):  # type: ignore[misc]
@@ -169,6 +171,8 @@ class Array(_Sized):
         self._element = element
 
     def _parse_content(self, length: int, stream: io.BytesIO, context: Any, path: str) -> list[Any]:
+        if length > MAX_ARRAY_LENGTH:
+            raise MalformedError(f"an array of {length} elements", path=path)
         return [self._element._parsereport(stream, context, f"{path}[{i}]") for i in range(length)]
 
     def _build_content(self, obj: list[Any] | None, stream: io.BytesIO, context: Any, path: str) -> None:
@@ -209,7 +213,10 @@ class TaggedFields(Construct):  # type: ignore[misc]
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> dict[int, Any]:
         fields: dict[int, Any] = {}
         last = -1
-        for _ in range(UnsignedVarint._parsereport(stream, context, path)):
+        count = UnsignedVarint._parsereport(stream, context, path)
+        if count > MAX_TAGGED_FIELDS:
+            raise MalformedError(f"{count} tagged fields", path=path)
+        for _ in range(count):
             tag = UnsignedVarint._parsereport(stream, context, path)
             if tag <= last:
                 raise MalformedError(f"tag {tag} is repeated or out of order", path=path)

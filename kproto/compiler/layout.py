@@ -31,6 +31,10 @@ NULL_STRUCT: Final = (-1, 0)
 MAX_STRING_SIZE: Final = 0x7FFF
 """Longest string in bytes, in both encodings, as in Kafka's own codec."""
 
+MAX_ARRAY_LENGTH: Final = 1_000_000
+MAX_TAGGED_FIELDS: Final = 10_000
+"""The most elements of an array, and tagged fields of a struct, that are read (org.apache.kafka.common.protocol.MessageUtil)."""
+
 
 STEP_ELEMENTS: Final = 128
 """A codec in steps stops after this many elements, about ten microseconds; a power of two."""

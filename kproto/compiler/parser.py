@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.kproto.compiler.layout import (
+    MAX_ARRAY_LENGTH,
     FEW,
     FORMATS,
     MAX_STRING_SIZE,
@@ -168,6 +169,7 @@ class _ParserCompiler:
                 self._source.line(f"{count} -= 1")
             smallest = minimum_size(element, self._version, self._flexible)
             self._source.line(f"if {count} * {smallest} > size - p: truncated({what!r})")
+            self._source.line(f"if {count} > {MAX_ARRAY_LENGTH}: too_many({what!r}, {count}, {MAX_ARRAY_LENGTH})")
             if isinstance(element, Primitive) and element.name in FORMATS:
                 self._fixed_array(element.name, count, target)
                 return
@@ -232,7 +234,7 @@ class _ParserCompiler:
     def _known_tags(self, cls: StructType, tagged: list[Field], target: str, count: str) -> None:
         line = self._source.line
         unknown, last, tag, end = (self._source.local(prefix) for prefix in ("k", "l", "g", "e"))
-        line(f"if {count} > 127: {count}, p = rest_of_uvarint(buf, p, {count})")
+        line(f"if {count} > 127: {count}, p = rest_of_tag_count(buf, p, {count})")
         line(f"{unknown} = []; {last} = -1")
         if self._in_steps:
             line(f"begun.append({unknown})")

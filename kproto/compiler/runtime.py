@@ -8,7 +8,7 @@ from struct import pack, unpack_from
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import UUID
 
-from ottla.kproto.compiler.layout import MAX_STRING_SIZE, STEP_ELEMENTS
+from ottla.kproto.compiler.layout import MAX_STRING_SIZE, MAX_TAGGED_FIELDS, STEP_ELEMENTS
 from ottla.kproto.errors import DecodeError, EncodeError
 from ottla.kproto.schema import ZERO_UUID, TaggedField
 
@@ -25,6 +25,10 @@ ONE_BYTE: Final = tuple(bytes([value]) for value in range(128))
 
 def truncated(what: str) -> NoReturn:
     raise DecodeError(f"{what} is longer than the bytes that are left")
+
+
+def too_many(what: str, count: int, most: int) -> NoReturn:
+    raise DecodeError(f"{what} has {count} elements, more than {most}")
 
 
 def null(what: str) -> NoReturn:
@@ -58,6 +62,14 @@ def rest_of_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
         shift += 7
 
 
+def rest_of_tag_count(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
+    """`rest_of_uvarint` for a number of tagged fields."""
+    count, pos = rest_of_uvarint(buf, pos, first)
+    if count > MAX_TAGGED_FIELDS:
+        too_many("a section of tagged fields", count, MAX_TAGGED_FIELDS)
+    return count, pos
+
+
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
     first = buf[pos]
     return (first, pos + 1) if first < 128 else rest_of_uvarint(buf, pos + 1, first)
@@ -83,7 +95,7 @@ def read_tags_in_steps(
 ) -> Generator[None, None, tuple[tuple[TaggedField, ...], int]]:
     """`read_unknown_tags` with stops."""
     if count > 127:
-        count, pos = rest_of_uvarint(buf, pos, count)
+        count, pos = rest_of_tag_count(buf, pos, count)
     fields: list[TaggedField] = []
     begun.append(fields)
     last = -1

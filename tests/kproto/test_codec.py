@@ -238,3 +238,36 @@ def test_every_instance_has_its_own_default_lists_and_structs() -> None:
 def test_array_count_is_checked_before_anything_is_made(count: int) -> None:
     with pytest.raises(DecodeError, match="longer than the bytes"):
         codec.parse(MetadataRequest, 1, count.to_bytes(4, "big"))
+
+
+class TestMostElements:
+    """What Apache Kafka 4.4 reads at most; for more it closes the connection."""
+
+    def test_an_array(self) -> None:
+        request = ElectLeadersRequest(topic_partitions=[ElectTopicPartitions(topic="t", partitions=[7] * 1_000_000)])
+        most = codec.build(request, 0)
+        assert codec.parse(ElectLeadersRequest, 0, most) == request
+        count = (1_000_000).to_bytes(4, "big")
+        assert most.count(count) == 1
+        beyond = most.replace(count, (1_000_001).to_bytes(4, "big")) + bytes(4)
+        with pytest.raises(DecodeError, match="1000001 elements"):
+            codec.parse(ElectLeadersRequest, 0, beyond)
+        with pytest.raises(DecodeError, match="1000001 elements"):
+            in_one_go(codec.parse_prefix_in_steps(ElectLeadersRequest, 0, beyond))
+        with pytest.raises(DecodeError, match="1000001 elements"):
+            reference.parse(ElectLeadersRequest, 0, beyond)
+
+    @pytest.mark.parametrize("message", [ElectLeadersRequest(), InitProducerIdRequest(), FetchResponse()])
+    def test_tagged_fields(self, message: Message) -> None:
+        version = type(message).VERSIONS.highest
+        message.unknown_tagged_fields = tuple(TaggedField(1000 + tag, b"") for tag in range(10_000))
+        most = codec.build(message, version)
+        assert codec.parse(type(message), version, most) == message
+        message.unknown_tagged_fields += (TaggedField(20_000, b""),)
+        beyond = codec.build(message, version)
+        with pytest.raises(DecodeError, match="10001"):
+            codec.parse(type(message), version, beyond)
+        with pytest.raises(DecodeError, match="10001"):
+            in_one_go(codec.parse_prefix_in_steps(type(message), version, beyond))
+        with pytest.raises(DecodeError, match="10001"):
+            reference.parse(type(message), version, beyond)
