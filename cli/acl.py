@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action.add_argument("resource", nargs="*", type=_resource, help=RESOURCE_HELP)
     add.add_argument("--deny", action="store_true", help="deny instead of allow")
     for action in (add, listing, delete, explain):
-        only = "from this address" if action in (add, explain) else "only those for this address"
+        only = "from this address or network" if action in (add, explain) else "only those for this address"
         action.add_argument("--host", metavar="ADDRESS", help=f"{only} (default: any)")
     listing.add_argument("--matching", action="store_true", help="also prefixes and wildcards that match the resource")
     options.add_json(listing)

@@ -57,6 +57,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": 'PlainLoginModule required user_admin="admin-secret";',
         "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": (folder / "keys.json").as_uri(),
+        "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.allow.unverified.audience": "true",
+        "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.allow.unverified.issuer": "true",
     }
     tls = {"security.protocol": "SASL_SSL", "ssl.ca.location": str(folder / "ca.pem")}
     with SecureOttla(folder / "data", f"SASL_SSL://{HOST}:0", settings) as broker:

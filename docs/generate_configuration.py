@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ottla.server.settings.cluster import ClusterSettings
 from ottla.server.settings.config import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from ottla.server.settings.dead_letters import DeadLetterSettings
 from ottla.server.settings.declaration import Setting, settings_of
 from ottla.server.settings.groups import GroupCoordinatorSettings
 from ottla.server.settings.log import LogSettings
@@ -29,6 +30,7 @@ _SECTIONS = (
     ("Logs", LogSettings),
     ("Replication", ReplicationSettings),
     ("Groups", GroupCoordinatorSettings),
+    ("Dead letters of share groups", DeadLetterSettings),
     ("Transactions", TransactionSettings),
     ("Security", SecuritySettings),
     ("Operation", OperationSettings),
@@ -41,7 +43,7 @@ _INTRODUCTION = """\
 
 This page is generated from the table of settings in `server/settings/` by `docs/generate_configuration.py`.
 
-Settings have the names of Kafka 4.3; Ottla's own begin with `ottla.`. A broker reads them from these places; each
+Settings have the names of Kafka 4.4; Ottla's own begin with `ottla.`. A broker reads them from these places; each
 overrides the ones before it:
 
 1. the defaults below

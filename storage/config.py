@@ -9,9 +9,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["INT64_MAX", "LogConfig", "StorageConfig", "StoreLayout", "TimestampType"]
+__all__ = ["INT64_MAX", "MAX_DECOMPRESSED_BYTES", "LogConfig", "StorageConfig", "StoreLayout", "TimestampType"]
 
 INT64_MAX = (1 << 63) - 1
+# Nothing larger could be made in a JVM.
+MAX_DECOMPRESSED_BYTES = 2_147_483_639
 
 
 class TimestampType(Enum):
@@ -37,6 +39,8 @@ class LogConfig(NamedTuple):
     """One topic's settings, as its logs need them. Times in milliseconds, sizes in bytes, -1 = no limit."""
 
     max_message_bytes: int = 1_048_588
+    # Of one record in a compressed batch.
+    max_decompressed_record_bytes: int = MAX_DECOMPRESSED_BYTES
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 3_600_000

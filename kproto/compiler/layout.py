@@ -33,7 +33,7 @@ MAX_STRING_SIZE: Final = 0x7FFF
 
 MAX_ARRAY_LENGTH: Final = 1_000_000
 MAX_TAGGED_FIELDS: Final = 10_000
-"""The most elements of an array, and tagged fields of a struct, that are read (org.apache.kafka.common.protocol.MessageUtil)."""
+"""The most elements of an array, and tagged fields of a struct, that are read, as Kafka's MessageUtil has it."""
 
 
 STEP_ELEMENTS: Final = 128

@@ -6,9 +6,9 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.kproto.compiler.layout import (
-    MAX_ARRAY_LENGTH,
     FEW,
     FORMATS,
+    MAX_ARRAY_LENGTH,
     MAX_STRING_SIZE,
     NULL_STRUCT,
     STEP_ELEMENTS,

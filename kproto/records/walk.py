@@ -9,26 +9,31 @@ from ottla.kproto.records.errors import CorruptRecordError, InvalidRecordError
 from ottla.kproto.records.header import LOG_APPEND_TIME_FLAG, MIN_RECORD_BYTES, BatchHeader
 from ottla.kproto.records.varint import read_varint, read_varlong
 
+MAX_RECORD_BYTES = 2_147_483_639
+"""No record is larger: a JVM has no larger array."""
+
 # The zigzag value of a varint's first byte, continuation bit ignored. A second byte `m` is simply `^ m << 6`.
 _ZIGZAG = tuple((byte & 127) >> 1 ^ -(byte & 1) for byte in range(256))
 
 
-def walk_produced_records(payload: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
+def walk_produced_records(
+    payload: bytes, header: BatchHeader, most_bytes: int = MAX_RECORD_BYTES
+) -> Iterator[tuple[int, int]]:
     """Yield (timestamp_ms, size of the key, negative for none) of each record, once all of that record is found sound.
 
     `payload` is the batch's records section, decompressed. Every record must fill exactly its declared length, and all
-    of them exactly the payload; there must be as many as the header says, with offset deltas 0, 1, 2 and so on. Raises
-    InvalidRecordError at the first record that breaks a rule. About 0.5 µs a record.
+    of them exactly the payload; there must be as many as the header says, with offset deltas 0, 1, 2 and so on, and
+    none of more than `most_bytes`. Raises InvalidRecordError at the first record that breaks a rule. About 0.5 µs a record.
     """
     try:
-        yield from _walk(payload, header)
+        yield from _walk(payload, header, most_bytes)
     except IndexError:
         raise InvalidRecordError(f"a record ends beyond the {len(payload)} bytes of the batch's records") from None
     except CorruptRecordError as error:
         raise InvalidRecordError(str(error)) from error
 
 
-def _walk(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:  # noqa: C901 - flat for speed, see above
+def _walk(data: bytes, header: BatchHeader, most_bytes: int) -> Iterator[tuple[int, int]]:  # noqa: C901 - flat for speed, see above
     base_timestamp = header.base_timestamp_ms
     log_append_time = header.max_timestamp_ms if header.attributes & LOG_APPEND_TIME_FLAG else None
     zigzag = _ZIGZAG
@@ -48,7 +53,11 @@ def _walk(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:  # noq
         else:
             n, p = read_varint(data, p)
         end = p + n
-        if end > size or n < MIN_RECORD_BYTES - 1:
+        if end > size or n < MIN_RECORD_BYTES - 1 or n > most_bytes:
+            if n > most_bytes:
+                raise InvalidRecordError(
+                    f"Invalid record size: {n} exceeds the configured maximum record size of {most_bytes}."
+                )
             raise InvalidRecordError(f"record {index} of {n} bytes at byte {p} of {size}")
         p += 1  # the attributes have no meaning yet
         n = data[p]

@@ -57,6 +57,7 @@ CHANGES: Final = frozenset(
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         ApiKey.UPDATE_FEATURES,
         ApiKey.UNREGISTER_BROKER,
+        ApiKey.UNREGISTER_CONTROLLER,
         ApiKey.WRITE_TXN_MARKERS,
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,

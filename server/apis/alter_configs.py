@@ -26,7 +26,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
         )
         async for resource in context.work.over(request.resources)
     ]
-    outcomes = await alter(asked, context.broker, replace=True, validate_only=request.validate_only)
+    outcomes = await alter(asked, context.broker, context.access, replace=True, validate_only=request.validate_only)
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(

@@ -177,6 +177,7 @@ _ON_CLUSTER: Final = {
     ApiKey.DESCRIBE_QUORUM: _DESCRIBE,
     ApiKey.UPDATE_FEATURES: _ALTER,
     ApiKey.UNREGISTER_BROKER: _ALTER,
+    ApiKey.UNREGISTER_CONTROLLER: _ALTER,
     ApiKey.ADD_RAFT_VOTER: _ALTER,
     ApiKey.REMOVE_RAFT_VOTER: _ALTER,
     ApiKey.LIST_CONFIG_RESOURCES: _DESCRIBE_CONFIGS,
@@ -200,13 +201,16 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
         ),
         Rule(),
     ),
-    # These check for themselves: all topics, sessions, what may be created, members' topics, tokens' owners.
+    # These check for themselves: all topics, sessions, what may be created, members' topics, tokens' owners,
+    # what changes of configs contradict themselves.
     **dict.fromkeys(
         (
             ApiKey.METADATA,
             ApiKey.FETCH,
             ApiKey.CREATE_TOPICS,
             ApiKey.DELETE_TOPICS,
+            ApiKey.ALTER_CONFIGS,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS,
             ApiKey.DESCRIBE_CLUSTER,
             ApiKey.OFFSET_FETCH,
@@ -228,8 +232,6 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.CREATE_PARTITIONS: Rule(each=Each(_ALTER, "topics", _by(_TOPIC, "name"))),
     ApiKey.DESCRIBE_PRODUCERS: Rule(each=Each(_READ, "topics", _by(_TOPIC, "name"))),
     ApiKey.DESCRIBE_CONFIGS: Rule(each=Each(_DESCRIBE_CONFIGS, "resources", _config)),
-    ApiKey.ALTER_CONFIGS: Rule(each=Each(_ALTER_CONFIGS, "resources", _config)),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Rule(each=Each(_ALTER_CONFIGS, "resources", _config)),
     # Groups
     ApiKey.FIND_COORDINATOR: Rule([Coordinated()], each=Each(_DESCRIBE, "coordinator_keys", _coordinated)),
     ApiKey.JOIN_GROUP: Rule([Named(_READ, _GROUP, "group_id")]),

@@ -4,36 +4,47 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
 from ottla.server.errors import kept
 from ottla.server.event_loop.pace import Pace
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation, check_broker_name
+from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
+from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation, check_broker_name, check_changes
 from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError, MetadataError
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.settings.loggers import ROOT, is_level, level_names, logger_levels, set_level
 
+if TYPE_CHECKING:
+    from ottla.server.security.access import Access
+
 ResourceKey = tuple[int, str]
 
-_REPEATED = "Each resource must appear at most once."
+_PROTECTED: Final = {ResourceType.TOPIC: AclResource.TOPIC, ResourceType.GROUP: AclResource.GROUP}
+_REPEATED: Final = "Each resource must appear at most once."
 
 
 async def alter(
     asked: Sequence[tuple[ResourceKey, Sequence[ConfigChange] | MetadataError]],
     broker: Broker,
+    access: Access | None,
     *,
     replace: bool,
     validate_only: bool,
 ) -> list[tuple[ErrorCode, str | None]]:
-    """Carry out the changes and answer each resource, in the order of the request.
+    """Carry out the changes that the sender may make, and answer each resource, in the order of the request.
+
+    What a request says twice, or leaves out, is told whoever asks. All else is only looked at for those who may change
+    the resource, as in Kafka 4.4. (Its ConfigAdminManager asks about brokers, its controller about all others.)
 
     Changes that could not be read are given as the error with which they are answered.
     """
     keys = [key for key, _ in asked]
     times = Counter(keys)
     results: dict[ResourceKey, MetadataError | None] = {}
+    denied: dict[ResourceKey, tuple[ErrorCode, str | None]] = {}
     stored: dict[ConfigResource, Sequence[ConfigChange]] = {}
     pace = Pace()
     for key, changes in asked:
@@ -41,9 +52,14 @@ async def alter(
         try:
             if times[key] > 1:
                 raise InvalidRequestError(_REPEATED)
+            if not isinstance(changes, MetadataError):
+                check_changes(changes)
+            resource = _resource(key, allow_loggers=not replace)
+            if access is not None and not access.allows(AclOperation.ALTER_CONFIGS, *_protected(resource)):
+                denied[key] = _denial(resource)
+                continue
             if isinstance(changes, MetadataError):
                 raise changes
-            resource = _resource(key, allow_loggers=not replace)
             if resource.type is ResourceType.BROKER_LOGGER:
                 _alter_loggers(resource.name, changes, broker.node_id, validate_only=validate_only)
             else:
@@ -58,7 +74,23 @@ async def alter(
     except MetadataError as error:
         done = dict.fromkeys(stored, error)
     results.update(((resource.type, resource.name), error) for resource, error in done.items())
-    return [outcome(results[key]) for key in keys]
+    return [denied[key] if key in denied else outcome(results[key]) for key in keys]
+
+
+def _protected(resource: ConfigResource) -> tuple[AclResource, str]:
+    kind = _PROTECTED.get(resource.type, AclResource.CLUSTER)
+    return kind, CLUSTER_NAME if kind is AclResource.CLUSTER else resource.name
+
+
+def _denial(resource: ConfigResource) -> tuple[ErrorCode, str | None]:
+    """Kafka's controller says it in words, its broker does not."""
+    if resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
+    if resource.type is ResourceType.TOPIC:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
+    if resource.type is ResourceType.GROUP:
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
 
 
 def _resource(key: ResourceKey, *, allow_loggers: bool) -> ConfigResource:

@@ -13,6 +13,7 @@ from ottla.server.apis.results import outcome
 from ottla.server.errors import kept
 from ottla.server.metadata.acls import Acl, new_acl
 from ottla.server.metadata.errors import MetadataError
+from ottla.server.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
 
 
 async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
@@ -23,6 +24,7 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateA
                 async for _ in context.work.over(request.creations)
             ]
         )
+    allows_networks = context.broker.metadata.features.get(METADATA_VERSION, 0) >= NETWORKS_IN_ACLS
     errors: list[MetadataError | None] = []
     acls: list[Acl] = []
     async for it in context.work.over(request.creations):
@@ -36,6 +38,7 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateA
                     it.host,
                     it.operation,
                     it.permission_type,
+                    allows_networks=allows_networks,
                 )
             )
         except MetadataError as error:
@@ -49,5 +52,6 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateA
     results = []
     async for failure in context.work.over(errors):
         code, message = outcome(failure)
-        results.append(AclCreationResult(error_code=code, error_message=message))
+        # Of what is created Kafka says nothing in a text that is empty, not absent.
+        results.append(AclCreationResult(error_code=code, error_message="" if failure is None else message))
     return CreateAclsResponse(results=results)

@@ -69,6 +69,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     metadata.PolicyViolationError: ErrorCode.POLICY_VIOLATION,
     metadata.TopicDeletionDisabledError: ErrorCode.TOPIC_DELETION_DISABLED,
     metadata.InvalidUpdateVersionError: ErrorCode.INVALID_UPDATE_VERSION,
+    metadata.UnsupportedFeatureLevelError: ErrorCode.UNSUPPORTED_VERSION,
     metadata.ThrottlingQuotaExceededError: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     metadata.DuplicateResourceError: ErrorCode.DUPLICATE_RESOURCE,
     metadata.ResourceNotFoundError: ErrorCode.RESOURCE_NOT_FOUND,
@@ -81,6 +82,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     metadata.EligibleLeadersNotAvailableError: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
     metadata.NotPartitionLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     metadata.BrokerIdNotRegisteredError: ErrorCode.BROKER_ID_NOT_REGISTERED,
+    metadata.ControllerIdNotRegisteredError: ErrorCode.CONTROLLER_ID_NOT_REGISTERED,
     # Replica manager
     replica.UnknownTopicOrPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     replica.UnknownTopicIdError: ErrorCode.UNKNOWN_TOPIC_ID,

@@ -25,7 +25,7 @@ async def handle(request: IncrementalAlterConfigsRequest, context: RequestContex
         ((it.resource_type, it.resource_name), await _changes(it, context))
         async for it in context.work.over(request.resources)
     ]
-    outcomes = await alter(asked, context.broker, replace=False, validate_only=request.validate_only)
+    outcomes = await alter(asked, context.broker, context.access, replace=False, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ottla.server.metadata.errors import InvalidRequestError
+from ottla.server.metadata.acl_networks import Network
+from ottla.server.metadata.errors import InvalidRequestError, UnsupportedFeatureLevelError
 
 ANY: Final = 1
 """In a filter: any resource type, pattern type, operation or permission."""
@@ -125,8 +126,20 @@ class AclFilter(NamedTuple):
         return acl.name in (name, WILDCARD)
 
 
-def new_acl(resource: int, name: str, pattern: int, principal: str, host: str, operation: int, permission: int) -> Acl:
-    """An entry from the fields of a request; raises InvalidRequestError."""
+def new_acl(
+    resource: int,
+    name: str,
+    pattern: int,
+    principal: str,
+    host: str,
+    operation: int,
+    permission: int,
+    *,
+    allows_networks: bool = True,
+) -> Acl:
+    """An entry from the fields of a request; raises InvalidRequestError, or UnsupportedFeatureLevelError for a host
+    that is a network unless the cluster `allows_networks`.
+    """
     if resource == AclResource.CLUSTER and name != CLUSTER_NAME:
         raise InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not name:
@@ -147,6 +160,7 @@ def new_acl(resource: int, name: str, pattern: int, principal: str, host: str, o
     ):
         if number not in list(kind):
             raise InvalidRequestError(f"Invalid {what} {_NAMES.get(number, 'UNKNOWN')}")
+    _check_host(host, allows_networks=allows_networks)
     return Acl(
         AclResource(resource),
         name,
@@ -156,6 +170,19 @@ def new_acl(resource: int, name: str, pattern: int, principal: str, host: str, o
         AclOperation(operation),
         AclPermission(permission),
     )
+
+
+def _check_host(host: str, *, allows_networks: bool) -> None:
+    if not host:
+        raise InvalidRequestError("Host pattern cannot be null or empty")
+    if "/" not in host:
+        return
+    if not allows_networks:
+        raise UnsupportedFeatureLevelError("CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.")
+    try:
+        Network.parse(host)
+    except ValueError as error:
+        raise InvalidRequestError(f"Invalid CIDR notation '{host}': {error}") from None
 
 
 _NAMES: Final = {ANY: "ANY", MATCH: "MATCH"}

@@ -57,12 +57,7 @@ def change_configs(
     resource: ConfigResource, current: Mapping[str, str], changes: Sequence[ConfigChange]
 ) -> dict[str, str]:
     """The configs of a resource after the changes, not checked yet; raises MetadataError."""
-    names = [change.name for change in changes]
-    if len(set(names)) != len(names):
-        raise InvalidRequestError("Error due to duplicate config keys")
-    absent = [it.name for it in changes if it.value is None and it.operation is not ConfigOperation.DELETE]
-    if absent:
-        raise InvalidRequestError(f"Null value not supported for : {', '.join(absent)}")
+    check_changes(changes)
     result = dict(current)
     for change in changes:
         if change.operation is ConfigOperation.DELETE or change.value is None:
@@ -72,6 +67,16 @@ def change_configs(
         else:
             result[change.name] = _edit_list(resource, result.get(change.name), change, change.value)
     return result
+
+
+def check_changes(changes: Sequence[ConfigChange]) -> None:
+    """Raise InvalidRequestError for changes that are wrong whatever they are made to."""
+    names = [change.name for change in changes]
+    if len(set(names)) != len(names):
+        raise InvalidRequestError("Error due to duplicate config keys")
+    absent = [it.name for it in changes if it.value is None and it.operation is not ConfigOperation.DELETE]
+    if absent:
+        raise InvalidRequestError(f"Null value not supported for : {', '.join(absent)}")
 
 
 def check_mirroring(resource: ConfigResource, before: Mapping[str, str], after: Mapping[str, str]) -> None:

@@ -110,6 +110,10 @@ class InvalidUpdateVersionError(MetadataError):
     """A feature cannot be set to this level."""
 
 
+class UnsupportedFeatureLevelError(MetadataError):
+    """The cluster has not agreed on the level of the feature that this needs."""
+
+
 class ThrottlingQuotaExceededError(MetadataError):
     """The client has changed more of the metadata than its quota allows for now."""
 
@@ -152,6 +156,10 @@ class DuplicateBrokerIdError(MetadataError):
 
 class BrokerIdNotRegisteredError(MetadataError):
     """No broker of this id is registered."""
+
+
+class ControllerIdNotRegisteredError(MetadataError):
+    """No controller of this id is registered."""
 
 
 class PreferredLeaderNotAvailableError(MetadataError):

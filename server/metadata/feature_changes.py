@@ -31,14 +31,16 @@ def change_feature(current: Mapping[str, int], update: FeatureUpdate, node_id: i
     """The level that the feature gets; raises InvalidUpdateVersionError."""
     name, level = update.name, update.level
     now = current.get(name, 0)
-    if name == METADATA_VERSION and level < now and update.upgrade_type != UpgradeType.UPGRADE:
-        raise InvalidUpdateVersionError(
-            f"Unsupported metadata.version downgrade from {now} to {level}. Refusing to perform the requested "
-            "downgrade because it might delete metadata information."
-        )
     reason = _refusal(now, update, node_id)
     if reason is not None:
         raise InvalidUpdateVersionError(f"Invalid update version {level} for feature {name}. {reason}")
+    if name == METADATA_VERSION and level < now:
+        refusal = (
+            "Refusing to perform the requested downgrade because it might delete metadata information."
+            if update.upgrade_type == UpgradeType.SAFE_DOWNGRADE
+            else "Unsafe metadata downgrade is not supported in this version."
+        )
+        raise InvalidUpdateVersionError(f"Unsupported metadata.version downgrade from {now} to {level}. {refusal}")
     return level
 
 

@@ -54,7 +54,7 @@ def creation(
     validate_only: bool,
 ) -> Planner[dict[str, TopicImage | MetadataError]]:
     """See `Controller.create_topics`."""
-    _check_total(partitions_of(topic, config) for topic in topics)
+    _check_total((partitions_of(topic, config) for topic in topics), "partitions")
     chosen = {topic.name: new_id() for topic in topics}
     take_once = _once(take_quota)
 
@@ -124,7 +124,7 @@ def growth(
     take_once = _once(take_quota)
 
     async def plan(image: MetadataImage, revision_of: RevisionOf) -> Plan[dict[str, MetadataError | None]]:
-        _check_total(added_partitions(one, image) for one in asked)
+        _check_total((added_partitions(one, image) for one in asked), "additional partitions")
         results: dict[str, MetadataError | None] = {}
         compares: list[Compare] = []
         operations: list[Operation] = []
@@ -164,7 +164,7 @@ def _once(take_quota: TakeQuota | None) -> TakeQuota:
     return take
 
 
-def _check_total(new_partitions: Iterable[int]) -> None:
+def _check_total(new_partitions: Iterable[int], what: str) -> None:
     """Called before any partition is placed: a request may ask for billions of them."""
     if sum(new_partitions) > MAX_PARTITIONS_PER_REQUEST:
-        raise PolicyViolationError("Excessively large number of partitions per request.")
+        raise PolicyViolationError(f"Excessively large number of {what} per request.")

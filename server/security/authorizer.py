@@ -1,9 +1,9 @@
 """Who may do what, by the rules of Kafka's StandardAuthorizer.
 
 - A super user may do everything.
-- An entry counts if principal, host, operation and resource fit: `User:*`, the host `*`, the operation ALL, the literal
-  name `*` and prefixes fit as well. Allowing READ, WRITE, DELETE or ALTER allows DESCRIBE, and ALTER_CONFIGS allows
-  DESCRIBE_CONFIGS; denying them denies nothing else.
+- An entry counts if principal, host, operation and resource fit: `User:*`, the host `*`, the network of the host, the
+  operation ALL, the literal name `*` and prefixes fit as well. Allowing READ, WRITE, DELETE or ALTER allows DESCRIBE, and
+  ALTER_CONFIGS allows DESCRIBE_CONFIGS; denying them denies nothing else.
 - One entry that denies beats all that allow. If there are entries for a resource and none of them allows, it is denied;
   if there are none at all, `allow.everyone.if.no.acl.found` decides.
 
@@ -13,10 +13,10 @@ Answers are cached until an entry changes: a limited number of them, and only ab
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv6Address
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ottla.server.event_loop.pace import Pace
+from ottla.server.metadata.acl_networks import Network, network_of, parse_address
 from ottla.server.metadata.acls import (
     WILDCARD,
     Acl,
@@ -27,6 +27,8 @@ from ottla.server.metadata.acls import (
 )
 
 if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.settings.config import BrokerConfig
 
@@ -53,23 +55,50 @@ class Decision(NamedTuple):
     rule: str
 
 
+class _Entry(NamedTuple):
+    """An entry as it is compared: its network, if it has one, is read once."""
+
+    acl: Acl
+    network: Network | None
+
+
+class _Asker:
+    """Who asks, from where. The address is read when the first network is compared with it."""
+
+    __slots__ = ("_address", "_host", "principal")
+
+    def __init__(self, principal: str, host: str) -> None:
+        self.principal = principal
+        self._host = _same_for_all(host)
+        self._address: IPv4Address | IPv6Address | Literal[False] | None = False
+
+    def is_at(self, entry: _Entry) -> bool:
+        """Whether the host of an entry fits."""
+        if entry.network is None:
+            return entry.acl.host in (self._host, WILDCARD)
+        if self._address is False:
+            self._address = parse_address(self._host)
+        return self._address is not None and entry.network.has(self._address)
+
+
 class _Entries:
     """The entries for one type of resource, by how they name it, and by whom they are about."""
 
     def __init__(self) -> None:
-        self.literal: dict[str, list[Acl]] = {}
-        self.prefixed: dict[str, list[Acl]] = {}
+        self.literal: dict[str, list[_Entry]] = {}
+        self.prefixed: dict[str, list[_Entry]] = {}
         self.lengths: list[int] = []
-        self._about: dict[str, list[Acl]] = {}
+        self._about: dict[str, list[_Entry]] = {}
 
     def add(self, acl: Acl) -> None:
-        self._about.setdefault(acl.principal, []).append(acl)
+        entry = _Entry(acl, network_of(acl.host))
+        self._about.setdefault(acl.principal, []).append(entry)
         named = self.literal if acl.pattern is AclPattern.LITERAL else self.prefixed
-        named.setdefault(acl.name, []).append(acl)
+        named.setdefault(acl.name, []).append(entry)
         if named is self.prefixed and len(acl.name) not in self.lengths:
             self.lengths.append(len(acl.name))
 
-    def of(self, name: str) -> Iterator[Acl]:
+    def of(self, name: str) -> Iterator[_Entry]:
         """All entries whose resources include the one of this name."""
         yield from self.literal.get(name, ())
         if name != WILDCARD:
@@ -78,7 +107,7 @@ class _Entries:
             if length <= len(name):
                 yield from self.prefixed.get(name[:length], ())
 
-    def about(self, principal: str) -> Iterator[Acl]:
+    def about(self, principal: str) -> Iterator[_Entry]:
         """All entries that are about somebody, by name or because they are about everybody."""
         yield from self._about.get(principal, ())
         if principal != _ANYBODY:
@@ -141,14 +170,15 @@ class Authorizer:
         """As `allows`, with the reason, and not cached."""
         if principal in self._super_users:
             return Decision(True, "it is a super user (super.users)")
-        host = _same_for_all(host)
+        asker = _Asker(principal, host)
         entries = self._entries.get(resource)
         has_entries = False
         allowing: Acl | None = None
-        for acl in entries.of(name) if entries is not None else ():
+        for entry in entries.of(name) if entries is not None else ():
             has_entries = True
-            if not _concerns(acl, principal, host, operation):
+            if not _concerns(entry, asker, operation):
                 continue
+            acl = entry.acl
             if acl.permission is AclPermission.DENY:
                 return Decision(False, str(acl))
             allowing = acl
@@ -176,12 +206,13 @@ class Authorizer:
         entries = self._entries.get(resource)
         if entries is None:
             return False
-        host = _same_for_all(host)
+        asker = _Asker(principal, host)
         names: dict[tuple[AclPermission, AclPattern], set[str]] = {
             (permission, pattern): set() for permission in AclPermission for pattern in AclPattern
         }
-        for acl in entries.about(principal):
-            if acl.operation in (operation, AclOperation.ALL) and acl.host in (host, WILDCARD):
+        for entry in entries.about(principal):
+            acl = entry.acl
+            if acl.operation in (operation, AclOperation.ALL) and asker.is_at(entry):
                 names[acl.permission, acl.pattern].add(acl.name)
         denied = names[AclPermission.DENY, AclPattern.LITERAL]
         denied_prefixes = tuple(names[AclPermission.DENY, AclPattern.PREFIXED])
@@ -200,17 +231,15 @@ def _enter(acl: Acl, entries: dict[AclResource, _Entries]) -> None:
 
 def _same_for_all(host: str) -> str:
     """An address in the one form that we compare: Java writes `0:0:0:0:0:0:0:1` where others write `::1`."""
-    if ":" not in host:
+    if ":" not in host or "/" in host:
         return host
-    try:
-        address = IPv6Address(host.partition("%")[0])
-    except ValueError:
-        return host
-    return str(address.ipv4_mapped or address)
+    address = parse_address(host)
+    return host if address is None else str(address)
 
 
-def _concerns(acl: Acl, principal: str, host: str, operation: AclOperation) -> bool:
-    if acl.principal not in (principal, _ANYBODY) or acl.host not in (host, WILDCARD):
+def _concerns(entry: _Entry, asker: _Asker, operation: AclOperation) -> bool:
+    acl = entry.acl
+    if acl.principal not in (asker.principal, _ANYBODY) or not asker.is_at(entry):
         return False
     if acl.operation in (operation, AclOperation.ALL):
         return True

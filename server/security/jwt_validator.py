@@ -101,10 +101,10 @@ class JwtValidator:
         return AccessToken(name.strip(), int(expires * 1000))
 
     def _check_audience(self, claimed: Any) -> None:
-        """As jose4j: one of those that are expected; a token with an audience is refused where none is expected."""
-        named = [claimed] if isinstance(claimed, str) else claimed
-        if named is None and not self._audiences:
+        """One of those that are expected; whichever where none is (`allow.unverified.audience`)."""
+        if not self._audiences:
             return
+        named = [claimed] if isinstance(claimed, str) else claimed
         if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
             raise TokenRefusedError("its audience is missing or malformed")
         if self._audiences.isdisjoint(named):

@@ -48,6 +48,7 @@ def token_validator(
             f"The listener {listener} offers OAUTHBEARER: say where the issuer's public keys are, as "
             "sasl.oauthbearer.jwks.endpoint.url=https://issuer.example.org/keys or file:///path."
         )
+    _require_expectations(config, listener)
     path = jwks.path_of(url)
     keys: jwks.KeySource
     if path is not None:
@@ -71,6 +72,19 @@ def token_validator(
         scope_claim=config.sasl_oauthbearer_scope_claim_name,
         name_claim=config.sasl_oauthbearer_sub_claim_name,
     )
+
+
+def _require_expectations(config: BrokerConfig, listener: str) -> None:
+    """A token is for somebody, and of somebody: what nobody checks must be meant to be unchecked (Kafka 4.4)."""
+    for what, expected, is_unverified in (
+        ("audience", config.sasl_oauthbearer_expected_audience, config.sasl_oauthbearer_allow_unverified_audience),
+        ("issuer", config.sasl_oauthbearer_expected_issuer, config.sasl_oauthbearer_allow_unverified_issuer),
+    ):
+        if not expected and not is_unverified:
+            raise ConfigError(
+                f"The listener {listener} would accept tokens of any {what}: set sasl.oauthbearer.expected.{what}, or "
+                f"sasl.oauthbearer.allow.unverified.{what}=true if that is meant."
+            )
 
 
 def _takes_unsigned(config: BrokerConfig, listener: str, options: Mapping[str, str]) -> bool:

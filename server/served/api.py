@@ -106,6 +106,7 @@ SERVED: Final = (
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    ApiKey.UNREGISTER_CONTROLLER,
 )
 """Every API that has a handler module; nothing else is advertised."""
 
@@ -147,6 +148,7 @@ FORWARDED: Final = frozenset(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.UNREGISTER_BROKER,
+        ApiKey.UNREGISTER_CONTROLLER,
         ApiKey.UPDATE_FEATURES,
     }
 )

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ottla.server.settings.cluster import ClusterSettings
+from ottla.server.settings.dead_letters import DeadLetterSettings
 from ottla.server.settings.declaration import InvalidSettingError, Setting, settings_of
 from ottla.server.settings.group import ClientMetricsSettings, GroupSettings
 from ottla.server.settings.groups import GroupCoordinatorSettings
@@ -53,6 +54,7 @@ class _BrokerSettings(
     LogSettings,
     ReplicationSettings,
     GroupCoordinatorSettings,
+    DeadLetterSettings,
     TransactionSettings,
     SecuritySettings,
     OperationSettings,

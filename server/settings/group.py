@@ -36,6 +36,12 @@ class GroupSettings:
         check=between(1),
         broker="group.consumer.session.timeout.ms",
     )
+    errors_deadletterqueue_topic_name: str = string(
+        "", "The topic of the share group's dead-letter queue; empty: it has none (KIP-1191)."
+    )
+    errors_deadletterqueue_copy_record_enable: bool = boolean(
+        False, "Whether dead letters have the keys and values of the records that they are about."
+    )
     share_assignment_interval_ms: int = integer(
         1000,
         "Least time between two assignments of the share group.",

@@ -246,3 +246,17 @@ class LogSettings:
         update=CLUSTER_WIDE,
         in_use=False,
     )
+    log_remote_copy_lag_bytes: int = long(
+        -1,
+        "Bytes that follow a segment before it is copied to remote storage; -1: as many as are kept locally.",
+        check=between(-1),
+        update=CLUSTER_WIDE,
+        in_use=False,
+    )
+    log_remote_copy_lag_ms: int = long(
+        0,
+        "How old a segment is when it is copied to remote storage; -1: as old as it gets locally.",
+        check=between(-1),
+        update=CLUSTER_WIDE,
+        in_use=False,
+    )

@@ -121,6 +121,12 @@ class SecuritySettings:
         (), "Accepted audiences: a token must name one of them.", importance=HIGH
     )
     sasl_oauthbearer_expected_issuer: str | None = string(None, "Issuer that a token must name.", importance=HIGH)
+    sasl_oauthbearer_allow_unverified_audience: bool = boolean(
+        False, "Accept tokens for whichever audience, where sasl.oauthbearer.expected.audience names none."
+    )
+    sasl_oauthbearer_allow_unverified_issuer: bool = boolean(
+        False, "Accept tokens of whichever issuer, where sasl.oauthbearer.expected.issuer names none."
+    )
     sasl_oauthbearer_jwks_endpoint_url: str | None = string(
         None, "Where the issuer's public keys are: an https or file URL."
     )

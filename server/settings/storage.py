@@ -21,6 +21,7 @@ def log_config(topic: TopicConfig) -> LogConfig:
 def _log_config(topic: TopicConfig) -> LogConfig:
     return LogConfig(
         max_message_bytes=topic.max_message_bytes,
+        max_decompressed_record_bytes=topic.max_decompressed_message_bytes,
         message_timestamp_type=TimestampType(topic.message_timestamp_type),
         message_timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
         message_timestamp_after_max_ms=topic.message_timestamp_after_max_ms,

@@ -7,7 +7,7 @@ from typing import Final
 from ottla.server.settings.checks import GZIP_LEVEL, THROTTLED_REPLICAS, Check, any_of, between, one_of
 from ottla.server.settings.declaration import boolean, double, integer, long, string, strings
 from ottla.server.settings.mirrored import check_mirror
-from ottla.server.settings.types import INT64_MAX
+from ottla.server.settings.types import INT64_MAX, MAX_DECOMPRESSED_BYTES
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
@@ -48,6 +48,9 @@ class TopicSettings:
         check=between(-131_072, 22),
         broker="compression.zstd.level",
         in_use=False,
+    )
+    errors_deadletterqueue_group_enable: bool = boolean(
+        False, "Whether share groups may use the topic as their dead-letter queue."
     )
     delete_retention_ms: int = long(
         86_400_000,
@@ -111,6 +114,13 @@ class TopicSettings:
         check=between(1),
         broker="log.cleaner.max.compaction.lag.ms",
     )
+    max_decompressed_message_bytes: int = integer(
+        MAX_DECOMPRESSED_BYTES,
+        "Largest record that is accepted in a compressed batch, in its decompressed size; any limit has such batches "
+        "looked into.",
+        check=between(1, MAX_DECOMPRESSED_BYTES),
+        broker="max.decompressed.message.bytes",
+    )
     max_message_bytes: int = integer(
         1_048_588,
         "Largest record batch that is accepted, in its compressed size.",
@@ -157,6 +167,20 @@ class TopicSettings:
         False, "Allocate a segment's whole file when it is begun.", broker="log.preallocate", in_use=False
     )
     remote_log_copy_disable: bool = boolean(False, "Copy nothing more to remote storage.", in_use=False)
+    remote_copy_lag_bytes: int = long(
+        -1,
+        "Bytes that follow a segment before it is copied to remote storage; -1: as many as are kept locally.",
+        check=between(-1),
+        broker="log.remote.copy.lag.bytes",
+        in_use=False,
+    )
+    remote_copy_lag_ms: int = long(
+        0,
+        "How old a segment is when it is copied to remote storage; -1: as old as it gets locally.",
+        check=between(-1),
+        broker="log.remote.copy.lag.ms",
+        in_use=False,
+    )
     remote_log_delete_on_disable: bool = boolean(
         False, "Delete what is in remote storage when it is turned off.", in_use=False
     )

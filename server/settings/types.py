@@ -9,6 +9,8 @@ from typing import Any, Final
 
 INT32_MAX: Final = (1 << 31) - 1
 INT64_MAX: Final = (1 << 63) - 1
+#: The largest array of a JVM, which bounds what Kafka decompresses.
+MAX_DECOMPRESSED_BYTES: Final = 2_147_483_639
 
 _LIST_SEPARATOR: Final = re.compile(r"\s*,\s*")
 _CLASS_NAME: Final = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)*")

@@ -27,7 +27,7 @@ from ottla.kproto.records import (
     walk_produced_records,
 )
 from ottla.kproto.records import InvalidRecordError as BadRecordError
-from ottla.storage.config import INT64_MAX, LogConfig, TimestampType
+from ottla.storage.config import INT64_MAX, MAX_DECOMPRESSED_BYTES, LogConfig, TimestampType
 from ottla.storage.errors import (
     ChecksTakeLongError,
     CorruptBatchError,
@@ -66,6 +66,7 @@ def checks_records(config: LogConfig) -> bool:
         or config.compact
         or config.compression_type != _PRODUCERS_OWN
         or config.message_timestamp_before_max_ms != INT64_MAX
+        or config.max_decompressed_record_bytes < MAX_DECOMPRESSED_BYTES
     )
 
 
@@ -182,9 +183,10 @@ def _walk(payload: bytes, header: BatchHeader, config: LogConfig, now_ms: int) -
         latest_ms = now_ms + config.message_timestamp_after_max_ms
         earliest_ms = now_ms - config.message_timestamp_before_max_ms
     largest_ms = NO_TIMESTAMP
+    most_bytes = config.max_decompressed_record_bytes if header.attributes & _COMPRESSION_MASK else len(payload)
     refused: list[tuple[int, str]] = []
     error: type[RefusedRecordsError] = InvalidRecordError
-    for index, (timestamp_ms, key_size) in enumerate(walk_produced_records(payload, header)):
+    for index, (timestamp_ms, key_size) in enumerate(walk_produced_records(payload, header, most_bytes)):
         if timestamp_ms > largest_ms:
             largest_ms = timestamp_ms
         if needs_keys and key_size < 0:

@@ -2,7 +2,7 @@
 //
 // A request on standard input is a length (int32) and: an operation (a byte), a message name (DataOutput's UTF), a version
 // (int16) and the content. The answer on standard output is a length, a status byte (0, or 1 with an error's text), and
-// the result. Run with Kafka's jars on the class path: java --class-path '.jars/kafka/*' Oracle.java
+// the result. Run with Kafka's jars on the class path: java --class-path '.jars/kafka-4.4/*' Oracle.java
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;

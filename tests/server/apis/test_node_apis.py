@@ -87,10 +87,10 @@ async def test_features_with_a_least_version_of_0_are_not_shown_before_version_4
         for version in (3, 4):
             response = await client.call(request, version)
             supported = {f.name: (f.min_version, f.max_version) for f in response.supported_features}
-            assert supported["metadata.version"] == (7, 30)
+            assert supported["metadata.version"] == (7, 33)
             assert ("group.version" in supported) == (version == 4)
             finalized = {f.name: f.max_version_level for f in response.finalized_features}
-            assert finalized["metadata.version"] == 30
+            assert finalized["metadata.version"] == 33
             assert finalized["group.version"] == 1
             assert response.finalized_features_epoch > 0
 

@@ -149,6 +149,7 @@ class TestCreateTopics:
         for asked in ([NewTopic("a", MOST_PARTITIONS, 1)], [NewTopic(f"a{n}", 1, 1) for n in range(10_001)]):
             with pytest.raises(PolicyViolationError, match=words):
                 await controller.create_topics(asked, validate_only=validate_only)
+        words = "Excessively large number of additional partitions per request."
         with pytest.raises(PolicyViolationError, match=words):
             await controller.create_partitions([NewPartitions("t", MOST_PARTITIONS)], validate_only=validate_only)
 

@@ -10,6 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.metadata.acl_networks import parse_address
 from ottla.server.metadata.acls import (
     ANY,
     MATCH,
@@ -21,7 +22,8 @@ from ottla.server.metadata.acls import (
     AclResource,
     new_acl,
 )
-from ottla.server.metadata.errors import InvalidRequestError
+from ottla.server.metadata.errors import InvalidRequestError, UnsupportedFeatureLevelError
+from ottla.server.security import authorizer as authorizer_module
 from ottla.server.security.authorizer import Authorizer, authorizer_of
 from ottla.server.settings.config import BrokerConfig
 
@@ -254,6 +256,7 @@ class TestFilters:
             ((TOPIC, "", LITERAL, "User:a", "*", READ, ALLOW), "empty resource name"),
             ((TOPIC, "t", LITERAL, "alice", "*", READ, ALLOW), "Could not parse principal"),
             ((TOPIC, "t", LITERAL, "User:a", "", READ, ALLOW), "Host pattern cannot be null or empty"),
+            ((TOPIC, "t", LITERAL, "User:a", "10.0.0.0/33", READ, ALLOW), r"'10.0.0.0/33': Value \[33\] not in"),
             ((AclResource.CLUSTER, "c", LITERAL, "User:a", "*", READ, ALLOW), "kafka-cluster"),
         ],
     )
@@ -300,3 +303,55 @@ async def test_many_entries_are_followed_in_steps_and_count_all_at_once() -> Non
     assert set(seen) <= {(True, False, False), (False, True, True)}
     assert not may(made, "first")
     assert may(made, "last")
+
+
+class TestNetworks:
+    """Hosts that are networks (KIP-1276)."""
+
+    @pytest.mark.parametrize(
+        ("network", "inside", "outside"),
+        [
+            ("10.0.0.0/8", ["10.0.0.0", "10.255.255.255", "::ffff:10.1.2.3"], ["11.0.0.0", "9.255.255.255", "::1"]),
+            ("10.1.2.3/8", ["10.200.0.1"], ["11.1.2.3"]),
+            ("10.0.0.7/32", ["10.0.0.7"], ["10.0.0.6"]),
+            ("0.0.0.0/0", ["1.2.3.4", "255.255.255.255"], ["0.0.0.0", "::1"]),
+            ("2001:db8::/32", ["2001:DB8:0:0:0:0:0:7", "2001:db8:ffff::"], ["2001:db9::", "10.0.0.1"]),
+            ("fe80::1%1/64", ["fe80:0:0:0:0:0:0:9%eth0"], ["fe81::1"]),
+            ("::/0", ["::1", "2001:db8::1"], ["10.0.0.1", "::ffff:10.0.0.1"]),
+            ("10.0.0.0/33", [], ["10.0.0.0", "10.0.0.0/33x"]),
+        ],
+    )
+    def test_who_belongs_to_them(self, network: str, inside: list[str], outside: list[str]) -> None:
+        made = authorizer(acl("t", WRITE, host=network))
+        for hosts, expected in ((inside, True), (outside, False), (["unknown"], False)):
+            for host in hosts:
+                assert may(made, "t", WRITE, host) is expected, host
+                assert made.allows_any("User:bob", host, WRITE, TOPIC) is expected, host
+
+    def test_a_network_is_denied(self) -> None:
+        made = authorizer(acl("t"), acl("t", host="10.0.0.0/24", permission=DENY))
+        assert not may(made, "t", host="10.0.0.9")
+        assert may(made, "t", host="10.0.1.9")
+
+    def test_networks_are_read_once_and_addresses_only_for_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = authorizer(*(acl("t", host=f"10.{number}.0.0/16") for number in range(100)))
+        without = authorizer(acl("t", host="10.0.0.1"))
+        read: list[str] = []
+        monkeypatch.setattr(authorizer_module, "network_of", read.append)
+        monkeypatch.setattr(authorizer_module, "parse_address", lambda host: read.append(host) or parse_address(host))
+        assert may(made, "t", host="10.99.1.1")
+        assert may(made, "t", host="10.99.1.1")
+        assert may(without, "t", host="10.0.0.1")
+        assert read == ["10.99.1.1"]
+
+    def test_an_entry_is_kept_as_it_was_written(self) -> None:
+        made = new_acl(TOPIC, "t", LITERAL, "User:a", "10.1.2.3/8", READ, ALLOW)
+        assert made.host == "10.1.2.3/8"
+        assert AclFilter(host="10.1.2.3/8").accepts(made)
+        assert not AclFilter(host="10.0.0.0/8").accepts(made)
+
+    def test_an_older_cluster_has_none(self) -> None:
+        words = "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
+        with pytest.raises(UnsupportedFeatureLevelError, match=words):
+            new_acl(TOPIC, "t", LITERAL, "User:a", "10.0.0.0/99", READ, ALLOW, allows_networks=False)
+        assert new_acl(TOPIC, "t", LITERAL, "User:a", "10.0.0.1", READ, ALLOW, allows_networks=False)

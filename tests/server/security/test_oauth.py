@@ -447,6 +447,7 @@ class TestExchange:
 
 
 PREFIX: Final = "listener.name.x.oauthbearer."
+UNVERIFIED: Final = {f"sasl.oauthbearer.allow.unverified.{what}": "true" for what in ("audience", "issuer")}
 UNSECURED: Final = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 )
@@ -465,7 +466,7 @@ class TestSettings:
         assert isinstance(made({handler: UNSECURED}), UnsecuredValidator)
         assert "can claim to be anybody" in caplog.text
         assert isinstance(made({}, {"unsecuredLoginStringClaim_sub": "x"}), UnsecuredValidator)
-        url = {"sasl.oauthbearer.jwks.endpoint.url": keys.as_uri()}
+        url = {"sasl.oauthbearer.jwks.endpoint.url": keys.as_uri()} | UNVERIFIED
         assert isinstance(made(url, {"unsecuredLoginStringClaim_sub": "x"}), JwtValidator)
         assert isinstance(made(url), JwtValidator)
 
@@ -473,14 +474,25 @@ class TestSettings:
         ("settings", "sentence"),
         [
             ({}, "say where the issuer's public keys are"),
-            ({"sasl.oauthbearer.jwks.endpoint.url": "ftp://x/keys"}, "write an https or a file URL"),
-            ({"sasl.oauthbearer.jwks.endpoint.url": "file:///no/such/file"}, "/no/such/file cannot be used"),
+            ({"sasl.oauthbearer.jwks.endpoint.url": "ftp://x/keys"} | UNVERIFIED, "write an https or a file URL"),
+            (
+                {"sasl.oauthbearer.jwks.endpoint.url": "file:///no/such/file"} | UNVERIFIED,
+                "/no/such/file cannot be used",
+            ),
             ({"sasl.server.callback.handler.class": "com.example.Mine"}, "is com.example.Mine; Ottla has"),
         ],
     )
     def test_what_is_wrong_is_a_sentence(self, settings: dict[str, str], sentence: str) -> None:
         with pytest.raises(ConfigError, match=sentence):
             made(settings)
+
+    @pytest.mark.parametrize("what", ["audience", "issuer"])
+    def test_what_nobody_checks_must_be_meant(self, keys: Path, what: str) -> None:
+        url = {"sasl.oauthbearer.jwks.endpoint.url": keys.as_uri()} | UNVERIFIED
+        del url[f"sasl.oauthbearer.allow.unverified.{what}"]
+        with pytest.raises(ConfigError, match=rf"set sasl.oauthbearer.expected.{what}, or sasl.oauthbearer.allow"):
+            made(url)
+        assert isinstance(made(url | {f"sasl.oauthbearer.expected.{what}": "x"}), JwtValidator)
 
     def test_options_that_make_no_sense(self) -> None:
         with pytest.raises(ConfigError, match="login configuration"):

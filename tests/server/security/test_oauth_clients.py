@@ -41,6 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
         f"{prefix}.jwks.endpoint.url": keys.as_uri(),
         f"{prefix}.expected.audience": "kafka",
+        f"{prefix}.allow.unverified.issuer": "true",
     }
     with Broker(config=config, users={}, acls=["alice all topic:orders"]) as broker:
         yield broker

@@ -38,6 +38,7 @@ WALKED = [
     pytest.param(LogConfig(compact=True), id="compact"),
     pytest.param(LogConfig(compression_type="zstd"), id="compression.type"),
     pytest.param(LogConfig(message_timestamp_before_max_ms=HOUR_MS), id="before.max.ms"),
+    pytest.param(LogConfig(max_decompressed_record_bytes=1_000_000), id="max.decompressed"),
 ]
 
 
@@ -271,3 +272,31 @@ def test_only_what_is_small_even_when_it_is_decompressed_is_looked_at_at_once(de
     with pytest.raises(ChecksTakeLongError):
         check_at_once(bytes(9_000), Compression.ZSTD)
     assert max(decompressed) <= 8_192
+
+
+class TestDecompressedRecords:
+    """`max.decompressed.message.bytes` is about one record of a compressed batch."""
+
+    CONFIG = LogConfig(max_decompressed_record_bytes=1_000)
+
+    def test_the_default_looks_at_none(self) -> None:
+        assert not checks_records(DEFAULTS)
+        assert checks_records(self.CONFIG)
+
+    @pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+    def test_the_largest_record(self, codec: Compression) -> None:
+        # Attributes, timestamp, offset, no key, the length of the value, and headers are seven bytes.
+        for size_bytes, is_taken in ((993, True), (994, False)):
+            records = batch(*[Record(-1, NOW_MS, None, bytes(size_bytes))] * 3, compression=codec)
+            if is_taken:
+                assert check_and_recompress(records, self.CONFIG, NOW_MS).header.record_count == 3
+                continue
+            words = "1001 exceeds the configured maximum record size of 1000"
+            with pytest.raises(InvalidRecordError, match=words):
+                check_and_recompress(records, self.CONFIG, NOW_MS)
+            with pytest.raises(InvalidRecordError, match=words):
+                check_leader_batch(records, self.CONFIG, NOW_MS, from_client=True, checks_all=True)
+
+    def test_what_is_not_compressed_is_not_bound(self) -> None:
+        records = batch(Record(-1, NOW_MS, None, bytes(5_000)))
+        assert check_and_recompress(records, self.CONFIG, NOW_MS).header.record_count == 1

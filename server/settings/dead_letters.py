@@ -1,0 +1,16 @@
+"""Dead-letter queues of share groups (KIP-1191)."""
+
+from __future__ import annotations
+
+from ottla.server.settings.declaration import CLUSTER_WIDE, boolean, string
+
+
+class DeadLetterSettings:
+    """Dead-letter queues of share groups."""
+
+    errors_deadletterqueue_auto_create_topics_enable: bool = boolean(
+        False, "Create the topic of a share group's dead-letter queue if it does not exist.", update=CLUSTER_WIDE
+    )
+    errors_deadletterqueue_topic_name_prefix: str = string(
+        "dlq.", "What names of dead-letter queues must begin with; empty: any name will do.", update=CLUSTER_WIDE
+    )
