@@ -231,18 +231,12 @@ compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum comp
 	cd compat_tests/go && go build -o build/ ./admin ./secure ./share ./sarama && go build -o build/member .
 
 jars:
-	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka/.complete .jars/kafka-4.4/.complete .jars/spark/.complete .jars/iceberg/.complete; \
+	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka-4.4/.complete .jars/spark/.complete .jars/iceberg/.complete; \
 	else echo 'Maven or Java is missing: the tests with Java clients will be skipped'; fi
 
-.jars/kafka/.complete: compat_tests/java/pom.xml
-	rm -rf .jars/kafka
-	mvn --batch-mode --quiet --file compat_tests/java/pom.xml dependency:copy-dependencies
-	@touch $@
-
-# The newest release, which `make differential` compares with.
 .jars/kafka-4.4/.complete: compat_tests/java/pom.xml
 	rm -rf .jars/kafka-4.4
-	mvn --batch-mode --quiet --file compat_tests/java/pom.xml -Dkafka.version=4.4.0 -Djars.folder=kafka-4.4 dependency:copy-dependencies
+	mvn --batch-mode --quiet --file compat_tests/java/pom.xml dependency:copy-dependencies
 	@touch $@
 
 .jars/spark/.complete: compat_tests/spark/pom.xml

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from compat_tests.java import JARS, java, missing
+from compat_tests.java import java, missing
 from compat_tests.process import (
     HOST,
     POLL_INTERVAL_S,
@@ -95,14 +95,12 @@ class ApacheKafka(BrokerProcess):
         overrides: Mapping[str, str] | None = None,
         heap_mb: int = 512,
         classes: Path | None = None,
-        jars: Path = JARS,
         jvm_options: Sequence[str] = (),
     ) -> None:
-        """`classes` is a folder of classes that `overrides` name; `jars` are those of the release that is run."""
+        """`classes` is a folder of classes that `overrides` name."""
         super().__init__(folder, port or free_port())
         self.heap_mb = heap_mb
         self._classes = classes
-        self._jars = jars
         self._jvm_options = (*JVM_OPTIONS, *jvm_options)
         self._properties_path = folder / "server.properties"
         controller = f"{HOST}:{free_port()}"
@@ -121,14 +119,14 @@ class ApacheKafka(BrokerProcess):
 
     def command(self) -> list[str]:
         arguments = (*self._jvm_options, "kafka.Kafka", str(self._properties_path))
-        return java(*arguments, heap_mb=self.heap_mb, log_level="warn", classes=self._classes, jars=self._jars)
+        return java(*arguments, heap_mb=self.heap_mb, log_level="warn", classes=self._classes)
 
     def _format(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = (f"{name}={value}\n" for name, value in self._properties.items())
         self._properties_path.write_text("".join(lines))
         # C1 only: this JVM lives for a second.
-        tool = java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "kafka.tools.StorageTool", jars=self._jars)
+        tool = java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "kafka.tools.StorageTool")
         done = subprocess.run(
             [*tool, "format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties_path)],
             capture_output=True,

@@ -22,7 +22,7 @@ SEEDS = 20
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
-    if reason := java.missing(java.NEWEST_JARS):
+    if reason := java.missing():
         pytest.skip(reason)
     with Pair() as pair:
         yield pair

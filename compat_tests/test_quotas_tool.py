@@ -25,7 +25,7 @@ def jvm() -> Iterator[JavaTools]:
 @pytest.fixture
 def tool(broker: BrokerProcess, jvm: JavaTools) -> Tool:
     """Runs kafka-configs, however it ends."""
-    return lambda *arguments: jvm.run("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments)
+    return lambda *arguments: jvm.run("ConfigCommand", "--bootstrap-server", broker.bootstrap, *arguments)
 
 
 def well(done: Done) -> str:

@@ -139,8 +139,8 @@ class Operator:
 
     def throttles(self, topic: str) -> str:
         """All throttles that are set, of the topic and of the brokers."""
-        text = self.ok("kafka.admin.ConfigCommand", "--describe", "--topic", topic)
-        text += self.ok("kafka.admin.ConfigCommand", "--describe", "--entity-type", "brokers")
+        text = self.ok("ConfigCommand", "--describe", "--topic", topic)
+        text += self.ok("ConfigCommand", "--describe", "--entity-type", "brokers")
         return "\n".join(re.findall(r"\S*throttled\S+", text))
 
 

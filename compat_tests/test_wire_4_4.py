@@ -1,4 +1,4 @@
-"""What Apache Kafka 4.4 added to APIs of 4.3, byte by byte."""
+"""What Apache Kafka 4.4 added to APIs of 4.3, byte by byte (`--broker=both`)."""
 
 from __future__ import annotations
 

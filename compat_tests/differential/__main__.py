@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="find those of open_differences.json, too")
     parser.add_argument("--write-open", action="store_true", help="write that file anew, from what is found")
     arguments = parser.parse_args()
-    if reason := java.missing(java.NEWEST_JARS):
+    if reason := java.missing():
         parser.exit(2, f"{reason}\n")
     declared = Declared.load()
     with Pair() as pair:

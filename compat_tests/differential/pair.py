@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from compat_tests import java
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.differential.compare import Difference, compared
 from compat_tests.differential.end_state import clean_up, end_state
@@ -59,7 +58,6 @@ class Pair:
             self._folder / "kafka",
             overrides=SETTINGS | _KAFKA_ONLY,
             heap_mb=768,
-            jars=java.NEWEST_JARS,
             # Of a run of a minute or two the second compiler takes the greater part.
             jvm_options=("-XX:TieredStopAtLevel=1",),
         )

@@ -6,23 +6,19 @@ import shutil
 import subprocess
 from pathlib import Path
 
-JARS = Path(__file__).resolve().parents[2] / ".jars" / "kafka"
-#: The newest release, which the differential tests compare with.
-NEWEST_JARS = JARS.with_name("kafka-4.4")
+JARS = Path(__file__).resolve().parents[2] / ".jars" / "kafka-4.4"
 
 
-def missing(jars: Path = JARS) -> str | None:
+def missing() -> str | None:
     """Why Java clients and Apache Kafka cannot be run here; None if they can."""
     if shutil.which("java") is None:
         return "Java is not installed"
-    if not (jars / ".complete").exists():
+    if not (JARS / ".complete").exists():
         return "Apache Kafka's jars are not there: run `make jars` (it needs Maven)"
     return None
 
 
-def java(
-    *arguments: str, heap_mb: int = 256, log_level: str = "off", classes: Path | None = None, jars: Path = JARS
-) -> list[str]:
+def java(*arguments: str, heap_mb: int = 256, log_level: str = "off", classes: Path | None = None) -> list[str]:
     """The command that runs a main class, named in `arguments`, with Apache Kafka's jars, and `classes` beside them."""
     own = "" if classes is None else f":{classes}"
     return [
@@ -30,7 +26,7 @@ def java(
         f"-Xmx{heap_mb}m",
         f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
         "-cp",
-        f"{jars}/*{own}",
+        f"{JARS}/*{own}",
         *arguments,
     ]
 

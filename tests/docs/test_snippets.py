@@ -86,7 +86,7 @@ def shell(code: str, folder: Path) -> list[str]:
 
 
 def java(code: str, folder: Path) -> list[str]:
-    jars = ROOT / ".jars/kafka"
+    jars = ROOT / ".jars/kafka-4.4"
     if not (jars / ".complete").exists():
         pytest.skip("the jars that `make jars` fetches are missing")
     (folder / "Quickstart.java").write_text(code)
