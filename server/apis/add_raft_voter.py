@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
 
 
-async def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
+def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     code, message = refusal("Add", request.cluster_id, request.voter_id, request.voter_directory_id, context)
     return AddRaftVoterResponse(error_code=code, error_message=message)

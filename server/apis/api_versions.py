@@ -28,7 +28,7 @@ _NO_NODE: Final = -1
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     version = context.header.api_version
     if version >= 3 and not _names_software(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)

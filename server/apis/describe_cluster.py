@@ -21,7 +21,7 @@ _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 
 
-async def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,

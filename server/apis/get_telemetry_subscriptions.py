@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
 
 
-async def handle(
+def handle(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:
     manager = context.broker.client_metrics

@@ -6,7 +6,7 @@ from ottla.server.apis.errors import error_code
 from ottla.server.coordinator.errors import CoordinatorError
 
 
-async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     try:
         context.broker.group_coordinator.classic_groups.heartbeat(
             request.group_id,

@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
 
 
-async def handle(request: RemoveRaftVoterRequest, context: RequestContext) -> RemoveRaftVoterResponse:
+def handle(request: RemoveRaftVoterRequest, context: RequestContext) -> RemoveRaftVoterResponse:
     code, message = refusal("Remove", request.cluster_id, request.voter_id, request.voter_directory_id, context)
     return RemoveRaftVoterResponse(error_code=code, error_message=message)
