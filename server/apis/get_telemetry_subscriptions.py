@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
 
 
-def handle(
-    request: GetTelemetrySubscriptionsRequest, context: RequestContext
-) -> GetTelemetrySubscriptionsResponse:
+def handle(request: GetTelemetrySubscriptionsRequest, context: RequestContext) -> GetTelemetrySubscriptionsResponse:
     manager = context.broker.client_metrics
     try:
         client_id, client = manager.ask(request.client_instance_id, attributes_of(context))

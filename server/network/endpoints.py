@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import resource
 import socket
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Final
 
 from ottla.server.metadata.image import Endpoint
 from ottla.server.network.listener import ListenAddress
-from ottla.server.quotas.connections import ConnectionLimits, ListenerLimits
 from ottla.server.settings.config import BrokerConfig, ConfigError
-
-logger = logging.getLogger(__name__)
 
 #: The name by which the HTTP port is configured as a listener is.
 HTTP_LISTENER: Final = "HTTP"
 
 _MAX_PORT: Final = 65_535
-# For the writers of stores, the metadata, indexes that are being built, the HTTP port; and, for each file that is kept
-# open for readers, its index.
-_OWN_DESCRIPTORS: Final = 192
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _SUPPORTED_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 
@@ -59,51 +50,6 @@ def listen_addresses(config: BrokerConfig) -> list[ListenAddress]:
         if protocol not in _SUPPORTED_PROTOCOLS:
             raise ConfigError(f"The listener {address.name} asks for {protocol}, which is not supported.")
     return addresses
-
-
-def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """The limits on connections as they are configured now. Looks host names up, which may block."""
-    per_listener = {}
-    for text in config.listeners:
-        name = parse_listener(text).name
-        own = config.for_listener(name)
-        per_listener[name] = ListenerLimits(own.max_connections, own.max_connection_creation_rate)
-    return ConnectionLimits(
-        max_frame_bytes=config.socket_request_max_bytes,
-        max_pipelined=config.ottla_max_in_flight_requests_per_connection,
-        max_connections=min(config.max_connections, _room_for_connections(config)),
-        max_creation_rate=config.max_connection_creation_rate,
-        max_connections_per_ip=config.max_connections_per_ip,
-        max_idle_ms=config.connections_max_idle_ms,
-        per_ip_overrides=_by_address(config.max_connections_per_ip_overrides),
-        listeners=per_listener,
-    )
-
-
-def _room_for_connections(config: BrokerConfig) -> int:
-    """How many connections leave the store the descriptors that it needs, whatever clients do."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return config.max_connections
-    return max(limit - _OWN_DESCRIPTORS - 2 * config.ottla_open_files, limit // 2)
-
-
-@lru_cache(maxsize=2)
-def _by_address(overrides: str) -> Mapping[str, int]:
-    """`host:count, …` by the addresses of the hosts; what is not known by its name has none.
-
-    Names are looked up once, as Kafka does it: a change of another setting must not wait for a name server.
-    """
-    found = {}
-    for entry in filter(None, map(str.strip, overrides.split(","))):
-        host, _, count = entry.rpartition(":")
-        try:
-            addresses = {str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None)}
-        except OSError as error:
-            logger.warning("max.connections.per.ip.overrides: %s is not known: %s", host, error.strerror)
-            continue
-        found.update(dict.fromkeys(addresses, int(count)))
-    return found
 
 
 def security_protocols(config: BrokerConfig) -> Mapping[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Set
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -55,6 +56,11 @@ class Network(Protocol):
         """A connection without encryption. OSError if there is none."""
         ...
 
+    async def look_up(self, host: str) -> Set[str]:
+        """The addresses of a host, as those of its connections are told; OSError if it is not known. A name server may
+        take its time."""
+        ...
+
 
 class TcpNetwork:
     """The machine's network."""
@@ -64,6 +70,14 @@ class TcpNetwork:
 
     async def connect(self, host: str, port: int) -> trio.abc.Stream:
         return await trio.open_tcp_stream(host, port)
+
+    async def look_up(self, host: str) -> Set[str]:
+        # Nobody can interrupt the call: whoever is cancelled leaves its thread behind, which ends by itself.
+        try:
+            found = await trio.to_thread.run_sync(socket.getaddrinfo, host, None, abandon_on_cancel=True)
+        except ValueError as error:  # it cannot be a name
+            raise OSError(errno.EINVAL, str(error)) from None
+        return {str(info[4][0]) for info in found}
 
 
 class _ListeningSocket:

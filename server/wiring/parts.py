@@ -17,13 +17,13 @@ from ottla.server.cluster.growing_topics import GrowingTopics
 from ottla.server.cluster.membership import Membership
 from ottla.server.cluster.peers import Peers
 from ottla.server.coordinator.coordinators import Coordinators
-from ottla.server.event_loop.supervisor import Supervisor
+from ottla.server.event_loop.supervisor import Loop, Supervisor
 from ottla.server.event_loop.work import Lane
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, ResourceType
 from ottla.server.metadata.producer_ids import ProducerIds
 from ottla.server.mirror.mirror import Mirror
-from ottla.server.network.endpoints import connection_limits
+from ottla.server.network.connection_settings import ConnectionSettings, connection_limits
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
@@ -119,6 +119,7 @@ class Parts:
             turn=log_manager.context.turn,
             network=around.network,
         )
+        self._connection_settings = ConnectionSettings(config, around.network, self.listeners)
         self.guard = optional.guard(config, self.broker.credentials, self.listeners)
         self.http = optional.http_server(config, around.page_socket)
 
@@ -208,6 +209,7 @@ class Parts:
         """Make what has tasks of its own, and let every part know of what changes in the metadata."""
         broker, config, clock = self.broker, self._config, self._around.clock
         tasks = broker.supervisor.tasks(nursery)
+        tasks.start_soon(Loop(self._connection_settings.run))
         broker.coordinators = Coordinators(
             config,
             clock,
@@ -260,8 +262,7 @@ class Parts:
         """Pass on the settings that are not read from the configuration each time they matter."""
         if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
             self.log_manager.set_config(storage_config(self._config))
-            # Names in max.connections.per.ip.overrides are looked up, which may take a while.
-            self.listeners.set_limits(await trio.to_thread.run_sync(connection_limits, self._config))
+            self._connection_settings.renew()
 
     def registration(self, endpoints: tuple[Endpoint, ...]) -> BrokerImage:
         """What the other nodes are to know of this one."""

@@ -180,6 +180,9 @@ class Stack:
             await trio.sleep(pause_s)
         raise _error(errno.ETIMEDOUT)
 
+    async def look_up(self, host: str) -> set[str]:
+        return {host}
+
 
 class _Listening:
     """See `ottla.server.network.network.Listening`."""

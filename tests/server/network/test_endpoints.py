@@ -1,13 +1,11 @@
 """Listeners and what is advertised for them."""
 
-import resource
 import socket
 
 import pytest
 
 from ottla.server.network.endpoints import (
     advertised_endpoints,
-    connection_limits,
     listen_addresses,
     parse_listener,
 )
@@ -92,12 +90,3 @@ def test_what_cannot_be_advertised(text: str, words: str) -> None:
     config = BrokerConfig({"advertised.listeners": text})
     with pytest.raises(ConfigError, match=words):
         advertised_endpoints(config, [ListenAddress("PLAINTEXT", "127.0.0.1", 9)])
-
-
-@pytest.mark.parametrize(("files", "connections"), [(1024, 768), (65_536, 65_280), (300, 150)])
-def test_the_store_keeps_descriptors_for_itself(monkeypatch: pytest.MonkeyPatch, files: int, connections: int) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    config = BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0"})
-    assert connection_limits(config).max_connections == connections
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert connection_limits(config).max_connections == config.max_connections

@@ -16,14 +16,12 @@ from ottla.kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.network.endpoints import connection_limits
 from ottla.server.quotas.connections import (
     CONNECTION_CREATION_RATE,
     ConnectionLimits,
     ConnectionRates,
     ListenerLimits,
 )
-from ottla.server.settings.config import BrokerConfig
 
 Serve = Callable[..., Any]
 
@@ -110,25 +108,6 @@ async def test_many_quotas_are_read_in_steps_and_hold_all_at_once() -> None:
     assert len(seen) > 3, "nobody else had a turn"
     assert set(seen) <= {(True, False), (False, True)}
     assert rates.throttle_seconds("10.1.3.231") > 0
-
-
-def test_limits_come_from_the_configuration() -> None:
-    limits = connection_limits(
-        BrokerConfig(
-            {
-                "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0",
-                "max.connections": "100",
-                "listener.name.out.max.connections": "10",
-                "listener.name.out.max.connection.creation.rate": "3",
-                "max.connections.per.ip": "7",
-                "max.connections.per.ip.overrides": "127.0.0.1:50, [::1]:60",
-            }
-        )
-    )
-    assert limits.max_connections == 100
-    assert limits.of_listener("OUT") == ListenerLimits(10, 3)
-    assert limits.of_listener("IN").max_connections == 100
-    assert (limits.of_address("127.0.0.1"), limits.of_address("::1"), limits.of_address("10.1.1.1")) == (50, 60, 7)
 
 
 async def answers(node: Any) -> bool:
