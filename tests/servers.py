@@ -16,7 +16,7 @@ import trio
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.schema import Request, Response
-from ottla.server.apis.context import Deferred
+from ottla.server.apis.pending import finish
 from ottla.server.event_loop.supervisor import Supervisor
 from ottla.server.event_loop.work import Lane
 from ottla.server.main import Node, Ready
@@ -36,11 +36,7 @@ async def answered(answer: Any) -> Any:
     """The response that a handler has returned, or promised."""
     if isinstance(answer, Coroutine):
         answer = await answer
-    if isinstance(answer, Deferred):
-        if not answer.is_ready:
-            await answer.wait()
-        answer = answer.response()
-    return answer
+    return await finish(answer)
 
 
 class Client:

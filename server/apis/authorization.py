@@ -7,7 +7,7 @@ code, in the shape of `getErrorResponse`; the handler sees the rest. Some handle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,9 +15,9 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.error_responses import error_response_in_steps, item_errors_in_steps
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import ZERO_UUID, Response, Struct
-from ottla.server.apis.context import Deferred
+from ottla.server.apis.pending import Answer, Changed, InTask, Pending, begin, finish
 from ottla.server.errors import CloseConnectionError
-from ottla.server.event_loop.stages import Rest, Stages, begin
+from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.image import MetadataImage, ResourceType
 
@@ -287,10 +287,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
 """Every API that is served."""
 
 
-Answer = Response | Deferred | None
-
-
-def handle(context: RequestContext, access: Access) -> Answer | Rest[Answer]:
+def handle(context: RequestContext, access: Access) -> Answer:
     """Let the API's handler answer what the sender may do, and refuse the rest."""
     return begin(_handle(context, access))
 
@@ -310,14 +307,13 @@ def _handle(context: RequestContext, access: Access) -> Stages[Answer]:
     refused = None
     if rule.each is not None:
         refused = yield from _take_out(rule.each, context, access)
-    answer: Answer
-    begun: Any = context.api.handler(request, context)
-    answer = (yield lambda: begun) if isinstance(begun, Coroutine) else begun
-    if rule.left is not None and isinstance(answer, Response):
-        yield partial(_leave, rule.left, answer, context, access)
+    answer = context.api.handler(request, context)
+    if rule.left is not None:
+        answer = InTask(_left(rule.left, answer, context, access))
     if refused is None:
         return answer
-    return _Merged(answer, refused) if isinstance(answer, Deferred) else _merge(answer, refused)
+    merge = partial(_merge, refused=refused)
+    return Changed(answer, merge) if isinstance(answer, Pending) else merge(answer)
 
 
 def _refusal_of_all(rule: All, context: RequestContext, access: Access) -> Stages[ErrorCode]:
@@ -385,15 +381,18 @@ def _tell(answer: Struct, told: Mapping[str, Any], context: RequestContext) -> S
                     yield from _tell(item, told, context)
 
 
-async def _leave(rule: Left, response: Any, context: RequestContext, access: Access) -> None:
-    if rule.unless is not None and access.allows_on_cluster(rule.unless, is_asked=False):
-        return
+async def _left(rule: Left, answer: Answer, context: RequestContext, access: Access) -> Answer:
+    """The answer without what the sender may not know of."""
+    response: Any = await finish(answer)
+    if response is None or (rule.unless is not None and access.allows_on_cluster(rule.unless, is_asked=False)):
+        return response  # type: ignore[no-any-return]
     left = [
         item
         async for item in context.work.over(getattr(response, rule.field))
         if access.allows(_DESCRIBE, rule.resource, getattr(item, rule.name), is_asked=False)
     ]
     setattr(response, rule.field, left)
+    return response  # type: ignore[no-any-return]
 
 
 def _merge(response: Response | None, refused: Response) -> Response:
@@ -407,23 +406,3 @@ def _merge(response: Response | None, refused: Response) -> Response:
         if isinstance(more, list) and more:
             setattr(response, field.name, [*getattr(response, field.name), *more])
     return response
-
-
-class _Merged(Deferred):
-    """An answer that is not there yet, followed by what is refused."""
-
-    __slots__ = ("_inner", "_refused")
-
-    def __init__(self, inner: Deferred, refused: Response) -> None:
-        self._inner = inner
-        self._refused = refused
-
-    @property
-    def is_ready(self) -> bool:
-        return self._inner.is_ready
-
-    async def wait(self) -> None:
-        await self._inner.wait()
-
-    def response(self) -> Response | None:
-        return _merge(self._inner.response(), self._refused)

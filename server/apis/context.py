@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.kproto.errors import ErrorCode
+from ottla.server.apis.pending import Pending
 from ottla.server.event_loop.work import Work
 from ottla.server.security.access import Access
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable
+    from collections.abc import Callable, Hashable
 
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
+    from ottla.server.apis.pending import Answer
     from ottla.server.broker import Broker
     from ottla.server.security.sasl import Sasl
     from ottla.server.served.api import Api
@@ -66,29 +68,6 @@ class RequestConnection(Protocol):
         """Call `callback` when the connection ends; it replaces the one of the same key."""
 
 
-class Deferred:
-    """The rest of a pipelined request, once the part that must keep its place in the connection's order is done.
-
-    Its handler returns this instead of the response, and the connection takes the next request while it waits. (No ABC:
-    every response is asked whether it is one, and an ABC answers that in Python.)
-    """
-
-    __slots__ = ()
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the response is ready."""
-        raise NotImplementedError
-
-    async def wait(self) -> None:
-        """Wait as long as it takes until it is ready."""
-        raise NotImplementedError
-
-    def response(self) -> Response | None:
-        """The response. Called once, when it is ready."""
-        raise NotImplementedError
-
-
 class RequestContext:
     """Where a request came from, what serves it, and the memory that it and its response use.
 
@@ -119,7 +98,6 @@ class RequestContext:
         "request_bytes",
         "response",
         "response_bytes",
-        "rest",
         "when_kept",
     )
 
@@ -149,11 +127,9 @@ class RequestContext:
         self.request_bytes = len(frame.body)
         #: For the dispatcher: what was parsed, and what the handler has returned.
         self.request: Request | None = None
-        self.response: Response | Deferred | None = None
+        self.response: Answer = None
         #: For the dispatcher: whether the handler was called.
         self.is_begun = False
-        #: For the dispatcher: the handler's coroutine, of which nothing has run yet that needs a task.
-        self.rest: Coroutine[Any, Any, Response | Deferred | None] | None = None
         #: For the dispatcher: the answer to a request that is not to be handled.
         self.refusal = ErrorCode.NONE
         #: For the dispatcher: called when the response goes out, and no empty one instead because of a quota. Nothing
@@ -221,9 +197,14 @@ class RequestContext:
             self._held.append(held)
 
     @property
+    def is_dispatched(self) -> bool:
+        """Whether a request that was begun leaves its place to the connection's next one."""
+        return not isinstance(self.response, Pending) or self.response.is_dispatched
+
+    @property
     def is_ready(self) -> bool:
         """Whether a request that was begun can be answered without waiting."""
-        return not isinstance(self.response, Deferred) or self.response.is_ready
+        return not isinstance(self.response, Pending) or self.response.is_ready
 
     def answered(self, response: Response | None) -> None:
         """For the dispatcher: the response is ready to be sent, or there is none to send."""
@@ -248,12 +229,10 @@ class RequestContext:
     def release(self) -> None:
         """For the connection: give back the frame and everything held for the response."""
         held, self._held = self._held, None
-        self.response = self.when_kept = (
-            None  # what was deferred refers to this context: without the cycle both die here
-        )
-        if self.rest is not None:
-            self.rest.close()
-            self.rest = None
+        response, self.response = self.response, None  # it may refer to this context: without the cycle both die here
+        self.when_kept = None
+        if isinstance(response, Pending):
+            response.give_up()
         if self.counted is not None:
             self.counted.leave_lane()
         try:

@@ -35,7 +35,8 @@ from ottla.kproto.messages.fetch import (
 from ottla.kproto.schema import ZERO_UUID, Response
 from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.leader_hints import leader_hint
-from ottla.server.event_loop.stages import Rest, Stages, begin
+from ottla.server.apis.pending import Answer, begin
+from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import TopicNotAuthorizedError
 from ottla.server.replica.errors import FetchSessionError, UnknownTopicIdError, UnknownTopicOrPartitionError
@@ -66,7 +67,7 @@ _NOT_LOOKED_AT: Final = (UnknownTopicIdError, UnknownTopicOrPartitionError, Topi
 _HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def handle(request: FetchRequest, context: RequestContext) -> Response | Rest[Response | None] | None:
+def handle(request: FetchRequest, context: RequestContext) -> Answer:
     return begin(_handle(request, context))
 
 

@@ -10,7 +10,7 @@ known what was changed.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,8 @@ from ottla.server.metadata.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
-    from ottla.server.served.api import Handler
+
+AsyncHandler = Callable[[Any, "RequestContext"], Awaitable[Any]]
 
 TIMED: Final = frozenset(
     {
@@ -38,7 +39,7 @@ TIMED: Final = frozenset(
 """Whose `timeout_ms` counts: `ControllerApis` gives the controller a deadline for these. Zero is over at once."""
 
 
-def answered_up_to_date(handler: Handler) -> Handler:
+def answered_up_to_date(handler: AsyncHandler) -> AsyncHandler:
     """The handler, called once this node knows what is committed; REQUEST_TIMED_OUT if it cannot find out, or if the
     time of the request is over.
     """
@@ -51,8 +52,7 @@ def answered_up_to_date(handler: Handler) -> Handler:
             except StoreUnavailableError as error:
                 code = error_code(error)
             else:
-                answer = handler(request, context)
-                return await answer if isinstance(answer, Coroutine) else answer
+                return await handler(request, context)
         return await context.work.run(error_response_in_steps(request, context.header.api_version, code))
 
     return handle

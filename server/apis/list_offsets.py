@@ -28,7 +28,8 @@ from ottla.kproto.messages.list_offsets import (
 from ottla.kproto.records import RecordError
 from ottla.kproto.schema import Response
 from ottla.server.apis.errors import error_code, error_response_in_steps
-from ottla.server.event_loop.stages import Rest, Stages, begin
+from ottla.server.apis.pending import Answer, begin
+from ottla.server.event_loop.stages import Stages
 from ottla.server.replica.errors import OffsetNotAvailableError, ReplicaError
 from ottla.server.replica.offset_lookup import FoundOffset, OffsetSpec, find_offset, known_offset
 from ottla.server.replica.partition import Isolation
@@ -59,7 +60,7 @@ _MIN_VERSIONS: Final[Mapping[int, int]] = {
 }
 
 
-def handle(request: ListOffsetsRequest, context: RequestContext) -> Response | Rest[Response | None] | None:
+def handle(request: ListOffsetsRequest, context: RequestContext) -> Answer:
     return begin(_handle(request, context))
 
 

@@ -27,8 +27,9 @@ from ottla.kproto.schema import Response
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.metadata_topics import EncodedTopics, View
+from ottla.server.apis.pending import Pending, begin
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS, cluster_operations
-from ottla.server.event_loop.stages import Rest, Stages, begin
+from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.eligible_leaders import is_enabled
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError
@@ -48,7 +49,7 @@ _NO_ID: Final = UUID(int=0)
 _ENCODED: Final = EncodedTopics(8 * 1024 * 1024)
 
 
-def handle(request: MetadataRequest, context: RequestContext) -> Response | Rest[Response | None] | None:
+def handle(request: MetadataRequest, context: RequestContext) -> Response | Pending | None:
     return begin(_handle(request, context))
 
 

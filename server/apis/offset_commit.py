@@ -21,21 +21,20 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ottla.server.apis.answered_topics import AnsweredTopics
-from ottla.server.apis.context import Deferred, RequestContext
+from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
+from ottla.server.apis.pending import Answer, Pending, begin
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError, TopicDeletedError
 from ottla.server.coordinator.group.commits import Commit, OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
-from ottla.server.event_loop.stages import Rest, Stages, begin
+from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.image import TopicImage
 
 _FIRST_VERSION_BY_ID = 10
 _FIRST_VERSION_WITH_EPOCHS = 9
 
-Answer = OffsetCommitResponse | Deferred
 
-
-def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | Rest[Answer]:
+def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer:
     if context.counted is not None:
         return begin(_handle_large(request, context))
     commit = _Commit(request, context)
@@ -56,7 +55,7 @@ def _handle_large(request: OffsetCommitRequest, context: RequestContext) -> Stag
     return commit.begin()
 
 
-class _Commit(Deferred):
+class _Commit(Pending):
     """One request: what can be committed goes into `_offsets`, the rest has failed; then records go to the log."""
 
     __slots__ = (

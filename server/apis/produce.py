@@ -35,9 +35,9 @@ from ottla.kproto.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.kproto.records import RecordError
-from ottla.server.apis.context import Deferred
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.leader_hints import leader_hint
+from ottla.server.apis.pending import Answer, Pending, begin
 from ottla.server.apis.produced_records import (
     is_transactional,
     producer_of,
@@ -48,7 +48,7 @@ from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_re
 from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError
 from ottla.server.coordinator.transaction.state import NO_PRODUCER_ID, Partition, ProducerIdAndEpoch
 from ottla.server.errors import CloseConnectionError
-from ottla.server.event_loop.stages import Rest, Stages, begin
+from ottla.server.event_loop.stages import Stages
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import ReplicaError
 from ottla.storage import errors as storage
@@ -71,11 +71,11 @@ _FIRST_VERSION_WITH_LEADERS: Final = 10
 _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> Deferred | Rest[Deferred | None] | None:
+def handle(request: ProduceRequest, context: RequestContext) -> Answer:
     return begin(_handle(request, context))
 
 
-def _handle(request: ProduceRequest, context: RequestContext) -> Stages[Deferred | None]:
+def _handle(request: ProduceRequest, context: RequestContext) -> Stages[_Produce | None]:
     produce = _Produce(request, context)
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         yield from produce.name_each_once()
@@ -119,7 +119,7 @@ def _fill(answer: ProducedPartition, result: AppendResult) -> None:
     answer.log_start_offset = result.log_start_offset
 
 
-class _Produce(Deferred):
+class _Produce(Pending):
     """One request on its way to its response, which has the same shape."""
 
     __slots__ = (

@@ -38,16 +38,6 @@ Rest = Coroutine[Any, Any, R]
 """Everything from the first wait on. The task that gets it awaits it at once, without another wait before."""
 
 
-def begin(stages: Stages[R]) -> R | Rest[R]:
-    """Go up to the first wait: the result if there is none."""
-    try:
-        wait = next(stages)
-    except StopIteration as end:
-        result: R = end.value
-        return result
-    return go_on(stages, wait)
-
-
 async def finish(stages: Stages[R]) -> R:
     """Go through all of it in this task."""
     try:

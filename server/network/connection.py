@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.server.apis.context import Deferred
+from ottla.server.apis.pending import Pending
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network.readiness import Served
 from ottla.server.network.receiver import Frame, FrameReceiver, LoneFrame
@@ -392,22 +392,22 @@ class Connection:
                 self._handed_over = context
                 is_done = True
                 return False
-            if not dispatcher.begin_at_once(context):
+            if not dispatcher.begin(context):
                 self._hand_over(context)
                 is_done = True
                 return False
-            if context.api.is_pipelined and may_wait and (begun or isinstance(context.response, Deferred)):
+            if context.api.is_pipelined and may_wait and (begun or isinstance(context.response, Pending)):
                 is_done = True
                 if not begun:
                     self._readiness.turn.answer(self._answer_begun_at_once)
                 begun.append(context)
                 return True
-            if not dispatcher.can_finish_at_once(context):
+            if not dispatcher.is_finished(context):
                 self._hand_over(context)
                 is_done = True
                 return False
             self._by_itself = self._times_waited = 0
-            views = dispatcher.finish_at_once(context)
+            views = dispatcher.answer(context)
             if views is not None:
                 rest = views if context.response_bytes > _LARGE_ANSWER_BYTES else self._send_now(views)
                 if rest:
@@ -439,10 +439,10 @@ class Connection:
         views: list[Buffer] = []
         size_bytes = 0
         try:
-            while begun and dispatcher.can_finish_at_once(begun[0]):
+            while begun and dispatcher.is_finished(begun[0]):
                 context = begun.popleft()
                 answered.append(context)
-                views += dispatcher.finish_at_once(context) or ()
+                views += dispatcher.answer(context) or ()
                 size_bytes += context.response_bytes
             rest = views if size_bytes > _LARGE_ANSWER_BYTES else self._send_now(views) if views else ()
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
@@ -566,7 +566,7 @@ class Connection:
         await self._wait_in_flight(self._max_pipelined - 1, context)
         self._working += 1
         try:
-            await self._dispatcher.begin(context)
+            await self._dispatcher.dispatch(context)
         except BaseException:
             self._working -= 1
             context.release()
@@ -643,7 +643,7 @@ class Connection:
     async def _answer(self, context: RequestContext) -> None:
         self._working += 1
         try:
-            await self._dispatcher.begin(context)
+            await self._dispatcher.dispatch(context)
         except BaseException:
             self._working -= 1
             context.release()

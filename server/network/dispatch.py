@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from struct import Struct
 from time import perf_counter
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.kproto import codec, headers
@@ -20,8 +19,9 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
 from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.server.apis import authorization
-from ottla.server.apis.context import Deferred, RequestConnection, RequestContext
+from ottla.server.apis.context import RequestConnection, RequestContext
 from ottla.server.apis.errors import error_response
+from ottla.server.apis.pending import Pending
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network import large_requests
 from ottla.server.network.large_requests import (
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Response
     from ottla.server.apis.context import RequestFrame
+    from ottla.server.apis.pending import Answer
     from ottla.server.broker import Broker
     from ottla.server.served.api import Api, ApiTable
 
@@ -78,8 +79,8 @@ class Dispatcher:
         api = self._apis.find(header.api_key, header.api_version)
         return RequestContext(api, header, body_start, frame, connection, self._broker)
 
-    def begin_at_once(self, context: RequestContext) -> bool:
-        """`begin` as far as nothing has to be waited for; False if `begin` has to go on. Touches no task."""
+    def begin(self, context: RequestContext) -> bool:
+        """Parse a request and call its handler; False if a task has to go on with `dispatch`. Touches no task."""
         api, version = context.api, context.header.api_version
         if version not in api.prepared_versions:
             return False
@@ -93,27 +94,25 @@ class Dispatcher:
             return False
         self._call_handler(context)
         context.handled_at = perf_counter()
-        return context.rest is None
+        return context.is_dispatched
 
-    async def begin(self, context: RequestContext) -> None:
-        """Parse a request and call its handler. Raises CloseConnectionError.
-
-        Of a pipelined API only that part is done which must keep its place among the connection's requests.
+    async def dispatch(self, context: RequestContext) -> None:
+        """Do all that must keep its place among the connection's requests: begin it, unless it was begun, and go on
+        while its handler needs a task. Raises CloseConnectionError.
         """
-        if context.is_begun:
-            if context.rest is None:
-                return
-        else:
+        if not context.is_begun:
             context.begun_at = perf_counter()
-            if self.begin_at_once(context):
+            if self.begin(context):
                 return
+        elif context.is_dispatched:
+            return
         remote_time.begin_request()
         if not context.is_begun:
             await self._begin_first_or_large(context)
-        rest, context.rest = context.rest, None
-        if rest is not None:
+        answer = context.response
+        if isinstance(answer, Pending) and not answer.is_dispatched:
             try:
-                context.response = await rest
+                context.response = await answer.dispatch()
             except CloseConnectionError:
                 raise
             except Exception:
@@ -144,7 +143,7 @@ class Dispatcher:
             raise CloseConnectionError(f"a {api.key.name} v{version} request cannot be decoded: {error}") from None
 
     def _call_handler(self, context: RequestContext) -> None:
-        """Leaves the response in the context, or the coroutine of it."""
+        """Leaves the answer in the context."""
         context.is_begun = True
         if context.api.lets_frame_go:
             context.let_go_of_frame()
@@ -154,19 +153,14 @@ class Dispatcher:
             context.response = _refused(context, context.refusal)
             return
         try:
-            answer = self._handle(context)
+            context.response = self._handle(context)
         except CloseConnectionError:
             raise
         except Exception:
             logger.exception("could not answer %r", context, extra=_keys(context))
-            answer = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
-        if type(answer) is CoroutineType:
-            context.rest = answer
-        else:
-            context.response = answer
+            context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _handle(self, context: RequestContext) -> Any:
-        """What the handler returns: the response, or a coroutine of it."""
+    def _handle(self, context: RequestContext) -> Answer:
         if context.access is None:
             return context.api.handler(context.request, context)
         return authorization.handle(context, context.access)
@@ -176,14 +170,14 @@ class Dispatcher:
         if not context.is_ready:
             await self._wait(context)
         if not _is_large(context):
-            return self.finish_at_once(context)
+            return self.answer(context)
         parts = await self._finish_large(context)
         await large_requests.forget(context)
         context.work.leave_lane()
         return parts
 
     async def _wait(self, context: RequestContext) -> None:
-        assert isinstance(context.response, Deferred)
+        assert isinstance(context.response, Pending)
         try:
             await context.response.wait()
         except CloseConnectionError:
@@ -192,22 +186,20 @@ class Dispatcher:
             logger.exception("could not answer %r", context, extra=_keys(context))
             context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def can_finish_at_once(self, context: RequestContext) -> bool:
-        """Whether a request that was begun can be answered without waiting."""
-        response = context.response
-        is_ready = not isinstance(response, Deferred) or response.is_ready
-        return is_ready and (context.counted is None or not _is_large(context))
+    def is_finished(self, context: RequestContext) -> bool:
+        """Whether nothing has to be waited for, so that `answer` says the same as `finish`."""
+        return context.is_ready and (context.counted is None or not _is_large(context))
 
-    def finish_at_once(self, context: RequestContext) -> list[Buffer] | None:
-        """`finish` where nothing has to be waited for."""
+    def answer(self, context: RequestContext) -> list[Buffer] | None:
+        """The bytes of a response that `is_finished`, as `finish` says."""
         version = context.header.api_version
         if context.request is None:
             return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)
         try:
             response: Any = context.response
-            if isinstance(response, Deferred):
-                response = response.response()
-                context.remote_seconds = perf_counter() - context.handled_at
+            if isinstance(response, Pending):
+                response = context.response = response.response()
+                context.remote_seconds += perf_counter() - context.handled_at
             parts = None
             if response is not None:
                 parts = _framed(context.api.build_parts(response, version), context, version)
@@ -228,9 +220,9 @@ class Dispatcher:
         parts = None
         try:
             response = context.response
-            if isinstance(response, Deferred):
+            if isinstance(response, Pending):
                 response = context.response = response.response()
-                context.remote_seconds = perf_counter() - context.handled_at
+                context.remote_seconds += perf_counter() - context.handled_at
             if response is not None:
                 parts = _framed(await large_requests.build(response, context), context, version)
             _, parts = self._kept_or_throttled(context, response, parts)

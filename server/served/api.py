@@ -15,18 +15,14 @@ import trio
 
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
+from ottla.server.apis.pending import handler_of
 from ottla.server.errors import CloseConnectionError
 from ottla.server.served.metrics import ApiMetrics
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Request, Response
-
-Handler = Callable[[Any, Any], Any]
-"""From a request and its context (`ottla.server.apis.context`) to the response, or a coroutine of it.
-
-A handler that returns the response has touched no task: it may be called by whoever receives for all connections.
-"""
+    from ottla.server.apis.pending import Handler
 
 SERVED: Final = (
     ApiKey.PRODUCE,
@@ -218,7 +214,7 @@ class Api:
         "versions_in_steps",
     )
 
-    def __init__(self, key: ApiKey, handler: Handler | None = None) -> None:
+    def __init__(self, key: ApiKey, handler: Callable[[Any, Any], Any] | None = None) -> None:
         self.key = key
         self.min_version, self.max_version = key.valid_versions
         self.max_version = LATEST.get(key, self.max_version)
@@ -288,11 +284,11 @@ class Api:
             self.build_parts = metadata.build_parts
             self.build_in_steps = metadata.build_in_steps
         if self._handler is None:
-            handler: Handler = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
+            handle = import_module(f"ottla.server.apis.{self.key.name.lower()}").handle
             if self.key in FORWARDED:
-                handler = import_module("ottla.server.apis.forwarded").answered_up_to_date(handler)
-            self._handler = handler
-        self.handler = self._handler
+                handle = import_module("ottla.server.apis.forwarded").answered_up_to_date(handle)
+            self._handler = handle
+        self.handler = handler_of(self._handler)
         for name in _imported_later(self.key):
             import_module(name)
 

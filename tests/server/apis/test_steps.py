@@ -50,6 +50,7 @@ from ottla.server.apis import (
     offset_fetch,
     txn_offset_commit,
 )
+from ottla.server.apis.pending import finish
 from ottla.server.coordinator.errors import (
     GroupSubscribedToTopicError,
     OffsetMetadataTooLargeError,
@@ -110,8 +111,7 @@ class Asked:
 
     async def authorized(self) -> Any:
         context: Any = self
-        answer: Any = authorization.handle(context, context.access)
-        return await answer if hasattr(answer, "send") else answer
+        return await finish(authorization.handle(context, context.access))
 
 
 async def test_a_heartbeat_that_subscribes_to_many_topics() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any
 
 import pytest
 import trio
 
-from ottla.server.event_loop.stages import Stages, begin, finish
+from ottla.server.event_loop.stages import Stages, finish, go_on
 
 
 class Log:
@@ -38,20 +36,21 @@ class Log:
         return f"waited {number}"
 
 
-def test_what_waits_for_nothing_is_done_without_a_task() -> None:
+async def test_all_of_it_is_done_in_its_order() -> None:
     log = Log()
-    assert begin(log.stages(0)) == ""
+    assert await finish(log.stages(0)) == ""
     assert log.lines == ["end"]
+    assert await finish(log.stages(2)) == "waited 0, waited 1"
+    assert log.lines == ["end", "before 0", "before 1", "end"]
 
 
-async def test_the_rest_goes_on_where_the_first_wait_is() -> None:
+async def test_another_task_may_go_on_where_the_first_wait_is() -> None:
     log = Log()
-    rest: Any = begin(log.stages(2))
-    assert isinstance(rest, Coroutine)
+    stages = log.stages(2)
+    rest = go_on(stages, next(stages))
     assert log.lines == ["before 0"]
     assert await rest == "waited 0, waited 1"
     assert log.lines == ["before 0", "before 1", "end"]
-    assert await finish(log.stages(1)) == "waited 0"
 
 
 async def test_what_a_wait_raises_is_raised_where_it_stands() -> None:
@@ -72,7 +71,8 @@ async def test_cancellation_ends_it_where_it_waits() -> None:
 
 def test_a_rest_that_nobody_awaits_is_ended_when_it_is_closed() -> None:
     log = Log()
-    rest: Any = begin(log.stages(1))
+    stages = log.stages(1)
+    rest = go_on(stages, next(stages))
     rest.close()
-    del rest
+    del rest, stages
     assert log.lines == ["before 0", "end"]

@@ -23,7 +23,8 @@ from ottla.kproto.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.server.apis.context import Deferred, RequestContext
+from ottla.server.apis.context import RequestContext
+from ottla.server.apis.pending import Pending
 from ottla.server.errors import CloseConnectionError
 
 Serve = Callable[..., Any]
@@ -44,7 +45,7 @@ def produced(request: ProduceRequest) -> ProduceResponse:
     return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[response])])
 
 
-class Flush(Deferred):
+class Flush(Pending):
     """Waits for an event, then answers."""
 
     def __init__(self, request: ProduceRequest, flushed: trio.Event) -> None:
@@ -125,7 +126,7 @@ async def test_produce_is_appended_while_earlier_flushes_are_awaited(serve_handl
     assert flushes.appended == list(range(12))
 
 
-class Committing(Deferred):
+class Committing(Pending):
     """A commit whose record is stored when the test says so."""
 
     def __init__(self, stored: trio.Event) -> None:

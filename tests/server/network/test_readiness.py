@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,8 @@ from ottla.kproto.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.server.apis.context import Deferred, RequestContext
+from ottla.server.apis.context import RequestContext
+from ottla.server.apis.pending import Pending
 from ottla.server.errors import CloseConnectionError
 from ottla.server.network import connection, readiness
 from ottla.server.network.readiness import Served
@@ -68,12 +69,7 @@ class Handlers:
         self.tasks.append(_task_at_work())
         return MetadataResponse(cluster_id="c", controller_id=context.header.correlation_id)
 
-    def list_groups(
-        self, request: ListGroupsRequest, context: RequestContext
-    ) -> Coroutine[Any, Any, ListGroupsResponse]:
-        return self._list_groups()
-
-    async def _list_groups(self) -> ListGroupsResponse:
+    async def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
         self.tasks.append(_task_at_work())
         await self.go_on.wait()
         return ListGroupsResponse()
@@ -321,7 +317,7 @@ async def test_timers_and_threads_are_heeded_while_nobody_asks(serve_handlers: S
             await client.call(MetadataRequest(), 5)
 
 
-class Produced(Deferred):
+class Produced(Pending):
     """What a handler of Produce leaves to the end of the turn: it is ready when the test says that it is written."""
 
     def __init__(self, handlers: Producing, number: int) -> None:

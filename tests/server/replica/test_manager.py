@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,8 @@ import trio
 from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
 from ottla.kproto.records import Record, build_batch, iter_batches
-from ottla.server.event_loop.stages import begin, finish
+from ottla.server.apis.pending import begin
+from ottla.server.event_loop.stages import finish
 from ottla.server.metadata.image import INTERNAL_TOPICS, PartitionState, TopicImage
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import (
@@ -638,10 +639,9 @@ async def test_what_comes_before_a_fetch_has_its_task_ends_its_wait(node: Node, 
     """It is begun by whoever received it: until its own task waits, nobody tells it of anything."""
     params = FetchParams(max_wait_ms=60_000, min_bytes=1)
     rest: Any = begin(node.manager.begin_fetch(params, [FetchPartition(topic.topic_id, 0, 0)]))
-    assert isinstance(rest, Coroutine)
     await node.append_flushed(topic)
     with trio.fail_after(5):
-        (result,) = await rest
+        (result,) = await rest.dispatch()
     assert result.high_watermark == 1
     assert result.records is not None
     result.release()

@@ -1,0 +1,152 @@
+"""What a handler returns if its answer is not there yet.
+
+A request has two phases, as in Redpanda (`process_result_stages`). In the first it keeps its place among the requests
+of its connection; in the second, which only pipelined requests have (`ottla.server.served.api.PIPELINED`), the next one
+is taken meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+from ottla.server.event_loop.stages import go_on
+
+if TYPE_CHECKING:
+    from ottla.kproto.schema import Response
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.event_loop.stages import Stages
+
+Change = Callable[[Any], "Response | None"]
+"""Makes an answer of an answer; None is none at all."""
+
+Answer = Union["Response", "Pending", None]
+
+A = TypeVar("A", bound=Answer)
+
+
+class Pending:
+    """An answer that is not there yet. Who has it calls `dispatch`, unless it `is_dispatched`, and goes on with what
+    that returns; then `wait`, unless it `is_ready`; then `response`. Or `give_up`, at any time.
+
+    (No ABC: every response is asked whether it is one, and an ABC answers that in Python.)
+    """
+
+    __slots__ = ()
+
+    #: Whether the first phase is over.
+    is_dispatched: bool = True
+
+    async def dispatch(self) -> Answer:
+        """Go through the first phase, in this task: the response, or what is pending in the second phase."""
+        return self
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the response is ready."""
+        raise NotImplementedError
+
+    async def wait(self) -> None:
+        """Wait as long as it takes until it is ready."""
+        raise NotImplementedError
+
+    def response(self) -> Response | None:
+        """The response. Called once, when it is ready."""
+        raise NotImplementedError
+
+    def give_up(self) -> None:
+        """Nobody will be answered."""
+
+
+class InTask(Pending):
+    """A first phase that is a coroutine, of which nothing has run yet that needs a task."""
+
+    __slots__ = ("_coroutine",)
+
+    is_dispatched = False
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Answer]) -> None:
+        self._coroutine = coroutine
+
+    async def dispatch(self) -> Answer:
+        answer = await self._coroutine
+        while isinstance(answer, Pending) and not answer.is_dispatched:
+            answer = await answer.dispatch()
+        return answer
+
+    @property
+    def is_ready(self) -> bool:
+        return False
+
+    def give_up(self) -> None:
+        self._coroutine.close()
+
+
+class Changed(Pending):
+    """An answer that is changed when it is sent."""
+
+    __slots__ = ("_answer", "_change", "is_dispatched")
+
+    def __init__(self, answer: Answer, change: Change) -> None:
+        self.is_dispatched = not isinstance(answer, Pending) or answer.is_dispatched
+        self._answer = answer
+        self._change = change
+
+    async def dispatch(self) -> Answer:
+        assert isinstance(self._answer, Pending)
+        return Changed(await self._answer.dispatch(), self._change)
+
+    @property
+    def is_ready(self) -> bool:
+        return not isinstance(self._answer, Pending) or self._answer.is_ready
+
+    async def wait(self) -> None:
+        assert isinstance(self._answer, Pending)
+        await self._answer.wait()
+
+    def response(self) -> Response | None:
+        answer = self._answer
+        return self._change(answer.response() if isinstance(answer, Pending) else answer)
+
+    def give_up(self) -> None:
+        if isinstance(self._answer, Pending):
+            self._answer.give_up()
+
+
+def begin(work: Stages[A]) -> A | Pending:
+    """The answer that a handler makes in stages, pending from the first wait on."""
+    try:
+        wait = next(work)
+    except StopIteration as end:
+        answer: A = end.value
+        return answer
+    return InTask(go_on(work, wait))
+
+
+async def finish(answer: Answer) -> Response | None:
+    """Go through all that is pending, in this task."""
+    if isinstance(answer, Pending) and not answer.is_dispatched:
+        answer = await answer.dispatch()
+    if not isinstance(answer, Pending):
+        return answer
+    if not answer.is_ready:
+        await answer.wait()
+    return answer.response()
+
+
+Handler = Callable[[Any, "RequestContext"], Answer]
+"""From a request to its answer. It touches no task: it may be called by whoever receives for all connections."""
+
+
+def handler_of(function: Callable[[Any, Any], Any]) -> Handler:
+    """The handler that a module's `handle` is; if that is a coroutine function it needs a task for all it does."""
+    if not iscoroutinefunction(function):
+        return function
+
+    @wraps(function)
+    def handle(request: Any, context: RequestContext) -> Pending:
+        return InTask(function(request, context))
+
+    return handle
