@@ -23,6 +23,7 @@ from ottla.kproto.messages.api_versions import (
 )
 from ottla.server.apis.context import RequestContext
 from ottla.server.metadata.features import SUPPORTED_FEATURES
+from ottla.server.served.releases import features
 
 _NO_NODE: Final = -1
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -40,20 +41,25 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         context.connection.sasl.versions_told()
     broker = context.broker
     image = broker.metadata
+    release = broker.config.ottla_kafka_release
+    # As the release that the broker passes for: what that does not know is not told.
+    known = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
+    if release is not None:
+        known = dict(features(release))
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised_min_version, max_version=api.max_version)
             for api in broker.apis
         ],
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=min(highest, known[name]))
             for name, (lowest, highest) in SUPPORTED_FEATURES.items()
-            if version >= 4 or lowest > 0
+            if name in known and (version >= 4 or lowest > 0)
         ],
         finalized_features_epoch=image.revision,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in image.features.items()
+            for name, level in ((name, min(level, known.get(name, 0))) for name, level in image.features.items())
             if level > 0
         ],
     )

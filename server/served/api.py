@@ -18,6 +18,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.server.apis.pending import handler_of
 from ottla.server.errors import CloseConnectionError
 from ottla.server.served.metrics import ApiMetrics
+from ottla.server.served.releases import latest_versions
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
@@ -214,10 +215,14 @@ class Api:
         "versions_in_steps",
     )
 
-    def __init__(self, key: ApiKey, handler: Callable[[Any, Any], Any] | None = None) -> None:
+    def __init__(
+        self, key: ApiKey, handler: Callable[[Any, Any], Any] | None = None, *, at_most: int | None = None
+    ) -> None:
         self.key = key
         self.min_version, self.max_version = key.valid_versions
         self.max_version = LATEST.get(key, self.max_version)
+        if at_most is not None:
+            self.max_version = min(self.max_version, at_most)
         # Older librdkafka turns compression off unless Produce 0 is advertised (KAFKA-18659); it is never served.
         self.advertised_min_version = 0 if key is ApiKey.PRODUCE else self.min_version
         self.is_pipelined = key in PIPELINED
@@ -306,9 +311,16 @@ class ApiTable:
         self._apis = {int(api.key): api for api in sorted(apis, key=lambda api: api.key)}
 
     @classmethod
-    def default(cls, *, takes_telemetry: bool = True) -> ApiTable:
-        """Everything that is served; without a place for what clients push, all but `TELEMETRY`."""
-        return cls(Api(key) for key in SERVED if takes_telemetry or key not in TELEMETRY)
+    def default(cls, *, takes_telemetry: bool = True, release: str | None = None) -> ApiTable:
+        """Everything that is served; without a place for what clients push, all but `TELEMETRY`; of what an earlier
+        release of Kafka serves, no more than that.
+        """
+        keys = [key for key in SERVED if takes_telemetry or key not in TELEMETRY]
+        if release is None:
+            return cls(map(Api, keys))
+        latest = latest_versions(release)
+        # An API of which that release serves only versions that Kafka 4 has removed is left out.
+        return cls(Api(key, at_most=latest[key]) for key in keys if latest.get(key, -1) >= key.valid_versions[0])
 
     def __iter__(self) -> Iterator[Api]:
         return iter(self._apis.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.server.served.releases import RELEASES
 from ottla.server.settings.checks import Check, between, one_of, pairs
 from ottla.server.settings.declaration import (
     CLUSTER_WIDE,
@@ -41,6 +42,12 @@ class OttlaSettings:
     )
     ottla_metadata_store_ssl_key: str | None = string(
         None, "A file with that certificate's private key; unset: it is in the certificate's file."
+    )
+    ottla_kafka_release: str | None = string(
+        None,
+        "The release of Apache Kafka that this broker passes for, to test clients against it: later APIs, versions and "
+        "features are not offered. Unset: the latest.",
+        check=one_of(*RELEASES),
     )
     ottla_log_level: str = string(
         "info",

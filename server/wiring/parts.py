@@ -173,7 +173,7 @@ class Parts:
             node_id=config.node_id,
             config=config,
             clock=clock,
-            apis=ApiTable.default(takes_telemetry=bool(config.ottla_http_listen)),
+            apis=ApiTable.default(takes_telemetry=bool(config.ottla_http_listen), release=config.ottla_kafka_release),
             pool=self.log_manager.context.pool,
             budget=budget,
             lane=Lane(lambda: config.ottla_request_max_elements, budget.parsed, self.replica_manager.response_budget),
