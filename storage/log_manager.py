@@ -302,6 +302,10 @@ class LogManager:
         """One pass of retention, compaction and reclaiming now, instead of in its time."""
         await self.cleaner.clean()
 
+    async def compact(self) -> None:
+        """Compact every compacted log now, with what its active segment holds and however clean it is."""
+        await self.cleaner.compact()
+
     @property
     def shared_store_directory(self) -> str:
         """Where the store of all topics is, with `store_layout=shared`."""

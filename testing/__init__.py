@@ -12,19 +12,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
     from ottla.testing.cluster import Cluster
+    from ottla.testing.container import KafkaContainer
     from ottla.testing.errors import BrokerError, WaitTimeoutError
     from ottla.testing.filters import run_filter
     from ottla.testing.groups import Group
     from ottla.testing.record import Record
+    from ottla.testing.requests import Request
 
-__all__ = ["Broker", "BrokerError", "Cluster", "Group", "Record", "WaitTimeoutError", "run_filter"]
+__all__ = [
+    "Broker",
+    "BrokerError",
+    "Cluster",
+    "Group",
+    "KafkaContainer",
+    "Record",
+    "Request",
+    "WaitTimeoutError",
+    "run_filter",
+]
 
 _HOMES = {
     "Broker": "broker",
     "BrokerError": "errors",
     "Cluster": "cluster",
     "Group": "groups",
+    "KafkaContainer": "container",
     "Record": "record",
+    "Request": "requests",
     "WaitTimeoutError": "errors",
     "run_filter": "filters",
 }

@@ -15,6 +15,7 @@ from ottla.testing.errors import BrokerError
 from ottla.testing.faults.faults import Faults
 from ottla.testing.faults.plan import FaultPlan
 from ottla.testing.node_thread import NodeThread
+from ottla.testing.requests import Requests
 
 if TYPE_CHECKING:
     import os
@@ -47,6 +48,9 @@ class Broker(Contents):
     takes them), they may do only what these allow. With `tls`, connections are encrypted. `client_config` and
     `java_config` say how a user connects.
 
+    With `max_versions`, as "3.7", the broker passes for that release of Apache Kafka: it offers no later API, version
+    or feature.
+
     Every method may be called from any thread. It blocks for as long as it takes: some milliseconds, except for
     `wait_for`. In asyncio and Trio, use `wait_for_async` for that. Failures raise BrokerError.
     """
@@ -65,10 +69,13 @@ class Broker(Contents):
         tls: bool = False,
         port: int = 0,
         memory_bytes: int | None = None,
+        max_versions: str | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(Access(users, acls, tls=tls))
         given = {name: setting(value) for name, value in (config or {}).items()}
+        if max_versions is not None:
+            given["ottla.kafka.release"] = max_versions
         self._settings = {**DEFAULT_SETTINGS, **given, **self._access.settings(given)}
         self._settings.setdefault("listeners", f"{self._access.protocol}://127.0.0.1:{port}")
         self._is_prepared = False
@@ -93,6 +100,7 @@ class Broker(Contents):
     def _make_thread(self, data_dir: str | os.PathLike[str] | None, memory_bytes: int | None, seed: int) -> None:
         self._clock = AdjustableClock()
         self._plan = FaultPlan(seed)
+        self._requests = Requests()
         disk = store = None
         if data_dir is None:
             from ottla.server.metadata.memory import MemoryMetadataStore
@@ -102,7 +110,14 @@ class Broker(Contents):
             store = MemoryMetadataStore(self._clock.time_ms)
         self._settings["log.dirs"] = "/memory" if data_dir is None else str(Path(data_dir).absolute())
         settings = self._settings | self._access.secrets()
-        self._thread = NodeThread(settings, disk=disk, metadata_store=store, clock=self._clock, faults=self._plan)
+        self._thread = NodeThread(
+            settings,
+            disk=disk,
+            metadata_store=store,
+            clock=self._clock,
+            faults=self._plan,
+            requests=self._requests,
+        )
         self._faults = Faults(self._plan, self._call_sync, None if disk is None else disk.faults)
         self._broker_clock = BrokerClock(self._advance, self._clock.time_ms)
 
@@ -173,11 +188,29 @@ class Broker(Contents):
         return self._faults
 
     @property
+    def requests(self) -> Requests:
+        """What clients have asked it, except for this class. Not with `process=True`."""
+        if self._thread is None:
+            raise BrokerError("requests are noted by a broker in this process; this one is a process of its own")
+        return self._requests
+
+    @property
     def clock(self) -> BrokerClock:
         """Its clock, which can be set forward. Not with `process=True`."""
         if self._thread is None:
             raise BrokerError("the clock of another process cannot be set")
         return self._broker_clock
+
+    def apply_retention(self) -> None:
+        """Delete now what retention would delete some time: what is older or more than the topics keep."""
+        self._clean(compact=False)
+
+    def compact(self) -> None:
+        """Compact all compacted topics now, however little of them is dirty and also their newest records.
+
+        What `min.compaction.lag.ms` or an open transaction keeps is kept.
+        """
+        self._clean(compact=True)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -208,6 +241,7 @@ class Broker(Contents):
             self.faults.clear()
             self._thread.call(reset, self._thread.ready.broker)
             self._clock.correct_date()
+            self._requests.clear()
         else:
             with self._client() as client:
                 topics.delete_all(client)
@@ -243,6 +277,12 @@ class Broker(Contents):
 
     def _now_ms(self) -> int:
         return self._clock.time_ms() if self._thread is not None else super()._now_ms()
+
+    def _clean(self, *, compact: bool) -> None:
+        if self._thread is None:
+            raise BrokerError("a broker that is a process of its own compacts and deletes in its own time")
+        log_manager = self._thread.ready.broker.log_manager
+        self._thread.call(log_manager.compact if compact else log_manager.clean)
 
     def _advance(self, seconds: float) -> None:
         assert self._thread is not None

@@ -45,8 +45,8 @@ class Cluster(Contents):
 
     Use it as a context manager, or call `start` and `close`. Node ids count from 1. `config` holds settings of every
     node by Kafka's names, and `node_config` those of single nodes, by id, which override them. Data goes to `data_dir`,
-    or to a temporary folder. `users`, `acls` and `tls` are as for `Broker`; the nodes talk to each other in the same
-    way.
+    or to a temporary folder. `users`, `acls`, `tls` and `max_versions` are as for `Broker`; the nodes talk to each
+    other in the same way.
 
     Every method may be called from any thread, and blocks. Failures raise BrokerError.
     """
@@ -64,6 +64,7 @@ class Cluster(Contents):
         tls: bool = False,
         data_dir: str | os.PathLike[str] | None = None,
         node_config: Mapping[int, Mapping[str, object]] | None = None,
+        max_versions: str | None = None,
     ) -> None:
         super().__init__(Access(users, acls, tls=tls))
         self._temporary: TemporaryDirectory[str] | None = None
@@ -73,6 +74,8 @@ class Cluster(Contents):
             self._temporary = TemporaryDirectory(prefix="ottla-")
             data_dir = self._temporary.name
         given = {name: setting(value) for name, value in (config or {}).items()}
+        if max_versions is not None:
+            given["ottla.kafka.release"] = max_versions
         settings = {
             **CLUSTER_SETTINGS,
             **_replicated(min(nodes, _REPLICAS)),
@@ -245,6 +248,39 @@ class Cluster(Contents):
             timeout_s,
             f"{topic}-{partition} has no leader other than {other_than}",
         )
+
+    def move_leader(self, topic: str, partition: int, node_id: int, timeout_s: float = 15.0) -> None:
+        """Let a node lead a partition, as an administrator does it; every node knows of it when this returns.
+
+        The node becomes its first replica, in the place of another one if it had none. Raises BrokerError if the
+        cluster refuses, WaitTimeoutError if the node does not catch up in time.
+        """
+        from ottla.testing.moves import move_leader
+
+        self._chosen(node_id)
+        with self._client() as client:
+            move_leader(client, topic, partition, node_id, timeout_s)
+        self._wait_until_all(
+            lambda client: client.topic(topic).partitions[partition].leader_id == node_id,
+            f"does not know that {node_id} leads {topic}-{partition}",
+        )
+
+    def coordinator(self, group: str) -> int:
+        """The node that coordinates a group."""
+        from ottla.client.group_state import Coordinator
+
+        with self._client() as client:
+            return Coordinator(client, _MEET_SECONDS).node_id(group)
+
+    def move_coordinator(self, group: str, node_id: int, timeout_s: float = 15.0) -> None:
+        """Let a node coordinate a group: it leads the partition of `__consumer_offsets` that keeps the group."""
+        from ottla.server.coordinator.partitioning import coordinator_partition
+        from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS
+
+        self.coordinator(group)  # makes the topic
+        with self._client() as client:
+            partitions = len(client.topic(CONSUMER_OFFSETS).partitions)
+        self.move_leader(CONSUMER_OFFSETS, coordinator_partition(group, partitions), node_id, timeout_s)
 
     # Below.
 

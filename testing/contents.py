@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _REQUEST_SECONDS: Final = 30.0
 _POLL_MS: Final = 100
+_GROUP_SECONDS: Final = 0.02
 
 
 class Contents:
@@ -115,6 +116,52 @@ class Contents:
         with self._client() as client:
             return list_groups(client, _REQUEST_SECONDS)
 
+    def wait_for_group(
+        self,
+        name: str,
+        *,
+        state: str | None = None,
+        members: int | None = None,
+        lag: int | None = None,
+        timeout_s: float = 10.0,
+    ) -> Group:
+        """Wait until a group is in a state (`Stable`), has so many members, or is at most so many records behind.
+
+        Without any of them: until it exists. Returns the group. Raises WaitTimeoutError, an AssertionError, which says
+        what there was. It blocks; see also `wait_for_group_async`.
+        """
+        event_loops.refuse_to_block()
+        return self._wait_for_group(name, state, members, lag, timeout_s)
+
+    async def wait_for_group_async(
+        self,
+        name: str,
+        *,
+        state: str | None = None,
+        members: int | None = None,
+        lag: int | None = None,
+        timeout_s: float = 10.0,
+    ) -> Group:
+        """`wait_for_group` for asyncio and Trio."""
+        return await event_loops.in_worker_thread(lambda: self._wait_for_group(name, state, members, lag, timeout_s))
+
+    def _wait_for_group(
+        self, name: str, state: str | None, members: int | None, lag: int | None, timeout_s: float
+    ) -> Group:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            group = self.groups().get(name)
+            if (
+                group is not None
+                and state in (None, group.state)
+                and members in (None, len(group.members))
+                and (lag is None or (group.lag and sum(group.lag.values()) <= lag))
+            ):
+                return group
+            if time.monotonic() >= deadline:
+                raise WaitTimeoutError(f"{_what_group(name, group)} after {timeout_s:g} s")
+            time.sleep(_GROUP_SECONDS)
+
     def load(self, path: str | os.PathLike[str], topic: str | None = None, *, key_delimiter: str | None = None) -> int:
         """Append the records of a file; returns how many. `ottla.testing.seed` says which files there may be.
 
@@ -202,6 +249,13 @@ def setting(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     return str(value)
+
+
+def _what_group(name: str, group: Group | None) -> str:
+    if group is None:
+        return f"there is no group {name}"
+    behind = sum(group.lag.values()) if group.lag else "no offsets, so an unknown number of"
+    return f"group {name} is {group.state}, has {len(group.members)} members and is {behind} records behind"
 
 
 def _what_came(topic: str, count: int, timeout_s: float, found: list[Record]) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ottla.server.metadata.store import MetadataStore
     from ottla.storage.disk import Disk
+    from ottla.testing.requests import Requests
 
 T = TypeVar("T")
 
@@ -44,12 +45,14 @@ class NodeThread:
         metadata_store: MetadataStore | None,
         clock: AdjustableClock,
         faults: FaultPlan,
+        requests: Requests,
     ) -> None:
         self._settings = dict(settings)
         self._disk = disk
         self._metadata_store = metadata_store
         self._clock = clock
         self._faults = faults
+        self._requests = requests
         self._thread: threading.Thread | None = None
         self._token: trio.lowlevel.TrioToken
         self._nursery: trio.Nursery
@@ -157,7 +160,7 @@ class NodeThread:
             disk=self._disk,
             clock=self._clock,
             metadata_store=self._metadata_store,
-            dispatcher=partial(FaultyDispatcher, plan=self._faults),
+            dispatcher=partial(FaultyDispatcher, plan=self._faults, requests=self._requests),
         )
         self._ended = trio.Event()
         self._scope = trio.CancelScope()

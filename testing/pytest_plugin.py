@@ -9,12 +9,15 @@
   pause and restart. `@pytest.mark.ottla(nodes=5)` makes a cluster of that many.
 - `--ottla-data-dir`: keep the data in this folder instead of in memory, to look at it afterwards.
 - `ottla_config` in pytest's settings: broker settings for every broker, one `name=value` per line.
+- `--ottla-bootstrap`, or OTTLA_TEST_BOOTSTRAP: the same tests with an Apache Kafka that runs elsewhere. What only
+  Ottla's own broker offers skips the test.
 
 When a test with one of them fails, its report says which topics and groups there were.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,18 +27,20 @@ import pytest
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
     from ottla.testing.cluster import Cluster
+    from ottla.testing.external import ExternalBroker
 
-_BROKER: pytest.StashKey[Broker | Cluster] = pytest.StashKey()
+_BROKER: pytest.StashKey[Broker | Cluster | ExternalBroker] = pytest.StashKey()
 
-B = TypeVar("B", "Broker", "Cluster")
+B = TypeVar("B", "Broker", "Cluster", "ExternalBroker")
 
-_ARGUMENTS = ("config", "topics", "load", "process", "nodes", "users", "acls", "tls")
+_ARGUMENTS = ("config", "topics", "load", "process", "nodes", "users", "acls", "tls", "max_versions")
 
 _MARKER = (
-    "ottla(config=None, topics=(), load=(), process=False, nodes=3, users=None, acls=None, tls=False): what the "
-    "`ottla_broker` or `ottla_cluster` of a test is like: broker settings by Kafka's names, topics (names, or names "
-    "with partitions), files of records, a process of its own, how many nodes, passwords by user, entries as `ottla "
-    "acl add` takes them, whether connections are encrypted"
+    "ottla(config=None, topics=(), load=(), process=False, nodes=3, users=None, acls=None, tls=False, "
+    "max_versions=None): what the `ottla_broker` or `ottla_cluster` of a test is like: broker settings by Kafka's "
+    "names, topics (names, or names with partitions), files of records, a process of its own, how many nodes, "
+    "passwords by user, entries as `ottla acl add` takes them, whether connections are encrypted, the release of "
+    "Apache Kafka that it passes for"
 )
 
 
@@ -44,11 +49,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--ottla-data-dir", metavar="DIR", help="keep the data of test brokers in this folder instead of in memory"
     )
+    group.addoption(
+        "--ottla-bootstrap",
+        metavar="HOST:PORT",
+        default=os.environ.get("OTTLA_TEST_BOOTSTRAP"),
+        help="run the tests against the Apache Kafka at this address (also: OTTLA_TEST_BOOTSTRAP)",
+    )
     parser.addini("ottla_config", "settings of test brokers, one name=value a line", type="linelist", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
+    if config.getoption("--ottla-bootstrap") and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("--ottla-bootstrap: tests that share one Kafka cannot run in parallel")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,8 +76,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(scope="session")
-def ottla_session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def ottla_session_broker(request: pytest.FixtureRequest) -> Iterator[Broker | ExternalBroker]:
     """A broker for the whole session. What one test leaves in it, the next one finds; see also `ottla_broker`."""
+    if bootstrap := request.config.getoption("--ottla-bootstrap"):
+        from ottla.testing.external import ExternalBroker
+
+        with ExternalBroker(bootstrap) as external:
+            yield external
+        return
     from ottla.testing.broker import Broker
 
     worker = getattr(request.config, "workerinput", {}).get("workerid", "")
@@ -73,11 +92,12 @@ def ottla_session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker | ExternalBroker]:
     """A broker without topics, groups and faults, reset after the test."""
     marker = request.node.get_closest_marker("ottla")
     wanted = _wanted(marker)
     if wanted.needs_own_broker:
+        _skip_without_own(request.config, "a broker with settings, users or a process of its own")
         from ottla.testing.broker import Broker
 
         config = {**_session_config(request.config), **wanted.config}
@@ -96,6 +116,7 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def ottla_session_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three brokers for the whole session. What one test leaves in them, the next one finds; see `ottla_cluster`."""
+    _skip_without_own(request.config, "a cluster whose nodes can be killed")
     from ottla.testing.cluster import Cluster
 
     worker = getattr(request.config, "workerinput", {}).get("workerid", "")
@@ -109,6 +130,7 @@ def ottla_session_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three brokers without topics and groups, all running; reset after the test."""
     wanted = _wanted(request.node.get_closest_marker("ottla"))
+    _skip_without_own(request.config, "a cluster whose nodes can be killed")
     if wanted.needs_own_cluster:
         from ottla.testing.cluster import Cluster
 
@@ -121,6 +143,11 @@ def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     wanted.prepare(cluster, request.path.parent)
     yield from _shown(request.node, cluster)
     cluster.reset()
+
+
+def _skip_without_own(config: pytest.Config, what: str) -> None:
+    if bootstrap := config.getoption("--ottla-bootstrap"):
+        pytest.skip(f"the test needs {what}, and this run uses {bootstrap}")
 
 
 def _wanted(marker: pytest.Mark | None) -> _Wanted:
@@ -166,8 +193,11 @@ class _Wanted:
         users: Mapping[str, str] | None = None,
         acls: tuple[str, ...] | list[str] | None = None,
         tls: bool = False,
+        max_versions: str | None = None,
     ) -> None:
         self.config = dict(config or {})
+        if max_versions is not None:
+            self.config["ottla.kafka.release"] = max_versions
         self.process = process
         self.nodes = nodes
         self.access: dict[str, Any] = {"users": users, "acls": acls, "tls": tls}
@@ -183,7 +213,7 @@ class _Wanted:
     def needs_own_cluster(self) -> bool:
         return bool(self.config) or self.nodes is not None or not self._is_open
 
-    def prepare(self, broker: Broker | Cluster, folder: Path) -> None:
+    def prepare(self, broker: Broker | Cluster | ExternalBroker, folder: Path) -> None:
         """Create the topics and load the files, whose names are relative to the test's folder."""
         topics = self._topics if isinstance(self._topics, Mapping) else dict.fromkeys(self._topics, 1)
         for name, partitions in topics.items():

@@ -9,6 +9,7 @@ from ottla.testing.errors import BrokerError
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
     from ottla.testing.cluster import Cluster
+    from ottla.testing.external import ExternalBroker
     from ottla.testing.record import Record
 
 _MAX_TOPICS: Final = 20
@@ -16,7 +17,7 @@ _LAST_RECORDS: Final = 3
 _MAX_CHARACTERS: Final = 100
 
 
-def summary(broker: Broker | Cluster) -> str:
+def summary(broker: Broker | Cluster | ExternalBroker) -> str:
     """Its topics with their last records, and its groups with their lag; or why these are unknown."""
     if not broker.is_running:
         return "the broker was stopped"

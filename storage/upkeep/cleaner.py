@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import trio
 
@@ -23,7 +24,7 @@ from ottla.storage.store.segment import Segment
 from ottla.storage.upkeep.compaction.batch_filter import last_records
 from ottla.storage.upkeep.compaction.cleaning import CleaningPass
 from ottla.storage.upkeep.compaction.policy import CleanableRange, cleanable_range
-from ottla.storage.upkeep.early_end import end_dead_segment
+from ottla.storage.upkeep.early_end import end_dead_segment, end_segment
 from ottla.storage.upkeep.reclaim import keep_map, may_change, reclaim, rewrite_segments
 from ottla.storage.upkeep.retention import retained_start
 from ottla.storage.upkeep.segment_rewrite import CleanBatch
@@ -73,12 +74,19 @@ class Cleaner:
 
     async def clean(self, *, with_retention: bool = True, with_producers: bool = True) -> None:
         """One pass over all stores: producers, retention, compaction, space. Damage and failures are logged."""
+        await self._each(partial(self._clean_store, with_retention=with_retention, with_producers=with_producers))
+
+    async def compact(self) -> None:
+        """Compact all logs that are compacted, as far as their last records and however little of them is dirty."""
+        await self._each(self._compact_whole)
+
+    async def _each(self, work: Callable[[MessageStore], Awaitable[None]]) -> None:
         async with self._lock:
             for store in list(self._stores()):
                 try:
                     # Cancelled when the store is closed meanwhile.
                     with store.gate.interruptible():
-                        await self._clean_store(store, with_retention=with_retention, with_producers=with_producers)
+                        await work(store)
                 except LogClosedError:
                     pass
                 except StorageError as error:
@@ -114,8 +122,15 @@ class Cleaner:
 
     # Compaction.
 
-    async def _compact(self, store: MessageStore) -> None:
-        due = await _due_logs(store)
+    async def _compact_whole(self, store: MessageStore) -> None:
+        if not store.is_usable or not any(log.config.compact for log in logs_of(store)):
+            return
+        await end_segment(store)
+        await maintain(store)
+        await self._compact(store, only_due=False)
+
+    async def _compact(self, store: MessageStore, *, only_due: bool = True) -> None:
+        due = await _compactable_logs(store, only_due=only_due)
         budget = store.context.config.cleaner_dedupe_buffer_bytes
         chosen: list[tuple[PartitionLog, CleanableRange, int]] = []
         for log, cleanable in due:
@@ -154,8 +169,8 @@ async def apply_retention(store: MessageStore) -> None:
                 log.move_log_start(start)
 
 
-async def _due_logs(store: MessageStore) -> list[tuple[PartitionLog, CleanableRange]]:
-    """The compacted logs whose turn it is, the dirtiest first."""
+async def _compactable_logs(store: MessageStore, *, only_due: bool) -> list[tuple[PartitionLog, CleanableRange]]:
+    """The compacted logs whose turn it is, or all, the dirtiest first."""
     logs = [log for log in logs_of(store) if log.config.compact and log not in store.uncleanable]
     due: list[tuple[PartitionLog, CleanableRange]] = []
     for first in range(0, len(logs), _SLICE):
@@ -165,7 +180,7 @@ async def _due_logs(store: MessageStore) -> list[tuple[PartitionLog, CleanableRa
             if log.is_closed:
                 continue
             cleanable = await _cleanable(log)
-            if cleanable is not None and cleanable.is_due:
+            if cleanable is not None and (cleanable.is_due or not only_due):
                 due.append((log, cleanable))
     due.sort(key=lambda pair: pair[1].dirty_ratio, reverse=True)
     return due

@@ -17,7 +17,7 @@ from ottla.storage.log.partition_log import PartitionLog, logs_of
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
 
-__all__ = ["end_dead_segment"]
+__all__ = ["end_dead_segment", "end_segment"]
 
 _SLICE = 20
 _RUNS = 1000
@@ -45,6 +45,17 @@ async def end_dead_segment(store: MessageStore) -> None:
             shortened = log
     if not is_begun and shortened is not None and not shortened.is_closed:
         shortened.note_log_start()
+    await store.writer.flush(sync=False)
+
+
+async def end_segment(store: MessageStore) -> None:
+    """Begin a new segment, unless the active one is empty, and wait until it is begun."""
+    segment = store.files.active
+    log = next((log for log in logs_of(store) if not log.is_closed), None)
+    if segment is None or not segment.tables or log is None:
+        return
+    store.end_segment(segment)
+    log.note_log_start()
     await store.writer.flush(sync=False)
 
 

@@ -52,6 +52,22 @@ def fits(fault: Fault, context: RequestContext) -> bool:
     return any(_is_chosen(item, fault, image) for item in _named(request, version))
 
 
+def named_topics(request: Struct, version: int, image: MetadataImage) -> tuple[str, ...]:
+    """The topics that a request names, by name or by id; an id that is not known is left out."""
+    found: dict[str, None] = {}
+    for field in request.FIELDS:
+        if field.kind != "array" or "topic" not in field.name or not field.versions.includes(version):
+            continue
+        for item in getattr(request, field.name) or ():
+            name, topic_id = _name(item)
+            if not name and topic_id != ZERO_UUID:
+                topic = image.topic_by_id(topic_id)  # type: ignore[arg-type]
+                name = "" if topic is None else topic.name
+            if isinstance(name, str) and name:
+                found[name] = None
+    return tuple(found)
+
+
 def is_incremental(request: Any) -> bool:
     """Whether a Fetch continues a session (KIP-227), and so leaves out partitions that it is about."""
     return bool(request.session_epoch > 0)

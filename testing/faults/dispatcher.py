@@ -1,4 +1,4 @@
-"""Carries out a plan of faults, on all requests except those of the test that made the plan."""
+"""Notes all requests except those of the test itself, and carries out its plan of faults on them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.quotas.clients import ClientQuotas
     from ottla.server.served.api import ApiTable
     from ottla.testing.faults.plan import FaultPlan
+    from ottla.testing.requests import Requests
 
 EXEMPT_CLIENT_ID: Final = "ottla-testing"
 """Requests with this client id are served as usual, so that a test can look at a failing broker."""
@@ -33,11 +34,14 @@ class FaultyDispatcher(Dispatcher):
     to serve.
     """
 
-    __slots__ = ("_plan",)
+    __slots__ = ("_plan", "_requests")
 
-    def __init__(self, apis: ApiTable, broker: Broker, quotas: ClientQuotas, plan: FaultPlan) -> None:
+    def __init__(
+        self, apis: ApiTable, broker: Broker, quotas: ClientQuotas, plan: FaultPlan, requests: Requests
+    ) -> None:
         super().__init__(apis, broker, quotas)
         self._plan = plan
+        self._requests = requests
 
     def _handle(self, context: RequestContext) -> Answer:
         if context.header.client_id == EXEMPT_CLIENT_ID:
@@ -45,15 +49,18 @@ class FaultyDispatcher(Dispatcher):
         return InTask(self._befall(context))
 
     async def _befall(self, context: RequestContext) -> Answer:
+        self._requests.note(context)
         await self._plan.wait_resumed()
         befalling = self._plan.strike(context.api.key, lambda fault: answers.fits(fault, context))
         if FaultKind.DELAY in befalling:
             await trio.sleep(self._plan.delay_seconds(befalling[FaultKind.DELAY]))
         if FaultKind.DROP in befalling:
             raise CloseConnectionError(f"a fault drops {context!r}")
+        scripted = befalling[FaultKind.ANSWER].answer if FaultKind.ANSWER in befalling else None
+        answer: Answer = None if scripted is None else scripted(context.request)
         if FaultKind.ERROR in befalling:
             answer = self._fail(befalling[FaultKind.ERROR], context)
-        else:
+        elif answer is None:
             answer = super()._handle(context)
         if FaultKind.THROTTLE in befalling:
             seconds = self._plan.delay_seconds(befalling[FaultKind.THROTTLE])

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.storage.disk import faults as disk_faults
-from ottla.testing.faults.plan import Fault, FaultKind, FaultPlan
+from ottla.testing.apis import api_key
+from ottla.testing.faults.plan import Answer, Fault, FaultKind, FaultPlan
 
 if TYPE_CHECKING:
+    from ottla.kproto.schema import Response
     from ottla.storage.disk.faults import FaultInjector
 
 Call = Callable[..., Any]
@@ -81,6 +82,15 @@ class Faults:
         """Tell clients to wait this long, as if they had exceeded their quota, and read nothing from them meanwhile."""
         return self._add(api, FaultKind.THROTTLE, times, None, None, delay_ms=ms)
 
+    def answer(self, api: str, answer: Response | Answer, *, times: int | None = 1) -> Fault:
+        """Answer requests with what the test has written, instead of carrying them out.
+
+        `answer` is a response of `ottla.kproto.messages`, or a function from the request to one; if that returns None
+        the request is served as usual.
+        """
+        function = answer if callable(answer) else lambda _request: answer
+        return self._add(api, FaultKind.ANSWER, times, None, None, answer=function)
+
     def fail_disk(
         self, error: str = "EIO", *, operation: str = "pwritev", times: int | None = None
     ) -> disk_faults.Fault:
@@ -134,19 +144,11 @@ class Faults:
     ) -> Fault:
         if partition is not None and topic is None:
             raise ValueError("a partition needs its topic")
-        key = None if api is None else _api_key(api)
+        key = None if api is None else api_key(api)
         fault: Fault = self._call(
             self._plan.add, Fault(kind, key, times=times, topic=topic, partition=partition, **details)
         )
         return fault
-
-
-def _api_key(name: str) -> ApiKey:
-    wanted = name.replace("_", "").lower()
-    for key in ApiKey:
-        if key.name.replace("_", "").lower() == wanted:
-            return key
-    raise ValueError(f"there is no API {name!r}; its names are Kafka's, such as 'Produce' and 'OffsetCommit'")
 
 
 def _error_code(error: str | int) -> ErrorCode:

@@ -10,11 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.kproto.schema import Response
+
+
+Answer = Callable[[Any], "Response | None"]
+"""From a request to the answer that a test gives it; None if it is served after all."""
 
 
 class FaultKind(Enum):
@@ -28,6 +36,8 @@ class FaultKind(Enum):
     """It is not served, and its connection is closed."""
     LOSE_ANSWER = "lose answer"
     """It is served, and its connection is closed instead of the answer: the classic lost acknowledgement."""
+    ANSWER = "answer"
+    """It is not served but answered with what the test has written."""
     THROTTLE = "throttle"
     """It is served, and the client is told to wait, as if it had exceeded its quota."""
 
@@ -48,6 +58,7 @@ class Fault:
     error_code: ErrorCode = ErrorCode.NONE
     delay_ms: float = 0
     jitter_ms: float = 0
+    answer: Answer | None = None
     struck: int = field(default=0, init=False)
     """How many requests it has struck."""
 

@@ -120,3 +120,22 @@ def test_the_fixture_lends_a_cluster_and_mends_it_after_each_test(
     )
     result = pytester.runpytest_subprocess("-p", "ottla.testing.pytest_plugin", "--strict-markers")
     result.assert_outcomes(passed=3)
+
+
+def test_a_partition_and_a_coordinator_are_moved(cluster: Cluster) -> None:
+    cluster.create_topic("t", partitions=2)
+    cluster.produce("t", *range(10))
+    for what, move in (("leader", cluster.move_leader), ("coordinator", None)):
+        before = cluster.leader("t", 1) if what == "leader" else cluster.coordinator("g")
+        to = before % 3 + 1
+        if move is not None:
+            move("t", 1, to)
+            assert cluster.leader("t", 1) == to
+        else:
+            cluster.move_coordinator("g", to)
+            assert cluster.coordinator("g") == to
+    assert values(cluster, "t") == list(range(10))
+    with pytest.raises(BrokerError, match="there is no node 9"):
+        cluster.move_leader("t", 0, 9)
+    with pytest.raises(BrokerError, match="no partition 5"):
+        cluster.move_leader("t", 5, 1)

@@ -11,6 +11,7 @@ from ottla.testing.clock import AdjustableClock
 from ottla.testing.errors import BrokerError
 from ottla.testing.faults.plan import FaultPlan
 from ottla.testing.node_thread import NodeThread
+from ottla.testing.requests import Requests
 
 PATIENCE_S = 120.0
 
@@ -22,6 +23,7 @@ def test_a_call_between_the_end_of_the_nursery_and_of_the_loop_is_refused() -> N
         metadata_store=None,
         clock=AdjustableClock(),
         faults=FaultPlan(),
+        requests=Requests(),
     )
     said: list[str] = []
 
