@@ -1,10 +1,16 @@
-"""Kafka's names of APIs, as tests write them."""
+"""Kafka's names of APIs, as tests write them, and the topics that requests name."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.kproto.schema import Struct
+    from ottla.server.metadata.image import MetadataImage
 
 
 def api_key(name: str) -> ApiKey:
@@ -20,3 +26,27 @@ def api_key(name: str) -> ApiKey:
 def api_name(key: ApiKey) -> str:
     """Kafka's name of an API: `OffsetCommit`."""
     return "".join(word.capitalize() for word in key.name.split("_"))
+
+
+def topic_name(item: Any) -> tuple[object, object]:
+    """The name or id by which a request or an answer refers to a topic."""
+    if isinstance(item, str):
+        return item, ZERO_UUID
+    name = getattr(item, "name", None) or getattr(item, "topic", None) or ""
+    return name, getattr(item, "topic_id", ZERO_UUID)
+
+
+def named_topics(request: Struct, version: int, image: MetadataImage) -> tuple[str, ...]:
+    """The topics that a request names, by name or by id; an id that is not known is left out."""
+    found: dict[str, None] = {}
+    for field in request.FIELDS:
+        if field.kind != "array" or "topic" not in field.name or not field.versions.includes(version):
+            continue
+        for item in getattr(request, field.name) or ():
+            name, topic_id = topic_name(item)
+            if not name and topic_id != ZERO_UUID:
+                topic = image.topic_by_id(topic_id)  # type: ignore[arg-type]
+                name = "" if topic is None else topic.name
+            if isinstance(name, str) and name:
+                found[name] = None
+    return tuple(found)

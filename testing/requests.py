@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.testing import event_loops
-from ottla.testing.apis import api_key, api_name
+from ottla.testing.apis import api_key, api_name, named_topics
 from ottla.testing.errors import WaitTimeoutError
-from ottla.testing.faults.answers import named_topics
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

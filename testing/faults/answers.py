@@ -14,6 +14,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import ZERO_UUID, Struct
 from ottla.server.apis.errors import error_response
+from ottla.testing.apis import topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,22 +51,6 @@ def fits(fault: Fault, context: RequestContext) -> bool:
     if request.API_KEY is ApiKey.METADATA and not _named(request, version):
         return True  # it asks for all topics
     return any(_is_chosen(item, fault, image) for item in _named(request, version))
-
-
-def named_topics(request: Struct, version: int, image: MetadataImage) -> tuple[str, ...]:
-    """The topics that a request names, by name or by id; an id that is not known is left out."""
-    found: dict[str, None] = {}
-    for field in request.FIELDS:
-        if field.kind != "array" or "topic" not in field.name or not field.versions.includes(version):
-            continue
-        for item in getattr(request, field.name) or ():
-            name, topic_id = _name(item)
-            if not name and topic_id != ZERO_UUID:
-                topic = image.topic_by_id(topic_id)  # type: ignore[arg-type]
-                name = "" if topic is None else topic.name
-            if isinstance(name, str) and name:
-                found[name] = None
-    return tuple(found)
 
 
 def is_incremental(request: Any) -> bool:
@@ -119,7 +104,7 @@ def merge(response: Response | None, failed: Response | None, version: int) -> R
     assert field is not None
     answered: list[Any] = getattr(response, field.name)
     for item in getattr(failed, field.name):
-        same = next((it for it in answered if _name(it) == _name(item)), None)
+        same = next((it for it in answered if topic_name(it) == topic_name(item)), None)
         inner = _list_field(item, version)
         if same is None or inner is None:
             answered.append(item)
@@ -182,16 +167,8 @@ def _named(request: Struct, version: int) -> Sequence[Any]:
     return () if field is None else getattr(request, field.name) or ()
 
 
-def _name(item: Any) -> tuple[object, object]:
-    """The name or id by which a request or an answer refers to a topic."""
-    if isinstance(item, str):
-        return item, ZERO_UUID
-    name = getattr(item, "name", None) or getattr(item, "topic", None) or ""
-    return name, getattr(item, "topic_id", ZERO_UUID)
-
-
 def _is_chosen(item: Any, fault: Fault, image: MetadataImage) -> bool:
-    name, topic_id = _name(item)
+    name, topic_id = topic_name(item)
     if not name and topic_id != ZERO_UUID:
         topic = image.topic_by_id(topic_id)  # type: ignore[arg-type]
         name = None if topic is None else topic.name
