@@ -23,7 +23,8 @@ def walk_produced_records(
 
     `payload` is the batch's records section, decompressed. Every record must fill exactly its declared length, and all
     of them exactly the payload; there must be as many as the header says, with offset deltas 0, 1, 2 and so on, and
-    none of more than `most_bytes`. Raises InvalidRecordError at the first record that breaks a rule. About 0.5 µs a record.
+    none of more than `most_bytes`. Raises InvalidRecordError at the first record that breaks a rule. About 0.5 µs a
+    record.
     """
     try:
         yield from _walk(payload, header, most_bytes)

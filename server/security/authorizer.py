@@ -2,8 +2,8 @@
 
 - A super user may do everything.
 - An entry counts if principal, host, operation and resource fit: `User:*`, the host `*`, the network of the host, the
-  operation ALL, the literal name `*` and prefixes fit as well. Allowing READ, WRITE, DELETE or ALTER allows DESCRIBE, and
-  ALTER_CONFIGS allows DESCRIBE_CONFIGS; denying them denies nothing else.
+  operation ALL, the literal name `*` and prefixes fit as well. Allowing READ, WRITE, DELETE or ALTER allows DESCRIBE,
+  and ALTER_CONFIGS allows DESCRIBE_CONFIGS; denying them denies nothing else.
 - One entry that denies beats all that allow. If there are entries for a resource and none of them allows, it is denied;
   if there are none at all, `allow.everyone.if.no.acl.found` decides.
 

@@ -169,6 +169,7 @@ _SHARE: Final = (
     "ottla.server.coordinator.share.cluster",
     "ottla.server.coordinator.share.topics",
     "ottla.server.share.config",
+    "ottla.server.share.dead_letters",
     "ottla.server.share.manager",
 )
 _CONTROLLER: Final = (

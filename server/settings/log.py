@@ -17,7 +17,7 @@ from ottla.server.settings.declaration import (
     string,
     strings,
 )
-from ottla.server.settings.types import INT64_MAX
+from ottla.server.settings.types import INT64_MAX, MAX_DECOMPRESSED_BYTES
 
 
 class LogSettings:
@@ -245,6 +245,13 @@ class LogSettings:
         check=between(-2),
         update=CLUSTER_WIDE,
         in_use=False,
+    )
+    max_decompressed_message_bytes: int = integer(
+        MAX_DECOMPRESSED_BYTES,
+        "Largest record that is accepted in a compressed batch, in its decompressed size; any limit has such batches "
+        "looked into.",
+        check=between(1, MAX_DECOMPRESSED_BYTES),
+        update=CLUSTER_WIDE,
     )
     log_remote_copy_lag_bytes: int = long(
         -1,

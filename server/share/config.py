@@ -20,6 +20,10 @@ class ShareConfig(NamedTuple):
     is_read_committed: bool = False
     auto_offset_reset: str = "latest"
     may_renew: bool = True
+    dead_letter_topic: str = ""
+    """The topic of the group's dead-letter queue (KIP-1191); empty if it has none, or the cluster no such queues."""
+    copies_dead_letters: bool = False
+    """Whether dead letters have the keys and values of the records that they are about."""
 
 
 def duration_ms(auto_offset_reset: str) -> int | None:

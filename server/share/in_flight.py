@@ -9,7 +9,11 @@ A state machine without clocks, disks and tasks. What it promises (Kafka's Share
 
     AVAILABLE ──acquire──▶ ACQUIRED ──accept──▶ ACKNOWLEDGED
         ▲                     │  │
-        └──release, timeout───┘  └──reject, gap, too many deliveries──▶ ARCHIVED
+        └──release, timeout───┘  ├──gap────────────────────────────▶ ARCHIVED
+                                 └──reject, too many deliveries──▶ [ARCHIVING]──written──▶ ARCHIVED
+
+- ARCHIVING is of groups with a dead-letter queue (`has_dead_letters`): whoever owns this writes what `dead` names, and
+  says so by `archive_dead`. It is stored, so that the next leader goes on with it.
 
 Unlike Kafka's it keeps runs of records in one state, not one entry for each record once two of a batch differ; what a
 restart knows nothing of is made available at once, where Kafka keeps a window of such gaps; and never are more than
@@ -23,7 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.server.coordinator.share.state import DeliveryState, StateBatch
 from ottla.server.share.errors import InvalidAcknowledgementError, InvalidRecordStateError
-from ottla.server.share.records import Acquired, Batch, Lock, Run, Transition, joined_batches
+from ottla.server.share.records import Acquired, Batch, Cause, Dead, Lock, Run, Transition, joined_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -70,6 +74,8 @@ class InFlight:
         self.next_offset = start_offset
         self.max_records = max_records
         self.max_delivery_count = max_delivery_count
+        #: Whether the group has a dead-letter queue.
+        self.has_dead_letters = False
         self._new_lock = new_lock
         self._free_lock = free_lock
         self._batches: list[Batch] = []
@@ -267,6 +273,7 @@ class InFlight:
                         if kind == RENEW:
                             self._move_lock(part, renewed)
                         else:
+                            part.is_rejected = kind == REJECT
                             self._begin(transition, part, _STATES[kind])
             is_whole = True
         finally:
@@ -328,10 +335,10 @@ class InFlight:
     def _begin(self, transition: Transition, run: Run, state: DeliveryState) -> None:
         assert run.lock is not None
         run.before = run.lock
-        if state is DeliveryState.AVAILABLE and run.first < self.start_offset:
-            state = DeliveryState.ARCHIVED
-        if state is DeliveryState.AVAILABLE and run.delivery_count >= self.max_delivery_count:
-            state = DeliveryState.ARCHIVED
+        if run.is_rejected:
+            state = self._archived()
+        elif state is DeliveryState.AVAILABLE:
+            state = self._given_back(run)
         run.state = state
         transition.runs.append(run)
 
@@ -347,6 +354,7 @@ class InFlight:
                     self._give_back(run)
                 else:
                     run.state = DeliveryState.ACQUIRED
+                    run.is_rejected = False
                     continue
             self._unlock(run)
             self._may_redeliver |= run.state is DeliveryState.AVAILABLE
@@ -358,9 +366,18 @@ class InFlight:
 
     def _give_back(self, run: Run) -> None:
         """Its lock has ended."""
-        is_over = run.delivery_count >= self.max_delivery_count or run.last < self.start_offset
-        run.state = DeliveryState.ARCHIVED if is_over else DeliveryState.AVAILABLE
-        self._may_redeliver |= not is_over
+        run.is_rejected = False
+        run.state = self._given_back(run)
+        self._may_redeliver |= run.state is DeliveryState.AVAILABLE
+
+    def _given_back(self, run: Run) -> DeliveryState:
+        if run.last < self.start_offset:
+            return DeliveryState.ARCHIVED
+        return self._archived() if run.delivery_count >= self.max_delivery_count else DeliveryState.AVAILABLE
+
+    def _archived(self) -> DeliveryState:
+        """What a record becomes that nobody gets any more."""
+        return DeliveryState.ARCHIVING if self.has_dead_letters else DeliveryState.ARCHIVED
 
     def _unlock(self, run: Run) -> None:
         lock, run.lock = run.lock, None
@@ -386,6 +403,35 @@ class InFlight:
                         self._unlock(run)
                         changed.append(run)
         stored = joined_batches(changed)
+        self._advance_start()
+        return stored
+
+    # Dead letters
+
+    def dead(self) -> list[Dead]:
+        """What is to be written to the group's dead-letter queue, in order."""
+        return [
+            Dead(run.first, run.last, run.delivery_count, self._cause(run))
+            for run in self.runs()
+            if run.state is DeliveryState.ARCHIVING and run.before is None
+        ]
+
+    def _cause(self, run: Run) -> Cause:
+        is_rejected = run.is_rejected or run.delivery_count < self.max_delivery_count
+        return Cause.REJECTED if is_rejected else Cause.DELIVERED_TOO_OFTEN
+
+    def archive_dead(self, first: int, last: int) -> list[StateBatch]:
+        """What lies between two offsets and was to be written is written, or given up: it is over. Returns what is to
+        be stored."""
+        changed = []
+        for batch, run in self._runs_between(first, last):
+            if run.state is DeliveryState.ARCHIVING and run.before is None:
+                part = batch.isolate(run, first, last)
+                part.state = DeliveryState.ARCHIVED
+                changed.append(part)
+        stored = joined_batches(changed)
+        for batch in self._batches_between(first, last):
+            batch.join()
         self._advance_start()
         return stored
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.server.event_loop.supervisor import Tasks
+from ottla.server.metadata.features import DEAD_LETTER_QUEUES, SHARE_VERSION
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ottla.server.cluster.peers import Peers
     from ottla.server.coordinator.coordinators import Coordinators
+    from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.settings.config import BrokerConfig
@@ -27,12 +32,18 @@ class ShareLeader:
         clock: Clock,
         replica_manager: ReplicaManager,
         coordinators: Coordinators,
+        controller: Controller,
+        peers: Peers,
+        offload: Callable[..., Awaitable[Any]],
         nursery: Tasks,
     ) -> None:
         self._config = config
         self._clock = clock
         self._replica_manager = replica_manager
         self._coordinators = coordinators
+        self._controller = controller
+        self._peers = peers
+        self._offload = offload
         self._nursery = nursery
         self._image = MetadataImage()
 
@@ -55,6 +66,7 @@ class ShareLeader:
     @cached_property
     def manager(self) -> SharePartitionManager:
         """The share partitions and their sessions."""
+        from ottla.server.share.dead_letters import DeadLetterQueues
         from ottla.server.share.manager import SharePartitionManager
 
         persister = self._coordinators.persister
@@ -65,6 +77,15 @@ class ShareLeader:
             clock=self._clock,
             max_sessions=self._config.group_share_max_share_sessions,
             nursery=self._nursery,
+            dead_letters=DeadLetterQueues(
+                replica_manager=self._replica_manager,
+                controller=self._controller,
+                call=self._peers.call,
+                config=self._config,
+                group_config=self._share_config,
+                clock=self._clock,
+                offload=self._offload,
+            ),
         )
         persister.on_reset = manager.reset
         return manager
@@ -73,6 +94,7 @@ class ShareLeader:
         from ottla.server.share.config import ShareConfig
 
         resource = ConfigResource(ResourceType.GROUP, group_id)
+        has_dead_letters = self._image.features.get(SHARE_VERSION, 0) >= DEAD_LETTER_QUEUES
         own = self._config.group_config(self._image.resource_configs(resource))
         return ShareConfig(
             lock_duration_ms=own.share_record_lock_duration_ms,
@@ -81,4 +103,6 @@ class ShareLeader:
             is_read_committed=own.share_isolation_level == "read_committed",
             auto_offset_reset=own.share_auto_offset_reset,
             may_renew=own.share_renew_acknowledge_enable,
+            dead_letter_topic=own.errors_deadletterqueue_topic_name if has_dead_letters else "",
+            copies_dead_letters=own.errors_deadletterqueue_copy_record_enable,
         )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.server.replica.append import TopicIdPartition
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.share.config import ShareConfig
+    from ottla.server.share.dead_letters import DeadLetters
     from ottla.server.share.fetch import ShareFetchParams
     from ottla.server.share.records import Acknowledgement
     from ottla.storage.clock import Clock
@@ -67,7 +68,9 @@ class SharePartitionManager:
         clock: Clock,
         max_sessions: int,
         nursery: Tasks,
+        dead_letters: DeadLetters,
     ) -> None:
+        self.dead_letters = dead_letters
         self.sessions = ShareSessions(max_sessions)
         self.counters = ShareCounters()
         self._replica_manager = replica_manager
@@ -109,6 +112,8 @@ class SharePartitionManager:
                 nursery=self._nursery,
                 changed=self._replica_manager.share_fetch_purgatory.signal,
                 ended=self._forget,
+                dead_letters=self.dead_letters,
+                buried=lambda share: self._end_unused(share.key.group_id),
             )
             self._nursery.start_soon(share.load)
         return share
@@ -210,9 +215,10 @@ class SharePartitionManager:
         return outcomes
 
     def _end_unused(self, group_id: str) -> None:
-        """A group without sessions here needs nothing in memory."""
+        """A group without sessions here needs nothing in memory, once its dead letters are written."""
         if not self.sessions.has_members(group_id):
-            for share in [each for each in self._partitions.values() if each.key.group_id == group_id]:
+            unused = [each for each in self._partitions.values() if each.key.group_id == group_id]
+            for share in [each for each in unused if not each.is_burying]:
                 share.end(GroupIdNotFoundError(f"group {group_id} has no session here"))
 
     def connection_closed(self, connection: object) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.share.state import SharePartitionKey, ShareState, StateBatch
     from ottla.server.replica.partition import Partition
     from ottla.server.share.config import ShareConfig
+    from ottla.server.share.dead_letters import DeadLetters
     from ottla.server.share.records import Acknowledgement, Acquired, Span
     from ottla.server.waiting.deadlines import Deadlines
     from ottla.storage.clock import Clock
@@ -88,6 +89,10 @@ class SharePartition:
     Its owner made it, runs `load`, is told by `changed` when those who wait for records may look again, and by `ended`
     when it is of no use any more; the owner ends it by `end`. Every change of a record's state is stored by the
     persister before it counts, except the end of a lock: that counts at once, and is stored as soon as it can be.
+
+    What goes to the group's dead-letter queue is written by one task at a time, which ends when nothing is left. It is
+    written at least once: until that is stored, the next leader writes it again. As long as it runs, `is_burying`; its
+    end is told by `buried`.
     """
 
     def __init__(
@@ -102,6 +107,8 @@ class SharePartition:
         nursery: Tasks,
         changed: Callable[[SharePartition], None],
         ended: Callable[[SharePartition], None],
+        dead_letters: DeadLetters,
+        buried: Callable[[SharePartition], None],
     ) -> None:
         self.key = key
         self.partition = partition
@@ -114,6 +121,9 @@ class SharePartition:
         #: One fetch at a time reads for it.
         self.is_fetching = False
         self.expired_locks = 0
+        self.is_burying = False
+        self._dead_letters = dead_letters
+        self._buried = buried
         self._term = partition.term
         self._config = config
         self._persister = persister
@@ -187,6 +197,7 @@ class SharePartition:
             self.life = Life.ACTIVE
             self.active_since = trio.current_time()
             self._changed(self)
+            self._bury_soon()
 
     async def _first_offset(self) -> int:
         reset = self._config().auto_offset_reset
@@ -240,6 +251,7 @@ class SharePartition:
         config = self._config()
         self._in_flight.max_records = config.max_records
         self._in_flight.max_delivery_count = config.max_delivery_count
+        self._in_flight.has_dead_letters = bool(config.dead_letter_topic)
 
     def acquire(
         self,
@@ -268,6 +280,7 @@ class SharePartition:
         Raises ShareError, and then nothing has changed; or CoordinatorError, and then it is the member's still.
         """
         self.require_active()
+        self._follow_config()
         transition, pace = Transition(), Pace()
         may_renew = self._config().may_renew
         steps = self._in_flight.acknowledging(transition, member_id, acknowledgements, may_renew=may_renew)
@@ -284,6 +297,7 @@ class SharePartition:
     async def release(self, member_id: str) -> None:
         """Take back all that a member holds: its session has ended. Raises as `acknowledge` does."""
         self.require_active()
+        self._follow_config()
         await self._settle(self._in_flight.release(member_id))
 
     async def _settle(self, transition: Transition) -> None:
@@ -301,6 +315,7 @@ class SharePartition:
         finally:
             self._in_flight.complete(transition, stored=is_stored)
             self._changed(self)
+            self._bury_soon()
 
     async def _store(self, batches: Sequence[StateBatch]) -> None:
         in_flight = self._in_flight
@@ -332,6 +347,7 @@ class SharePartition:
         if self.life is not Life.ACTIVE:
             return
         self.expired_locks += 1
+        self._follow_config()
         expired = self._in_flight.expire(lock)
         if expired:
             self._nursery.start_soon(self._store_expired, expired)
@@ -345,3 +361,33 @@ class SharePartition:
         except CoordinatorError as error:
             # The next change that is stored says nothing of these: they are delivered once more if the leader is lost.
             logger.warning("%r: the end of a lock is not stored: %s", self, error)
+        self._bury_soon()
+
+    # Dead letters
+
+    def _bury_soon(self) -> None:
+        """Begin to write what is to go to the dead-letter queue, unless that is under way."""
+        if self.life is Life.ACTIVE and not self.is_burying and self._in_flight.dead():
+            self.is_burying = True
+            self._nursery.start_soon(self._bury)
+
+    async def _bury(self) -> None:
+        try:
+            while self.life is Life.ACTIVE and (dead := self._in_flight.dead()):
+                written = await self._dead_letters.write(self, dead)
+                if self.life is Life.ACTIVE:
+                    await self._archive_dead(written)
+        finally:
+            self.is_burying = False
+        self._buried(self)
+
+    async def _archive_dead(self, spans: Iterable[tuple[int, int]]) -> None:
+        """They are written, or could not be. It counts at once: what is lost of it is only written again."""
+        archived = [batch for first, last in spans for batch in self._in_flight.archive_dead(first, last)]
+        self._changed(self)
+        try:
+            await self._store(archived)
+        except _FENCING as error:
+            self.end(error)
+        except CoordinatorError as error:
+            logger.warning("%r: that dead letters are written is not stored: %s", self, error)

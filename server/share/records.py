@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.coordinator.share.state import DeliveryState, StateBatch
@@ -55,6 +56,22 @@ class Acknowledgement(NamedTuple):
         return Acknowledgement(offset, self.last, types)
 
 
+class Cause(Enum):
+    """Why a record is a dead letter, in Kafka's words."""
+
+    REJECTED = "Offset rejected by client."
+    DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
+
+
+class Dead(NamedTuple):
+    """Records that are to go to the group's dead-letter queue."""
+
+    first: int
+    last: int
+    delivery_count: int
+    cause: Cause
+
+
 class Lock:
     """A member's hold on what it acquired at one time. Whoever made it is told when it ends, unless it is not needed.
 
@@ -74,7 +91,7 @@ class Lock:
 class Run:
     """Neighbouring records of one state. While `before` is set, a change of it is on its way to be stored."""
 
-    __slots__ = ("before", "delivery_count", "first", "last", "lock", "state")
+    __slots__ = ("before", "delivery_count", "first", "is_rejected", "last", "lock", "state")
 
     def __init__(
         self, first: int, last: int, state: DeliveryState, delivery_count: int, lock: Lock | None = None
@@ -87,6 +104,8 @@ class Run:
         self.lock = lock
         #: The lock that it goes back to if its change cannot be stored.
         self.before: Lock | None = None
+        #: Whether a member wants it to be archived: nobody knows any more after a restart.
+        self.is_rejected = False
 
     def __repr__(self) -> str:
         pending = "" if self.before is None else " pending"
@@ -111,6 +130,7 @@ class Run:
         assert self.first < first <= self.last
         assert self.before is None, "what is being stored stays whole"
         second = Run(first, self.last, self.state, self.delivery_count, self.lock)
+        second.is_rejected = self.is_rejected
         self.last = first - 1
         return second
 

@@ -24,8 +24,31 @@ ACKNOWLEDGED: Final = counter(
     "ottla_share_acknowledged_records_total", "Records that members acknowledged, by how.", "type"
 )
 EXPIRED: Final = counter("ottla_share_expired_locks_total", "Locks that ended before what they held was acknowledged.")
+LETTERS: Final = counter(
+    "ottla_share_dead_letters_total", "Records that were written to dead-letter queues, by group.", "group"
+)
+LETTER_REQUESTS: Final = counter(
+    "ottla_share_dead_letter_requests_total",
+    "Batches for dead-letter queues that were to be written, by group.",
+    "group",
+)
+FAILED_LETTER_REQUESTS: Final = counter(
+    "ottla_share_dead_letter_failures_total", "Those of them that were not written, by group.", "group"
+)
 
-METRICS: Final = (SESSIONS, EVICTIONS, PARTITIONS, IN_FLIGHT, FETCHES, ACQUIRED, ACKNOWLEDGED, EXPIRED)
+METRICS: Final = (
+    SESSIONS,
+    EVICTIONS,
+    PARTITIONS,
+    IN_FLIGHT,
+    FETCHES,
+    ACQUIRED,
+    ACKNOWLEDGED,
+    EXPIRED,
+    LETTERS,
+    LETTER_REQUESTS,
+    FAILED_LETTER_REQUESTS,
+)
 
 _TYPES: Final = ("gap", "accept", "release", "reject", "renew")
 
@@ -55,3 +78,7 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     yield single(ACQUIRED, counters.acquired_records)
     yield Family(ACKNOWLEDGED, [((_TYPES[kind],), count) for kind, count in sorted(counters.acknowledged.items())])
     yield single(EXPIRED, expired)
+    queues = sorted(manager.dead_letters.counters.items())[:room]
+    yield Family(LETTERS, [((group,), counted.records) for group, counted in queues])
+    yield Family(LETTER_REQUESTS, [((group,), counted.requests) for group, counted in queues])
+    yield Family(FAILED_LETTER_REQUESTS, [((group,), counted.failed_requests) for group, counted in queues])

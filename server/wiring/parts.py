@@ -220,7 +220,16 @@ class Parts:
             other_brokers=partial(optional.other_brokers, self.peers),
             other_share_coordinators=partial(optional.other_share_coordinators, self.peers),
         )
-        broker.share = ShareLeader(config, clock, self.replica_manager, broker.coordinators, tasks)
+        broker.share = ShareLeader(
+            config,
+            clock,
+            self.replica_manager,
+            broker.coordinators,
+            self.controller,
+            self.peers,
+            self.log_manager.context.offload,
+            tasks,
+        )
         broker.mirror = Mirror(config, partial(optional.new_link, broker))
         self._subscribe()
 

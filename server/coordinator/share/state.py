@@ -26,6 +26,8 @@ class DeliveryState(IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """It goes to the group's dead-letter queue, and is archived then (KIP-1191)."""
     ARCHIVED = 4
 
     @property
