@@ -24,6 +24,7 @@ from ottla.client.group_state import (
 )
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
 from ottla.client.share_state import Delivered, share_deliveries, share_positions
+from ottla.client.topology_description import drawn
 
 _SHOWN_DELIVERIES: Final = 20
 """In the table, for one partition; --json has all of them."""
@@ -183,6 +184,10 @@ def _print_group(group: Group, progress: list[Progress]) -> None:
                 for part in group.topology
             ),
         )
+    for wired in group.description or ():
+        print("  GLOBAL STORE" if wired.name is None else f"  SUBTOPOLOGY {wired.name}")
+        for line in drawn(wired):
+            print(f"    {line}")
 
 
 def _deliveries(progress: Iterable[Progress]) -> Iterator[tuple[object, ...]]:
@@ -252,7 +257,11 @@ def _as_json(group: Group, progress: list[Progress]) -> dict[str, Any]:
             for member in sorted(group.members, key=lambda member: member.member_id)
         ],
         **(
-            {"topology_epoch": group.topology_epoch, "topology": [asdict(part) for part in group.topology]}
+            {
+                "topology_epoch": group.topology_epoch,
+                "topology": [asdict(part) for part in group.topology],
+                "description": None if group.description is None else [asdict(part) for part in group.description],
+            }
             if group.group_type == STREAMS
             else {}
         ),

@@ -16,6 +16,7 @@ from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError, UnsupportedVersionError
 from ottla.client.offsets import TopicPartition
+from ottla.client.topology_description import Part, described_parts
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
@@ -36,6 +37,7 @@ _STREAMS_ASSIGNOR: Final = "sticky"
 # These name topics, and one group at a time: every broker has them, and nothing later is needed here.
 _FETCH_BY_NAME: Final = 7
 _FIND_ONE: Final = 3
+_WITH_DESCRIPTIONS: Final = 1
 
 _RETRIABLE: Final = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -88,6 +90,8 @@ class Group:
     members: list[Member] = field(default_factory=list)
     topology: list[Subtopology] = field(default_factory=list)
     """Of a streams group."""
+    description: list[Part] | None = None
+    """How a streams group's topology is wired; None if nobody has said so."""
 
 
 class Coordinator:
@@ -240,12 +244,13 @@ def _assignment(member: Any) -> list[TopicPartition]:
 
 def _find_streams_group(coordinator: Coordinator, group_id: str) -> Group | None:
     try:
-        coordinator.connection(group_id).version(ApiKey.STREAMS_GROUP_DESCRIBE)
+        version = coordinator.connection(group_id).version(ApiKey.STREAMS_GROUP_DESCRIBE)
     except UnsupportedVersionError:
         return None  # A broker from before KIP-1071 has no streams groups.
-    described = coordinator.call(
-        group_id, StreamsGroupDescribeRequest(group_ids=[group_id]), lambda answer: int(answer.groups[0].error_code)
-    ).groups[0]
+    request = StreamsGroupDescribeRequest(
+        group_ids=[group_id], include_topology_description=version >= _WITH_DESCRIPTIONS
+    )
+    described = coordinator.call(group_id, request, lambda answer: int(answer.groups[0].error_code)).groups[0]
     if described.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     if described.error_code:
@@ -259,12 +264,14 @@ def streams_group(described: Any, node_id: int) -> Group:
         described.group_id,
         STREAMS,
         described.group_state,
-        _STREAMS_ASSIGNOR,
+        described.assignor_name or _STREAMS_ASSIGNOR,
         node_id,
         described.group_epoch,
         described.assignment_epoch,
         None if described.topology is None else described.topology.epoch,
     )
+    if described.topology_description is not None:
+        group.description = described_parts(described.topology_description)
     for part in described.topology.subtopologies or () if described.topology is not None else ():
         repartition = [topic.name for topic in part.repartition_source_topics]
         changelogs = [topic.name for topic in part.state_changelog_topics]
@@ -288,7 +295,15 @@ def streams_group(described: Any, node_id: int) -> Group:
             for index in indexes
         )
         group.members.append(
-            Member(member.member_id, None, member.client_id, member.client_host, member.member_epoch, assignment, tasks)
+            Member(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.member_epoch,
+                assignment,
+                tasks,
+            )
         )
     return group
 

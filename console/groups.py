@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.client.group_state import Group, Subtopology, classic_group, consumer_group, share_group, streams_group
+from ottla.client.topology_description import Part, described_parts, drawn, without_topics
 from ottla.console.nodes import NodeError, ask, ask_each, other_nodes
 from ottla.console.readable import led_elsewhere
 from ottla.console.rendering import Slices
@@ -17,6 +18,7 @@ from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.server.apis.streams_descriptions import described
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.assignors import assignor_names
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember
@@ -24,6 +26,7 @@ from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 from ottla.server.coordinator.group.listing import GroupListing
 from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME, ShareGroup, ShareMember
+from ottla.server.coordinator.group.streams_assignor import ASSIGNOR_NAME as STREAMS_ASSIGNOR_NAME
 from ottla.server.coordinator.group.streams_group import StreamsGroup, StreamsMember
 from ottla.server.coordinator.group.streams_topology import Topology
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 _NOT_OF_THIS_KIND: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+MAX_DRAWN_LINES: Final = 500
 _DEAD: Final = "Dead"
 """What DescribeGroups says before version 6 about a group that does not exist."""
 
@@ -80,6 +84,8 @@ class GroupView(NamedTuple):
     target_epoch: int | None = None
     """The epoch of the assignment that members are on their way to; None for a classic group."""
     topology_epoch: int | None = None
+    description: Sequence[Part] = ()
+    """How the topology is wired, if somebody has said so."""
 
     def seen_by(self, may_describe: Callable[[str], bool]) -> GroupView:
         """The same without the names of topics that a visitor may not describe."""
@@ -94,7 +100,18 @@ class GroupView(NamedTuple):
             )
             for part in self.subtopologies
         ]
-        return self._replace(members=members, subtopologies=parts)
+        description = without_topics(self.description, may_describe)
+        return self._replace(members=members, subtopologies=parts, description=description)
+
+    def drawings(self) -> list[tuple[str, list[str]]]:
+        """How each part of the topology is wired: its name, and lines, no more than a page can show."""
+        left, found = MAX_DRAWN_LINES, []
+        for part in self.description:
+            lines = drawn(part)[:left]
+            left -= len(lines)
+            if lines:
+                found.append(("Global store" if part.name is None else f"Subtopology {part.name}", lines))
+        return found
 
     def owners(self) -> dict[tuple[str, int], MemberView]:
         """Who has which partition."""
@@ -152,7 +169,7 @@ async def describe(broker: Broker, group_id: str) -> GroupView:
     with suppress(GroupIdNotFoundError):
         return _share_view(broker, coordinator.share_groups.describe(group_id))
     with suppress(GroupIdNotFoundError):
-        return _streams_view(coordinator.streams_groups.describe(group_id))
+        return await _streams_view(coordinator.streams_groups.describe(group_id))
     return _classic_view(coordinator.classic_groups.describe(group_id))
 
 
@@ -161,14 +178,14 @@ async def _describe_there(broker: Broker, node_id: int, group_id: str) -> GroupV
     kinds: tuple[tuple[Request, Callable[[Any, int], Group]], ...] = (
         (ConsumerGroupDescribeRequest(group_ids=[group_id]), consumer_group),
         (ShareGroupDescribeRequest(group_ids=[group_id]), share_group),
-        (StreamsGroupDescribeRequest(group_ids=[group_id]), streams_group),
         (DescribeGroupsRequest(groups=[group_id]), classic_group),
+        (StreamsGroupDescribeRequest(group_ids=[group_id], include_topology_description=True), streams_group),
     )
     for request, read in kinds:
-        described = (await ask(broker, node_id, request)).groups[0]
-        code = described.error_code
-        if not code and described.group_state != _DEAD:
-            return _view_of(read(described, node_id))
+        answer = (await ask(broker, node_id, request)).groups[0]
+        code = answer.error_code
+        if not code and answer.group_state != _DEAD:
+            return _view_of(read(answer, node_id))
         if code not in _NOT_OF_THIS_KIND:
             raise NodeError(f"Node {node_id} does not describe group {group_id}: {ErrorCode.name_of(code)}.")
     raise GroupIdNotFoundError(f"there is no group {group_id}")
@@ -197,6 +214,7 @@ def _view_of(group: Group) -> GroupView:
         parts,
         group.target_epoch,
         group.topology_epoch,
+        group.description or (),
     )
 
 
@@ -277,7 +295,8 @@ def _share_member(broker: Broker, member: ShareMember) -> MemberView:
     )
 
 
-def _streams_view(group: StreamsGroup) -> GroupView:
+async def _streams_view(group: StreamsGroup) -> GroupView:
+    _, description = await described(group.description)
     members = [_streams_member(group, member) for member in group.members.values()]
     topology = group.topology
     parts = [] if topology is None else [_subtopology(group, topology, name) for name in sorted(topology.subtopologies)]
@@ -286,12 +305,13 @@ def _streams_view(group: StreamsGroup) -> GroupView:
         "streams",
         group.state.value,
         group.group_epoch,
-        "sticky",
+        STREAMS_ASSIGNOR_NAME,
         None,
         members,
         parts,
         group.target_epoch,
         None if topology is None else topology.epoch,
+        () if description is None else described_parts(description),
     )
 
 
@@ -301,7 +321,9 @@ def _streams_member(group: StreamsGroup, member: StreamsMember) -> MemberView:
     active = member.current.assigned.active
     sources = {} if group.topology is None else group.topology.source_topics
     assignment = sorted((topic, sorted(active[name])) for topic, name in sources.items() if name in active)
-    return MemberView(member.member_id, None, about.client_id, about.client_host, member.current.epoch, assignment)
+    return MemberView(
+        member.member_id, about.instance_id, about.client_id, about.client_host, member.current.epoch, assignment
+    )
 
 
 def _subtopology(group: StreamsGroup, topology: Topology, name: str) -> SubtopologyView:

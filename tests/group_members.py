@@ -24,6 +24,12 @@ from ottla.kproto.messages.streams_group_heartbeat import (
     TopicInfo,
     Topology,
 )
+from ottla.kproto.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    TopologyDescription,
+    TopologyDescriptionNode,
+    TopologyDescriptionSubtopology,
+)
 
 PATIENCE_SECONDS = 120
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -141,6 +147,17 @@ class StreamsMember:
         self._epoch = 0
         self.beat(**joins)
         until(lambda: True if not self.beat(active_tasks=[], standby_tasks=[], warmup_tasks=[]).status else None)
+
+    def describe_topology(self, topic: str) -> None:
+        """As Kafka Streams does when it is asked."""
+        source = TopologyDescriptionNode(name="in", node_type=1, source_topics=[topic], successors=["count"])
+        count = TopologyDescriptionNode(name="count", node_type=2, stores=["store"])
+        part = TopologyDescriptionSubtopology(subtopology_id="0", nodes=[source, count])
+        request = StreamsGroupTopologyDescriptionUpdateRequest(
+            group_id=self.group, member_id=MEMBER, topology_description=TopologyDescription(subtopologies=[part])
+        )
+        answer = self._coordinator.call(self.group, request, lambda answer: int(answer.error_code))
+        assert not answer.error_code, answer.error_message
 
     def beat(self, **fields: Any) -> Any:
         request = StreamsGroupHeartbeatRequest(

@@ -249,6 +249,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: Rule(each=Each(_DESCRIBE, "group_ids", _itself(_GROUP))),
     # Streams groups look at the topology's topics themselves.
     ApiKey.STREAMS_GROUP_HEARTBEAT: Rule([Named(_READ, _GROUP, "group_id")]),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: Rule([Named(_READ, _GROUP, "group_id")]),
     ApiKey.STREAMS_GROUP_DESCRIBE: Rule(each=Each(_DESCRIBE, "group_ids", _itself(_GROUP))),
     # Share groups; what is fetched and acknowledged looks at topics itself.
     ApiKey.SHARE_GROUP_HEARTBEAT: Rule(

@@ -22,8 +22,8 @@ from ottla.server.apis.results import may_describe
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, UnsupportedAssignorError
 from ottla.server.coordinator.group.assignors import assignor_names
 from ottla.server.coordinator.group.consumer import Heartbeat
-from ottla.server.coordinator.group.consumer_group import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
+from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.topics import compile_regex
 
 

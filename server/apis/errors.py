@@ -129,6 +129,7 @@ ERROR_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     coordinator.TopicDeletedError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     coordinator.UnsupportedCommitError: ErrorCode.UNSUPPORTED_VERSION,
     coordinator.StreamsInvalidTopologyError: ErrorCode.STREAMS_INVALID_TOPOLOGY,
+    coordinator.TopologyDescriptionError: ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED,
     coordinator.FencedStateEpochError: ErrorCode.FENCED_STATE_EPOCH,
     coordinator.FencedShareLeaderError: ErrorCode.FENCED_LEADER_EPOCH,
     coordinator.UninitializedShareError: ErrorCode.INVALID_REQUEST,

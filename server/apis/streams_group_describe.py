@@ -19,17 +19,23 @@ from ottla.kproto.messages.streams_group_describe import (
     StreamsGroupDescribeResponse,
     Subtopology,
     TaskIds,
+    TaskOffset,
     TopicInfo,
     Topology,
 )
 from ottla.server.apis.group_protocols import GroupProtocol
 from ottla.server.apis.modern_groups import Description, describe
+from ottla.server.apis.streams_descriptions import described
 from ottla.server.apis.streams_groups import topics_of
+from ottla.server.coordinator.group.streams_assignor import ASSIGNOR_NAME
+from ottla.server.coordinator.group.streams_description import DescriptionStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ottla.kproto.internal_records import streams_group as record
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.streams_assignor import Tasks, TaskSet
+    from ottla.server.coordinator.group.streams_assignor import Task, Tasks, TaskSet
     from ottla.server.coordinator.group.streams_group import StreamsGroup, StreamsMember
     from ottla.server.coordinator.group.streams_topology import ConfiguredSubtopology, InternalTopic
 
@@ -39,14 +45,17 @@ async def handle(request: StreamsGroupDescribeRequest, context: RequestContext) 
         DescribedGroup,
         find=context.broker.group_coordinator.streams_groups.describe,
         topic_names=_topic_names,
-        tell=partial(_group, context),
+        tell=partial(_group, context, request.include_topology_description),
         is_served=GroupProtocol.STREAMS.is_enabled(context),
         unseen_topics="The described group uses topics that the client is not authorized to describe.",
     )
     return StreamsGroupDescribeResponse(groups=await describe(request, context, how))
 
 
-async def _group(context: RequestContext, group: StreamsGroup) -> DescribedGroup:
+async def _group(context: RequestContext, is_to_describe: bool, group: StreamsGroup) -> DescribedGroup:
+    status, description = DescriptionStatus.NOT_REQUESTED, None
+    if is_to_describe:
+        status, description = await described(group.description)
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state.value,
@@ -54,6 +63,9 @@ async def _group(context: RequestContext, group: StreamsGroup) -> DescribedGroup
         assignment_epoch=group.target_epoch,
         topology=await _topology(group, context),
         members=[await _member(group, member, context) for member in list(group.members.values())],
+        topology_description=description,
+        topology_description_status=status,
+        assignor_name=ASSIGNOR_NAME,
     )
 
 
@@ -120,11 +132,13 @@ def _topics(topics: list[record.TopicInfo]) -> list[TopicInfo]:
 async def _member(group: StreamsGroup, member: StreamsMember, context: RequestContext) -> Member:
     subscription = member.subscription
     assigned, target = member.current.assigned.without_epochs(), group.target_of(member.member_id)
-    await context.work.rest(1 + sum(len(indexes) for tasks in (assigned, target) for role in tasks for indexes in role))
+    listed = sum(len(indexes) for tasks in (assigned, target) for role in tasks for indexes in role)
+    await context.work.rest(1 + listed + sum(map(len, member.offsets)))
     endpoint = subscription.user_endpoint
     return Member(
         member_id=member.member_id,
         member_epoch=member.current.epoch,
+        instance_id=subscription.instance_id,
         rack_id=subscription.rack_id,
         client_id=subscription.client_id,
         client_host=subscription.client_host,
@@ -132,6 +146,8 @@ async def _member(group: StreamsGroup, member: StreamsMember, context: RequestCo
         process_id=subscription.process_id,
         user_endpoint=None if endpoint is None else Endpoint(host=endpoint.host, port=endpoint.port),
         client_tags=[KeyValue(key=key, value=value) for key, value in subscription.client_tags.items()],
+        task_offsets=_offsets(member.offsets.offsets),
+        task_end_offsets=_offsets(member.offsets.ends),
         assignment=_assignment(assigned),
         target_assignment=_assignment(target),
     )
@@ -147,3 +163,10 @@ def _assignment(tasks: TaskSet) -> Assignment:
 
 def _task_ids(tasks: Tasks) -> list[TaskIds]:
     return [TaskIds(subtopology_id=name, partitions=sorted(tasks[name])) for name in sorted(tasks)]
+
+
+def _offsets(reported: Mapping[Task, int]) -> list[TaskOffset]:
+    return [
+        TaskOffset(subtopology_id=name, partition=index, offset=reported[name, index])
+        for name, index in sorted(reported)
+    ]

@@ -5,7 +5,8 @@
 - Tasks are sent when they have changed, and to members that join. The statuses say why there are none yet.
 - The first heartbeat that finds the topology's internal topics missing creates them, in the name of its sender, who
   needs the right to do so. The next heartbeat finds them there.
-- Static members, task offsets, warm-up tasks and patterns of source topics are refused, as by Kafka 4.3.
+- Patterns of source topics are refused, as by Kafka 4.4.
+- A member that speaks version 1 may be asked to describe its topology (`streams_group_topology_description_update`).
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from ottla.kproto.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     TaskIds,
+    TaskOffset,
     TopicPartition,
 )
 from ottla.server.apis.errors import MAX_MESSAGE_LENGTH, error_code, error_message
 from ottla.server.apis.group_protocols import GroupProtocol
-from ottla.server.apis.streams_groups import topics_of, topology_of
+from ottla.server.apis.streams_groups import MAX_ELEMENTS, topics_of, topology_of
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, StreamsInvalidTopologyError
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
-from ottla.server.coordinator.group.streams import StreamsHeartbeat
+from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.streams_assignor import TaskSet
+from ottla.server.coordinator.group.streams_beat import StreamsHeartbeat
 from ottla.server.coordinator.group.streams_group import Endpoint as UserEndpoint
 from ottla.server.coordinator.group.streams_topology import StreamsStatus
 from ottla.server.metadata.acls import AclOperation, AclResource
@@ -40,16 +43,13 @@ from ottla.server.metadata.topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.streams import StreamsHeartbeatResult
-    from ottla.server.coordinator.group.streams_assignor import Tasks
+    from ottla.server.coordinator.group.streams_assignor import Task, Tasks
+    from ottla.server.coordinator.group.streams_beat import StreamsHeartbeatResult
     from ottla.server.coordinator.group.streams_endpoints import EndpointTasks
     from ottla.server.coordinator.group.streams_topology import InternalTopic
 
-_NO_EPOCH_BELOW: Final = -2
-_STATIC: Final = -2
 _SHOWN: Final = 3
-#: Topics, settings and tasks that one heartbeat may name. Kafka has no limit but that of a record, which is 1 MiB.
-_MAX_ELEMENTS: Final = 10_000
+_WITH_DESCRIPTIONS: Final = 1
 
 
 async def handle(request: StreamsGroupHeartbeatRequest, context: RequestContext) -> StreamsGroupHeartbeatResponse:
@@ -80,8 +80,8 @@ async def handle(request: StreamsGroupHeartbeatRequest, context: RequestContext)
 
 def _check_size(context: RequestContext) -> None:
     """What follows looks at all of a topology at once."""
-    if context.work.elements > _MAX_ELEMENTS:
-        raise StreamsInvalidTopologyError(f"A heartbeat with more than {_MAX_ELEMENTS} elements is refused.")
+    if context.work.elements > MAX_ELEMENTS:
+        raise StreamsInvalidTopologyError(f"A heartbeat with more than {MAX_ELEMENTS} elements is refused.")
 
 
 async def _check_topics(request: StreamsGroupHeartbeatRequest, context: RequestContext) -> None:
@@ -119,15 +119,7 @@ async def _may_see_topics(request: StreamsGroupHeartbeatRequest, context: Reques
 
 
 def _check_features(request: StreamsGroupHeartbeatRequest) -> None:
-    """Refuse what Kafka 4.3 does not support yet either."""
-    if request.instance_id is not None:
-        raise InvalidRequestError("Static membership is not yet supported.")
-    if request.task_offsets is not None:
-        raise InvalidRequestError("TaskOffsets are not supported yet.")
-    if request.task_end_offsets is not None:
-        raise InvalidRequestError("TaskEndOffsets are not supported yet.")
-    if request.warmup_tasks:
-        raise InvalidRequestError("WarmupTasks are not supported yet.")
+    """Refuse what Kafka 4.4 does not support yet either."""
     topology = request.topology
     if topology is not None and any(subtopology.source_topic_regex for subtopology in topology.subtopologies):
         raise InvalidRequestError("Regular expressions for source topics are not supported yet.")
@@ -135,7 +127,12 @@ def _check_features(request: StreamsGroupHeartbeatRequest) -> None:
 
 def _check(request: StreamsGroupHeartbeatRequest) -> None:
     """Refuse what contradicts itself."""
-    for name, value in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
+    for name, value in (
+        ("MemberId", request.member_id),
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    ):
         if value is not None and not value.strip():
             raise InvalidRequestError(f"{name} can't be empty.")
     tasks = {"Active": request.active_tasks, "Standby": request.standby_tasks, "Warmup": request.warmup_tasks}
@@ -148,11 +145,11 @@ def _check(request: StreamsGroupHeartbeatRequest) -> None:
         if request.topology is None:
             raise InvalidRequestError("Topology must be non-null when (re-)joining.")
         _check_changelogs(request)
-    elif request.member_epoch == _STATIC:
+    elif request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
         raise InvalidRequestError("InstanceId can't be null.")
-    elif request.member_epoch < _NO_EPOCH_BELOW:
+    elif request.member_epoch < LEAVE_STATIC_EPOCH:
         raise InvalidRequestError(
-            f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to {_NO_EPOCH_BELOW}."
+            f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to {LEAVE_STATIC_EPOCH}."
         )
     if any(given is not None for given in tasks.values()) and any(given is None for given in tasks.values()):
         raise InvalidRequestError("If one task-type is non-null, all must be non-null.")
@@ -177,7 +174,9 @@ def _check_changelogs(request: StreamsGroupHeartbeatRequest) -> None:
 def _heartbeat(request: StreamsGroupHeartbeatRequest, context: RequestContext) -> StreamsHeartbeat:
     owned = None
     if request.active_tasks is not None:
-        owned = TaskSet(_tasks(request.active_tasks), _tasks(request.standby_tasks or ()))
+        owned = TaskSet(
+            _tasks(request.active_tasks), _tasks(request.standby_tasks or ()), _tasks(request.warmup_tasks or ())
+        )
     endpoint, tags = request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
     return StreamsHeartbeat(
@@ -194,7 +193,15 @@ def _heartbeat(request: StreamsGroupHeartbeatRequest, context: RequestContext) -
         user_endpoint=None if endpoint is None else UserEndpoint(endpoint.host, endpoint.port),
         client_tags=None if tags is None else {tag.key: tag.value for tag in tags},
         shutdown_application=request.shutdown_application,
+        instance_id=request.instance_id,
+        task_offsets=_offsets(request.task_offsets),
+        task_end_offsets=_offsets(request.task_end_offsets),
+        knows_4_4=context.header.api_version >= _WITH_DESCRIPTIONS,
     )
+
+
+def _offsets(reported: Sequence[TaskOffset] | None) -> Sequence[tuple[Task, int]] | None:
+    return None if reported is None else [((each.subtopology_id, each.partition), each.offset) for each in reported]
 
 
 def _tasks(tasks: Sequence[TaskIds]) -> Tasks:
@@ -210,6 +217,9 @@ def _response(result: StreamsHeartbeatResult) -> StreamsGroupHeartbeatResponse:
             Status(status_code=told.status, status_detail=told.detail[:MAX_MESSAGE_LENGTH]) for told in result.statuses
         ],
         endpoint_information_epoch=result.endpoint_epoch,
+        task_offset_interval_ms=result.task_offset_interval_ms,
+        acceptable_recovery_lag=result.acceptable_recovery_lag,
+        topology_description_required=result.asks_for_description,
     )
     if result.tasks is not None:
         response.active_tasks = _task_ids(result.tasks.active)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.internal_records import streams_group as record
 from ottla.server.coordinator.group.streams_topology import Topology
 
 if TYPE_CHECKING:
     from ottla.kproto.messages import streams_group_heartbeat as message
+
+
+#: Topics, settings, tasks and nodes that one request may name. Kafka has no limit but that of a record, which is 1 MiB.
+MAX_ELEMENTS: Final = 10_000
 
 
 def topology_of(given: message.Topology) -> Topology:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.consumer_group import ConsumerConfig
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.group.share import ShareGroupConfig
-    from ottla.server.coordinator.group.streams import StreamsGroupConfig
+    from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig
     from ottla.server.coordinator.share.cluster import ClusterPersister, OtherShareCoordinators
     from ottla.server.coordinator.share.coordinator import ShareCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
@@ -270,7 +270,7 @@ class Coordinators:
         )
 
     def _streams_config(self, group_id: str) -> StreamsGroupConfig:
-        from ottla.server.coordinator.group.streams import StreamsGroupConfig
+        from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig
 
         resource = ConfigResource(ResourceType.GROUP, group_id)
         own = self._config.group_config(self._image.resource_configs(resource))
@@ -281,4 +281,7 @@ class Coordinators:
             own.streams_assignment_interval_ms,
             own.streams_initial_rebalance_delay_ms,
             own.streams_num_standby_replicas,
+            own.streams_task_offset_interval_ms,
+            own.streams_acceptable_recovery_lag,
+            own.streams_rack_aware_assignment_tags,
         )

@@ -129,6 +129,10 @@ class StreamsInvalidTopologyError(CoordinatorError):
     """KIP-1071: the topology can never run."""
 
 
+class TopologyDescriptionError(CoordinatorError):
+    """KIP-1331: the description of a topology is not kept."""
+
+
 # Share groups
 
 

@@ -23,6 +23,7 @@ from ottla.server.settings.config import (
 )
 from ottla.server.settings.declaration import Setting
 from ottla.server.settings.dynamic import fixed, of_one_broker, refusal
+from ottla.server.settings.groups import streams_assignor_names
 from ottla.server.settings.mirrored import MIRROR_SETTING, Mirroring, mirrored
 from ottla.server.settings.types import SettingType
 
@@ -180,19 +181,47 @@ def _check_broker_configs(resource: ConfigResource, configs: Mapping[str, str], 
 def _check_group_configs(group: str, configs: Mapping[str, str], broker: BrokerConfig) -> None:
     if not group:
         raise InvalidRequestError("Default group resources are not allowed.")
+    for name in configs:
+        if name not in GROUP_SETTINGS:
+            raise InvalidConfigError(f"Unknown group config name: {name}")
+    tags = GROUP_SETTINGS["streams.rack.aware.assignment.tags"]
+    said = [tag.strip() for tag in configs.get(tags.name, "").split(",")]
+    if len(set(said)) != len(said):
+        raise InvalidConfigError(f"{tags.name} must not contain duplicate tag keys.")
     for name, text in configs.items():
-        setting = GROUP_SETTINGS.get(name)
-        value = _parse(setting, name, text, "group")
-        least, most = (BROKER_SETTINGS.get(_bound(name, bound)) for bound in ("min", "max"))
-        if least is not None and value < getattr(broker, least.attribute):
-            raise InvalidConfigError(f"{name} must be greater than or equal to {least.name}")
-        if most is not None and value > getattr(broker, most.attribute):
-            raise InvalidConfigError(f"{name} must be less than or equal to {most.name}")
+        _check_bounds(name, _parse(GROUP_SETTINGS[name], name, text, "group"), broker)
+    _check_streams_assignor(configs.get("streams.assignor.name"), broker)
     view = broker.group_config(configs)
     for kind in ("consumer", "share", "streams"):
-        heartbeat = getattr(view, f"{kind}_heartbeat_interval_ms")
-        if getattr(view, f"{kind}_session_timeout_ms") <= heartbeat:
-            raise InvalidConfigError(f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms")
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if session not in configs and heartbeat not in configs:
+            continue
+        if getattr(view, GROUP_SETTINGS[session].attribute) <= getattr(view, GROUP_SETTINGS[heartbeat].attribute):
+            raise InvalidConfigError(f"{session} must be greater than {heartbeat}")
+
+
+def _check_bounds(name: str, value: Any, broker: BrokerConfig) -> None:
+    """Raise InvalidConfigError unless a group's setting lies within those that the broker has for it."""
+    least, most = (
+        None if bound is None else getattr(broker, bound.attribute)
+        for bound in (BROKER_SETTINGS.get(_bound(name, end)) for end in ("min", "max"))
+    )
+    if least is not None and most is not None:
+        if not least <= value <= most:
+            raise InvalidConfigError(f"{name} must be in the range {least} to {most} inclusive.")
+    elif least is not None and value < least:
+        raise InvalidConfigError(f"{name} must be greater than or equal to {least}")
+    elif most is not None and value > most:
+        raise InvalidConfigError(f"{name} must be less than or equal to {most}")
+
+
+def _check_streams_assignor(name: str | None, broker: BrokerConfig) -> None:
+    offered = streams_assignor_names(broker.group_streams_assignors)
+    if name is not None and name not in offered:
+        raise InvalidConfigError(
+            f"streams.assignor.name '{name}' is not a registered task assignor. Registered assignors are: "
+            f"[{', '.join(offered)}]."
+        )
 
 
 def _bound(name: str, bound: str) -> str:

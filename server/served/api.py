@@ -6,7 +6,7 @@ the API is first called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -103,12 +103,10 @@ SERVED: Final = (
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
     ApiKey.UNREGISTER_CONTROLLER,
 )
 """Every API that has a handler module; nothing else is advertised."""
-
-LATEST: Final[Mapping[ApiKey, int]] = {ApiKey.STREAMS_GROUP_HEARTBEAT: 0, ApiKey.STREAMS_GROUP_DESCRIBE: 0}
-"""The latest version that is served, of APIs of which Kafka 4.4 serves a later one."""
 
 TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 """What is served only where the broker has an HTTP port: without `/metrics` nobody could read what clients push. Kafka
@@ -221,7 +219,6 @@ class Api:
     ) -> None:
         self.key = key
         self.min_version, self.max_version = key.valid_versions
-        self.max_version = LATEST.get(key, self.max_version)
         if at_most is not None:
             self.max_version = min(self.max_version, at_most)
         # Older librdkafka turns compression off unless Produce 0 is advertised (KAFKA-18659); it is never served.

@@ -25,5 +25,4 @@ NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.CONTROLLER_REGISTRATION: _QUORUM,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: _CONTROLLER,
     ApiKey.UPDATE_RAFT_VOTER: _QUORUM,
-    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: "asked for by StreamsGroupHeartbeat 1 alone, which is not served",
 }

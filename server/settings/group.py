@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ottla.server.settings.checks import between, matching, one_of
-from ottla.server.settings.declaration import boolean, integer, string, strings
+from ottla.server.settings.checks import NO_EMPTY_VALUES, between, matching, one_of
+from ottla.server.settings.declaration import LOW, boolean, integer, long, string, strings
 
 _DURATION: Final = re.compile(r"by_duration:P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,9})?S)?)?")
 
@@ -118,6 +118,37 @@ class GroupSettings:
         "Standby replicas of each task of the streams group.",
         check=between(0),
         broker="group.streams.num.standby.replicas",
+    )
+    streams_num_warmup_replicas: int = integer(
+        2,
+        "Warm-up replicas of the streams group; none are handed out yet.",
+        check=between(0),
+        broker="group.streams.num.warmup.replicas",
+        internal=True,
+    )
+    streams_acceptable_recovery_lag: int = long(
+        10_000,
+        "How far behind its changelogs a member of the streams group may be and still count as caught up, in offsets.",
+        check=between(0),
+        broker="group.streams.acceptable.recovery.lag",
+        internal=True,
+    )
+    streams_task_offset_interval_ms: int = integer(
+        60_000,
+        "How often members of the streams group are to report the offsets of their tasks.",
+        check=between(1),
+        broker="group.streams.task.offset.interval.ms",
+        internal=True,
+    )
+    streams_assignor_name: str | None = string(
+        None, "The assignor of the streams group; unset, the broker's: group.streams.assignors names it."
+    )
+    streams_rack_aware_assignment_tags: tuple[str, ...] = strings(
+        (),
+        "Client tags that members of the streams group must have: who lacks one is told so.",
+        check=NO_EMPTY_VALUES,
+        importance=LOW,
+        broker="group.streams.rack.aware.assignment.tags",
     )
     streams_session_timeout_ms: int = integer(
         45_000,

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.server.settings.checks import any_of, between, one_of
-from ottla.server.settings.declaration import CLUSTER_WIDE, HIGH, LOW, integer, long, short, string, strings
+from ottla.server.settings.checks import NO_EMPTY_VALUES, any_of, between, one_of
+from ottla.server.settings.declaration import CLUSTER_WIDE, HIGH, LOW, integer, java_class, long, short, string, strings
 from ottla.server.settings.types import INT32_MAX
 
 _KAFKAS: Final = "org.apache.kafka.coordinator.group.assignor."
 _CONSUMER_ASSIGNORS: Final = ("uniform", "range", f"{_KAFKAS}UniformAssignor", f"{_KAFKAS}RangeAssignor")
 _SHARE_ASSIGNORS: Final = ("simple", f"{_KAFKAS}SimpleAssignor")
+_STREAMS_ASSIGNORS: Final = ("sticky", "org.apache.kafka.coordinator.group.streams.assignor.StickyTaskAssignor")
+
+
+def streams_assignor_names(configured: tuple[str, ...]) -> tuple[str, ...]:
+    """What groups call the assignors of `group.streams.assignors`, which may name their classes."""
+    return tuple(_STREAMS_ASSIGNORS[0] for _ in configured)
 
 
 class GroupCoordinatorSettings:
@@ -222,6 +228,41 @@ class GroupCoordinatorSettings:
     )
     group_streams_max_standby_replicas: int = integer(
         2, "Upper bound of a streams group's own number of standby replicas.", check=between(0)
+    )
+    group_streams_num_warmup_replicas: int = integer(
+        2, "Warm-up replicas of a streams group; none are handed out yet.", check=between(0), internal=True
+    )
+    group_streams_max_warmup_replicas: int = integer(
+        20, "Upper bound of a streams group's own number of warm-up replicas.", check=between(0), internal=True
+    )
+    group_streams_acceptable_recovery_lag: int = long(
+        10_000,
+        "How far behind its changelogs a streams-group member may be and still count as caught up, in offsets.",
+        check=between(0),
+        internal=True,
+    )
+    group_streams_task_offset_interval_ms: int = integer(
+        60_000,
+        "How often streams-group members are to report the offsets of their tasks.",
+        check=between(1),
+        internal=True,
+    )
+    group_streams_min_task_offset_interval_ms: int = integer(
+        15_000, "Lower bound of a streams group's own interval of task offsets.", check=between(1), internal=True
+    )
+    group_streams_assignors: tuple[str, ...] = strings(
+        ("sticky",), "The assignor of streams groups; there is one.", check=any_of(*_STREAMS_ASSIGNORS, least=1, most=1)
+    )
+    group_streams_rack_aware_assignment_tags: tuple[str, ...] = strings(
+        (),
+        "Client tags that the members of streams groups must have: who lacks one is told so.",
+        check=NO_EMPTY_VALUES,
+        importance=LOW,
+    )
+    group_streams_topology_description_plugin_class: str | None = java_class(
+        None,
+        "Class that keeps descriptions of topologies in Kafka; Ottla keeps them with the groups.",
+        in_use=False,
     )
     offset_metadata_max_bytes: int = integer(
         4096, "Longest text that may be committed with an offset.", importance=HIGH

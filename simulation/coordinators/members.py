@@ -21,8 +21,8 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.group.classic import JoinRequest
 from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
 from ottla.server.coordinator.group.consumer import Heartbeat, HeartbeatResult
-from ottla.server.coordinator.group.streams import StreamsHeartbeat, StreamsHeartbeatResult
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS
+from ottla.server.coordinator.group.streams_beat import StreamsHeartbeat, StreamsHeartbeatResult
 from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.simulation.coordinators.clients import Client
 from ottla.simulation.coordinators.world import GROUPS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, TOPICS, World

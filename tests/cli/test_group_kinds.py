@@ -40,7 +40,7 @@ def busy(broker_class: Any, tmp_path: Path) -> Iterator[Any]:
         member.acknowledge(1, 2, RELEASE)
         assert member.acquire() == [(1, 2, 2)]
         member.acknowledge(1, 1, RELEASE)
-        StreamsMember(client, "streaming", "flights")
+        StreamsMember(client, "streaming", "flights").describe_topology("flights")
         yield broker
     if broker.process.poll() is None:
         assert broker.stop() == 0
@@ -81,6 +81,8 @@ def test_what_is_said_of_them(busy: Any) -> None:
     assert (member["tasks"], member["epoch"]) == ({"active": {"0": [0, 1]}}, streams["epoch"])
     (part,) = streams["topology"]
     assert (part["sources"], part["changelogs"]) == (["flights"], ["streaming-store-changelog"])
+    (wired,) = streams["description"]
+    assert (wired["name"], [node["kind"] for node in wired["nodes"]]) == ("0", ["source", "processor"])
 
     said = busy.run("group", "describe", "shared", "streaming", *http).stdout.decode()
     lines = [line.split() for line in said.splitlines()]
@@ -88,6 +90,7 @@ def test_what_is_said_of_them(busy: Any) -> None:
     assert of_share[-2:] == ["3", "flights:0,1"]
     assert ["flights", "0", "1", "available", "2"] in lines
     assert [MEMBER, str(member["epoch"]), "-", member["client"], member["host"], "active", "0:0,1"] in lines
+    assert "  SUBTOPOLOGY 0\n    source in reads flights\n      processor count with store\n" in said
     assert "topology epoch 0" in " ".join(next(line for line in lines if line[0] == "streaming"))
     lags = json.loads(busy.run("top", "--json", "--interval", "0.01").stdout)["groups"]
     assert (lags["shared"]["lag"], lags["streaming"]["lag"]) == (4, 0)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ottla.server.share.in_flight import ACCEPT, RELEASE
 from tests.server.coordinator import test_streams as streams
+from tests.server.coordinator import test_streams_descriptions as descriptions
 from tests.server.share.conftest import ShareClient
 from tests.server.share.test_share_groups import PATIENT, begin_early, produce
 
@@ -102,3 +103,17 @@ async def test_a_streams_group_shows_its_tasks_and_epochs(browse: Browse) -> Non
         assert after(page, "Tasks", 3)[0] == "0"
         assert "g-changelog" in page.text
         assert after(page, "Assignment", 1) != []
+
+
+async def test_a_streams_group_shows_how_its_topology_is_wired(browse: Browse) -> None:
+    async with browse(streams.SETTINGS) as browser:
+        await browser.node.create_topic("in", 2)
+        client = await streams.connected(browser.node)
+        await streams.joined(client)
+        assert not (await descriptions.tell(client)).error_code
+        page = await browser.get("group", id="g")
+        assert page.status == 200
+        assert after(page, "Subtopology 0", 1) == [
+            "source in reads in\n  processor count with store\n    sink out writes where each record says"
+        ]
+        assert after(page, "Global store", 1)[0].startswith("source in reads in")

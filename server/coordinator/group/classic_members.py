@@ -77,7 +77,8 @@ class ClassicMembers:
 
     def _check(self, group: ConsumerGroup, member_id: str, request: JoinRequest) -> None:
         full = len(group.members) >= self._consumer.config(group.group_id).max_size
-        if full and member_id not in group.members:
+        takes_a_place = member_id in group.members or group.holder(request.group_instance_id) is not None
+        if full and not takes_a_place:
             raise GroupMaxSizeReachedError(f"group {group.group_id} has {len(group.members)} members")
         names = [name for name, _ in request.protocols]
         if request.protocol_type != PROTOCOL_TYPE or not group.supports_classic(names, member_id):
@@ -150,14 +151,14 @@ def _find(group: ConsumerGroup, request: JoinRequest) -> ConsumerMember | None:
     if request.group_instance_id is None:
         return group.members.get(request.member_id)
     if request.member_id:
-        return group.validate_static(request.member_id, request.group_instance_id)
-    return group.members.get(group.static_members.get(request.group_instance_id, ""))
+        return group.find_static(request.member_id, request.group_instance_id)
+    return group.holder(request.group_instance_id)
 
 
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
 ) -> tuple[ConsumerMember, ClassicSide]:
-    member = group.validate_static(member_id, instance_id)
+    member = group.find_static(member_id, instance_id)
     if member.classic is None:
         raise UnknownMemberIdError(f"{member_id} speaks the consumer protocol")
     if member.current.epoch != generation_id:

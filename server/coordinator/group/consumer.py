@@ -15,16 +15,10 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from ottla.server.coordinator.errors import (
-    FencedInstanceIdError,
-    GroupMaxSizeReachedError,
-    UnknownMemberIdError,
-    UnreleasedInstanceIdError,
-)
+from ottla.server.coordinator.errors import FencedInstanceIdError, UnknownMemberIdError
 from ottla.server.coordinator.group import consumer_records
 from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.consumer_group import (
-    LEAVE_STATIC_EPOCH,
     ConsumerConfig,
     ConsumerGroup,
     ConsumerMember,
@@ -36,6 +30,7 @@ from ottla.server.coordinator.group.modern import ModernProtocol, Surroundings
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.plan import MayDescribe, Plan
 from ottla.server.coordinator.group.reconciliation import next_assignment
+from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.replay import CoordinatorRecord
 
 logger = logging.getLogger(__name__)
@@ -172,49 +167,23 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         return group.members[member_id]
 
     def _find_member(self, group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember | None:
-        """The member that a heartbeat speaks for; None for one that joins."""
-        if beat.instance_id is not None:
-            holder = group.members.get(group.static_members.get(beat.instance_id, ""))
-            if holder is not None:
-                return self._find_static(group, holder, beat)
-            if beat.member_epoch != JOIN_EPOCH:
-                raise UnknownMemberIdError(f"no static member {beat.instance_id} in group {group.group_id}")
-        member = group.members.get(beat.member_id)
-        if member is None:
-            if beat.member_epoch != JOIN_EPOCH:
-                group.find_member(beat.member_id)
-            if len(group.members) >= self._config(group.group_id).max_size:
-                raise GroupMaxSizeReachedError(f"group {group.group_id} has {len(group.members)} members")
-            return None
-        if beat.member_epoch != JOIN_EPOCH:
-            group.check_epoch(member, beat.member_epoch, beat.owned)
-        return member
-
-    def _find_static(self, group: ConsumerGroup, holder: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
+        """The member that a heartbeat speaks for; None for a new one."""
         if beat.member_epoch == JOIN_EPOCH:
-            if holder.member_id != beat.member_id and not holder.has_left:
-                raise UnreleasedInstanceIdError(f"{beat.instance_id} is still held by {holder.member_id}")
-        elif holder.member_id != beat.member_id:
-            raise FencedInstanceIdError(f"{beat.instance_id} is now {holder.member_id}")
-        else:
-            group.check_epoch(holder, beat.member_epoch, beat.owned)
-        return holder
+            max_size = self._config(group.group_id).max_size
+            return group.find_joining(beat.member_id, beat.instance_id, max_size)
+        member = group.find_static(beat.member_id, beat.instance_id)
+        member.check_epoch(beat.member_epoch, beat.owned)
+        return member
 
     # Leaving
 
     async def _leave(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
-        if beat.instance_id is not None:
-            holder_id = group.static_members.get(beat.instance_id)
-            if holder_id is None:
-                raise UnknownMemberIdError(f"no static member {beat.instance_id} in group {group.group_id}")
-            if holder_id != beat.member_id:
-                raise FencedInstanceIdError(f"{beat.instance_id} is now {holder_id}")
-        member = group.find_member(beat.member_id)
+        member = group.find_static(beat.member_id, beat.instance_id)
         if beat.member_epoch == LEAVE_STATIC_EPOCH:
-            away = member.current._replace(
-                epoch=LEAVE_STATIC_EPOCH, previous_epoch=member.current.epoch, pending_revocation=EMPTY_ASSIGNMENT
-            )
+            away = member.current.away()
             await self.commit(group, [consumer_records.current_assignment(group.group_id, member.member_id, away)])
+            # What it was to revoke is free: only its session counts.
+            member.rebalance_deadline = math.inf
         else:
             await self._remove(group, member)
         return HeartbeatResult(beat.member_id, beat.member_epoch, 0, None)
@@ -250,7 +219,10 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         used = {other.subscription.topic_regex for other in group.members.values() if other is not member}
         if regex and regex in group.regexes and regex not in used:
             written.append(consumer_records.regex_tombstone(group.group_id, regex))
-        written.append(consumer_records.group_epoch(group.group_id, group.group_epoch + 1, metadata_hash))
+        epoch = group.group_epoch + 1
+        written.append(consumer_records.group_epoch(group.group_id, epoch, metadata_hash))
+        if len(group.members) == 1:
+            written.append(consumer_records.target_epoch(group.group_id, epoch, 0))
         await self.commit(group, written)
         self._purgatory.signal(member)
 

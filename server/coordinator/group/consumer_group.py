@@ -15,18 +15,11 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.server.coordinator.errors import (
-    FencedInstanceIdError,
-    FencedMemberEpochError,
-    IllegalGenerationError,
-    StaleMemberEpochError,
-    UnknownMemberIdError,
-)
+from ottla.server.coordinator.errors import FencedMemberEpochError, IllegalGenerationError, StaleMemberEpochError
 from ottla.server.coordinator.group.assignors import ASSIGNORS, EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.classic_group import Protocol
-from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
-
-LEAVE_STATIC_EPOCH: Final = -2
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
+from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH, StaticGroup, StaticMember
 
 
 class ConsumerConfig(NamedTuple):
@@ -110,8 +103,16 @@ class Current(NamedTuple):
         """Where a member that starts over stands: it keeps what it was assigned; what it was to revoke is free."""
         return Current(assigned=self.assigned, epochs=self.epochs)
 
+    def away(self) -> "Current":
+        """Where a static member that goes away for a while stands: what it was to revoke is free, what it was assigned
+        stays its own, and whoever comes back commits with any epoch.
+        """
+        return self._replace(
+            epoch=LEAVE_STATIC_EPOCH, pending_revocation=EMPTY_ASSIGNMENT, epochs=dict.fromkeys(self.epochs, 0)
+        )
 
-class ConsumerMember(ModernMember[Subscription, Current]):
+
+class ConsumerMember(StaticMember[Subscription, Current]):
     """One member. By its `rebalance_deadline` it must have revoked partitions, or, if it is a classic member, joined or
     synced.
     """
@@ -119,14 +120,33 @@ class ConsumerMember(ModernMember[Subscription, Current]):
     __slots__ = ()
 
     @property
-    def has_left(self) -> bool:
-        """A static member that is expected back (epoch -2)."""
-        return self.current.epoch == LEAVE_STATIC_EPOCH
-
-    @property
     def classic(self) -> ClassicSide | None:
         """Set for a member that speaks the classic protocol."""
         return self.subscription.classic
+
+    @property
+    def gives_way(self) -> bool:
+        """A classic member always did, to whoever joined with its instance id."""
+        return self.has_left or self.classic is not None
+
+    def check_epoch(self, epoch: int, owned: Assignment | None) -> None:
+        """A heartbeat must carry the current epoch, the previous one if the answer to it was lost, or that of a join.
+
+        Raises FencedMemberEpochError.
+        """
+        current = self.current
+        if epoch in (JOIN_EPOCH, current.epoch):
+            return
+        known = f"known by the group coordinator ({current.epoch})"
+        then = "The member must abandon all its partitions and rejoin."
+        if epoch > current.epoch:
+            raise FencedMemberEpochError(
+                f"The consumer group member has a greater member epoch ({epoch}) than the one {known}. {then}"
+            )
+        if epoch != current.previous_epoch or owned is None or not _contains(current.assigned, owned):
+            raise FencedMemberEpochError(
+                f"The consumer group member has a smaller member epoch ({epoch}) than the one {known}. {then}"
+            )
 
 
 def preferred_assignor(subscriptions: Iterable[Subscription], offered: Sequence[str]) -> str:
@@ -144,16 +164,15 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
-class ConsumerGroup(ModernGroup[ConsumerMember, Subscription, Current, Assignment]):
+class ConsumerGroup(StaticGroup[ConsumerMember, Subscription, Current, Assignment]):
     """One group, as its committed records describe it."""
 
-    __slots__ = ("checked_version", "owners", "regexes", "static_members")
+    __slots__ = ("checked_version", "owners", "regexes")
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
         self.checked_version = -1
         """The revision of the cluster's metadata at which the group's topics were last looked at."""
-        self.static_members: dict[str, str] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.owners: dict[tuple[UUID, int], str] = {}
         """Who holds a partition now, assigned or not yet revoked: nobody else may get it until it is released."""
@@ -213,19 +232,6 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Subscription, Current, Assignmen
             if member_epoch < epoch:
                 raise stale(member, f"partition {index} of {topic_id} was assigned at epoch {epoch}")
 
-    def validate_static(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """The member that a request of the classic protocol speaks for.
-
-        Raises UnknownMemberIdError, or FencedInstanceIdError if another one has taken over its static instance id.
-        """
-        if instance_id is not None:
-            holder_id = self.static_members.get(instance_id)
-            if holder_id is None:
-                raise UnknownMemberIdError(f"no static member {instance_id} in group {self.group_id}")
-            if holder_id != member_id:
-                raise FencedInstanceIdError(f"{instance_id} is now {holder_id}")
-        return self.find_member(member_id)
-
     # Classic members
 
     def has_consumer_members(self) -> bool:
@@ -241,21 +247,11 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Subscription, Current, Assignmen
         ]
         return bool(set(names).intersection(*others))
 
-    def check_epoch(self, member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-        """A heartbeat must carry the current epoch, or the previous one if the answer to it was lost."""
-        current = member.current
-        if epoch == current.epoch:
-            return
-        lost_answer = (
-            epoch < current.epoch
-            and epoch == current.previous_epoch
-            and owned is not None
-            and all(partitions <= current.assigned.get(topic, frozenset()) for topic, partitions in owned.items())
-        )
-        if not lost_answer:
-            raise FencedMemberEpochError(f"{member.member_id} is at epoch {current.epoch}, not {epoch}")
-
     # Replay
+
+    @property
+    def kind(self) -> str:
+        return "consumer"
 
     @property
     def no_target(self) -> Assignment:
@@ -266,15 +262,6 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Subscription, Current, Assignmen
 
     def _new_current(self) -> Current:
         return Current()
-
-    def replay_member(self, member_id: str, subscription: Subscription | None) -> None:
-        former = self.members.get(member_id)
-        super().replay_member(member_id, subscription)
-        if subscription is not None:
-            if subscription.instance_id is not None:
-                self.static_members[subscription.instance_id] = member_id
-        elif former is not None and self.static_members.get(former.subscription.instance_id or "") == member_id:
-            del self.static_members[former.subscription.instance_id or ""]
 
     def _hold(self, member: ConsumerMember) -> None:
         for partition in held(member.current):
@@ -297,3 +284,8 @@ def held(current: Current) -> Iterable[tuple[UUID, int]]:
         for topic_id, indexes in assignment.items():
             for index in indexes:
                 yield topic_id, index
+
+
+def _contains(assigned: Assignment, owned: Assignment) -> bool:
+    """Whether all that a member says it owns is assigned to it."""
+    return all(topic_id in assigned and indexes <= assigned[topic_id] for topic_id, indexes in owned.items())

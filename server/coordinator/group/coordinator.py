@@ -39,10 +39,8 @@ from ottla.server.coordinator.group.share import (
 )
 from ottla.server.coordinator.group.share_groups import ShareGroups
 from ottla.server.coordinator.group.share_offsets import ShareOffsets
-from ottla.server.coordinator.group.streams import (
-    StreamsGroupConfig,
-    StreamsProtocol,
-)
+from ottla.server.coordinator.group.streams import StreamsProtocol
+from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig
 from ottla.server.coordinator.group.streams_groups import StreamsGroups
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.log import CoordinatorLog

@@ -94,6 +94,11 @@ class ModernGroup(ABC, Generic[M, S, C, T]):
 
     @property
     @abstractmethod
+    def kind(self) -> str:
+        """What messages call a group of this protocol."""
+
+    @property
+    @abstractmethod
     def no_target(self) -> T:
         """The target of a member that has none."""
 

@@ -58,22 +58,26 @@ class Plan:
         self._replaced: ConsumerMember | None = None
         self._regexes = dict(group.regexes)
         self._subscriptions = {each.member_id: each.subscription for each in group.members.values()}
-        before = self._subscriptions.get(member_id)
-        self._bumps = before is None or not _same_topics(before, subscription)
+        # Who has joined without a subscription, and who leaves it as it was, changes nothing for the others.
+        self._resubscribed = not _same_topics(self._subscriptions.get(member_id, Subscription()), subscription)
+        former_assignor = self._assignor()
         self._subscriptions[member_id] = subscription
+        self._bumps = self._resubscribed or (subscription.classic is None and self._assignor() != former_assignor)
 
     def replace(self, former: ConsumerMember) -> None:
         """The member replaces a former one in its place, without a rebalance."""
         self._replaced = former
-        before = self._subscriptions.pop(former.member_id)
-        self._bumps = not _same_topics(before, self._subscriptions[self._member_id])
+        before, said = self._subscriptions.pop(former.member_id), self._subscriptions[self._member_id]
+        assignor_before = self.group.assignor(self._config.assignors)
+        self._resubscribed = not _same_topics(before, said)
+        self._bumps = self._resubscribed or (said.classic is None and self._assignor() != assignor_before)
         self.target = dict(self.target)
         self.target[self._member_id] = self.target.pop(former.member_id, EMPTY_ASSIGNMENT)
 
     @property
     def resubscribed(self) -> bool:
         """Whether the topics that the member subscribes to have changed."""
-        return self._bumps
+        return self._resubscribed
 
     def subscribed(self, topic_ids: Iterable[UUID]) -> Set[UUID]:
         """Those of some topics that the member subscribes to. Topics that were deleted are none of them."""
@@ -103,7 +107,7 @@ class Plan:
             resolved = ResolvedRegex(matched, version, now_ms)
             if known is None or known.topics != matched:
                 self._regex_records.append(consumer_records.resolved_regex(group_id, regex, resolved))
-                self._bumps = True
+                self._bumps = self._resubscribed = True
             else:
                 self.group.regexes[regex] = resolved  # the same topics, seen later: no need to look again
             self._regexes[regex] = resolved

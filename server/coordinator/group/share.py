@@ -313,7 +313,10 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         others = (other.subscription for other in group.members.values() if other is not member)
         metadata_hash = await self._topics.metadata_hash(_all_names(others))
         written = share_records.member_tombstones(group.group_id, member.member_id)
-        written.append(share_records.group_epoch(group.group_id, group.group_epoch + 1, metadata_hash))
+        epoch = group.group_epoch + 1
+        written.append(share_records.group_epoch(group.group_id, epoch, metadata_hash))
+        if len(group.members) == 1:
+            written.append(share_records.target_epoch(group.group_id, epoch, 0))
         await self.commit(group, written)
         self._purgatory.signal(member)
 

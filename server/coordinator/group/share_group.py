@@ -193,6 +193,10 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
     # Replay
 
     @property
+    def kind(self) -> str:
+        return "share"
+
+    @property
     def no_target(self) -> Assignment:
         return EMPTY_ASSIGNMENT
 

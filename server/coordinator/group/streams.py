@@ -10,31 +10,35 @@ What it promises (Kafka's GroupMetadataManager, streamsGroupHeartbeat):
   an answer names those that are missing.
 - A new group waits for more members before its first assignment (`streams.initial.rebalance.delay.ms`).
 - A heartbeat whose answer was lost may be repeated with the previous epoch.
+- A static member that comes back takes its place, and its tasks, without a rebalance (`static_members.py`).
+- A member that knows of it is asked for a description of the topology until there is one (KIP-1331).
 
-As in Kafka 4.3 there are no static members and no warm-up tasks yet, and a group's topology never changes.
+As in Kafka 4.4 nobody is given warm-up tasks yet, and a group's topology never changes.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.coordinator.errors import (
-    CoordinatorError,
-    GroupMaxSizeReachedError,
-    InvalidRequestError,
-)
+from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, TopologyDescriptionError
 from ottla.server.coordinator.group import streams_records
 from ottla.server.coordinator.group.modern import ModernProtocol, Surroundings
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS
-from ottla.server.coordinator.group.streams_endpoints import EndpointTasks, endpoints
+from ottla.server.coordinator.group.streams_beat import (
+    StreamsGroupConfig,
+    StreamsHeartbeat,
+    StreamsHeartbeatResult,
+)
+from ottla.server.coordinator.group.streams_description import MAX_SIZE_BYTES
+from ottla.server.coordinator.group.streams_endpoints import endpoints
 from ottla.server.coordinator.group.streams_group import (
-    Endpoint,
     StreamsCurrent,
     StreamsGroup,
     StreamsMember,
@@ -42,61 +46,20 @@ from ottla.server.coordinator.group.streams_group import (
     StreamsSubscription,
     each_task,
 )
+from ottla.server.coordinator.group.streams_offsets import NOTHING_REPORTED
 from ottla.server.coordinator.group.streams_plan import StreamsPlan
 from ottla.server.coordinator.group.streams_reconciliation import next_tasks
 from ottla.server.coordinator.group.streams_topology import StreamsStatus, Told
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.server.coordinator.group.streams_assignor import TaskSet
-    from ottla.server.coordinator.group.streams_topology import InternalTopic, Topology
 
 logger = logging.getLogger(__name__)
 
 _ENDPOINT_EPOCHS: Final = 0x3FFF_FFFF
 """Where a group that was loaded may begin to count: each millisecond of twelve days somewhere else."""
-
-
-class StreamsHeartbeat(NamedTuple):
-    """A StreamsGroupHeartbeat that was found valid. None means unchanged."""
-
-    member_id: str
-    member_epoch: int
-    endpoint_epoch: int
-    rack_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int | None
-    topology: Topology | None
-    owned: TaskSet | None
-    process_id: str | None
-    user_endpoint: Endpoint | None
-    client_tags: Mapping[str, str] | None
-    shutdown_application: bool = False
-
-
-class StreamsHeartbeatResult(NamedTuple):
-    """The answer. `tasks` is None when they have not changed, `endpoints` when the member knows them."""
-
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int = 0
-    statuses: Sequence[Told] = ()
-    tasks: TaskSet | None = None
-    endpoint_epoch: int = 0
-    endpoints: Sequence[EndpointTasks] | None = None
-    to_create: Mapping[str, InternalTopic] = {}
-
-
-class StreamsGroupConfig(NamedTuple):
-    """`group.streams.session.timeout.ms`, `.heartbeat.interval.ms`, `.max.size`, `.assignment.interval.ms`,
-    `.initial.rebalance.delay.ms` and `.num.standby.replicas`."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    max_size: int = 2**31 - 1
-    assignment_interval_ms: int = 1_000
-    initial_rebalance_delay_ms: int = 3_000
-    standby_count: int = 0
 
 
 class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
@@ -109,18 +72,19 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
 
     async def heartbeat(self, group: StreamsGroup, beat: StreamsHeartbeat) -> StreamsHeartbeatResult:
         """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
-        if beat.member_epoch == LEAVE_EPOCH:
+        if beat.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return await self._leave(group, beat)
         config = self._config(group.group_id)
         is_new_group = not group.members
         former = self._find_member(group, beat, config)
-        subscription = _subscription(former, beat)
-        plan = StreamsPlan(group, self._topics, beat.member_id, subscription, beat.topology, config.standby_count)
+        plan = StreamsPlan(group, self._topics, beat.topology, config.of_assignment())
         await plan.look_at_topics()
         _check_owned(plan, beat.owned)
+        step = _Step(beat, config, former, is_founded=group.topology is None)
+        plan.take_in(beat.member_id, former, step.said, step.offsets, as_static=beat.instance_id is not None)
         written = plan.changes()
         told = [plan.staleness] if plan.staleness is not None else []
-        target, target_epoch = group.target_of(beat.member_id), group.target_epoch
+        target, target_epoch = plan.target.get(beat.member_id, NO_TASKS), group.target_epoch
         delay_ms = config.initial_rebalance_delay_ms if is_new_group else 0
         if delay_ms or group.delayed_until > trio.current_time():
             told.append(_delayed("initial rebalance delay"))
@@ -131,84 +95,79 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
                 target, target_epoch = plan.target[beat.member_id], plan.epoch
             else:
                 told.append(_delayed("assignment interval"))
-        before = StreamsCurrent() if former is None else former.current
-        current = next_tasks(
-            before,
-            process_id=subscription.process_id,
-            target=target,
-            target_epoch=target_epoch,
-            owned=beat.owned,
-            owners=group.owners,
-        )
-        if current != before:
+        current = step.next(target, target_epoch, group)
+        if step.takes_place or current != step.start:
             written.append(streams_records.current_assignment(group.group_id, beat.member_id, current))
-        is_founded = group.topology is None
         await self.commit(group, written)
         plan.enter()
+        if former is not None and former.removed:
+            self.end_sessions([former])
         if delay_ms and group.delayed_until <= trio.current_time():
             group.delay(trio.current_time() + delay_ms / 1000)
             self._nursery.start_soon(self._assign_later, group, delay_ms / 1000)
         member = group.members[beat.member_id]
-        self._touch(group, member, has_moved=current != before)
+        member.offsets = step.offsets
+        self._touch(group, member, has_moved=current != step.start)
         if beat.shutdown_application:
             self._request_shutdown(group, beat.member_id)
-        return self._result(group, member, beat, plan, told, before, config, is_founded=is_founded)
+        return self._result(group, member, step, plan, told)
 
     def _result(
-        self,
-        group: StreamsGroup,
-        member: StreamsMember,
-        beat: StreamsHeartbeat,
-        plan: StreamsPlan,
-        told: list[Told],
-        before: StreamsCurrent,
-        config: StreamsGroupConfig,
-        *,
-        is_founded: bool,
+        self, group: StreamsGroup, member: StreamsMember, step: _Step, plan: StreamsPlan, told: list[Told]
     ) -> StreamsHeartbeatResult:
-        assigned = member.current.assigned
-        is_changed = beat.member_epoch == JOIN_EPOCH or assigned != before.assigned
+        beat, config = step.beat, step.config
+        assigned, endpoint = member.current.assigned, member.subscription.user_endpoint
+        has_moved = assigned != step.start.assigned
         # While a group is being founded nobody knows its endpoints yet: Kafka begins to count with the next heartbeat.
-        if is_changed and member.subscription.user_endpoint is not None and not is_founded:
+        if (endpoint != step.former_endpoint or (has_moved and endpoint is not None)) and not step.is_founded:
             group.endpoints_changed()
-        is_news = group.endpoint_epoch != beat.endpoint_epoch or (
-            is_founded and member.subscription.user_endpoint is not None
-        )
-        problem = plan.configured.problem
-        if problem is not None:
-            told.append(problem)
-        if group.shutdown_requester is not None:
-            told.append(
-                Told(
-                    StreamsStatus.SHUTDOWN_APPLICATION,
-                    f"Streams group member {group.shutdown_requester} encountered a fatal error and requested a "
-                    "shutdown for the entire application.",
-                )
-            )
+        is_news = group.endpoint_epoch != beat.endpoint_epoch or (step.is_founded and endpoint is not None)
+        told += _told_at_the_end(group, member, plan, config, beat)
         return StreamsHeartbeatResult(
             member.member_id,
             member.current.epoch,
             config.heartbeat_interval_ms,
             told,
-            assigned.without_epochs() if is_changed else None,
+            assigned.without_epochs() if beat.member_epoch == JOIN_EPOCH or has_moved else None,
             group.endpoint_epoch,
             endpoints(group, self._topics, last=member) if is_news else None,
             plan.configured.to_create,
+            config.task_offset_interval_ms,
+            config.acceptable_recovery_lag,
+            beat.knows_4_4 and plan.staleness is None and group.asks_for_description(trio.current_time()),
         )
 
     def _find_member(
         self, group: StreamsGroup, beat: StreamsHeartbeat, config: StreamsGroupConfig
     ) -> StreamsMember | None:
-        """The member that a heartbeat speaks for; None for one that joins."""
-        if beat.member_epoch != JOIN_EPOCH:
-            member = group.find_member(beat.member_id)
-            member.check_epoch(beat.member_epoch, beat.owned)
-            return member
-        if len(group.members) >= config.max_size:
-            raise GroupMaxSizeReachedError(
-                f"The streams group has reached its maximum capacity of {config.max_size} members."
+        """The member that a heartbeat speaks for; None for a new one."""
+        if beat.member_epoch == JOIN_EPOCH:
+            return group.find_joining(beat.member_id, beat.instance_id, config.max_size)
+        member = group.find_static(beat.member_id, beat.instance_id)
+        member.check_epoch(beat.member_epoch, beat.owned)
+        return member
+
+    # The description of the topology
+
+    async def describe_topology(
+        self, group: StreamsGroup, member_id: str, topology_epoch: int, description: bytes | None
+    ) -> None:
+        """Keep what a member says about the topology; None is a description that is too large.
+
+        Raises CoordinatorError: TopologyDescriptionError if it is too large, and then nobody is asked for it again.
+        """
+        group.find_member(member_id)
+        current = -1 if group.topology is None else group.topology.epoch
+        if group.topology is None or topology_epoch != current:
+            raise InvalidRequestError(
+                f"Topology epoch {topology_epoch} does not match the group's current topology epoch {current}."
             )
-        return group.members.get(beat.member_id)
+        if description is None:
+            said = group.said()._replace(failed_description_epoch=current)
+            await self.commit(group, [streams_records.group_metadata(group.group_id, said)])
+            raise TopologyDescriptionError(f"A description of more than {MAX_SIZE_BYTES} bytes is not kept.")
+        if description != group.description:
+            await self.commit(group, [streams_records.topology(group.group_id, group.topology, description)])
 
     # The first assignment of a new group
 
@@ -228,24 +187,25 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
     # Leaving
 
     async def _leave(self, group: StreamsGroup, beat: StreamsHeartbeat) -> StreamsHeartbeatResult:
-        member = group.find_member(beat.member_id)
+        member = group.find_static(beat.member_id, beat.instance_id)
         if beat.shutdown_application:
             self._request_shutdown(group, beat.member_id)
-        await self._remove(group, member)
+        if beat.member_epoch == LEAVE_STATIC_EPOCH:
+            away = streams_records.current_assignment(group.group_id, member.member_id, member.current.away())
+            await self.commit(group, [away])
+            # What it was to revoke is free: only its session counts.
+            member.rebalance_deadline = math.inf
+        else:
+            await self._remove(group, member)
         return StreamsHeartbeatResult(beat.member_id, beat.member_epoch)
 
     async def _remove(self, group: StreamsGroup, member: StreamsMember) -> None:
         """Remove a member; the others get its tasks with their next heartbeats."""
+        epoch = group.group_epoch + 1
         written = streams_records.member_tombstones(group.group_id, member.member_id)
-        written.append(
-            streams_records.group_metadata(
-                group.group_id,
-                group.group_epoch + 1,
-                group.metadata_hash,
-                group.validated_topology_epoch,
-                group.assignment_configs,
-            )
-        )
+        written.append(streams_records.group_metadata(group.group_id, group.said()._replace(epoch=epoch)))
+        if len(group.members) == 1:
+            written.append(streams_records.target_epoch(group.group_id, epoch, 0))
         await self.commit(group, written)
         self._purgatory.signal(member)
 
@@ -298,10 +258,72 @@ def _check_owned(plan: StreamsPlan, owned: TaskSet | None) -> None:
                 )
 
 
+class _Step:
+    """One heartbeat of a member, and the member as it was before: its record is about to change."""
+
+    def __init__(
+        self, beat: StreamsHeartbeat, config: StreamsGroupConfig, former: StreamsMember | None, *, is_founded: bool
+    ) -> None:
+        """Raises InvalidRequestError for offsets that contradict themselves."""
+        self.beat, self.config = beat, config
+        self.is_founded = is_founded
+        self.said = _subscription(former, beat)
+        self.former_endpoint = None if former is None else former.subscription.user_endpoint
+        #: Whether it takes the place of a static member that went away.
+        self.takes_place = former is not None and former.has_left
+        before = StreamsCurrent() if former is None else former.current
+        self.start = before.back() if self.takes_place else before
+        offsets = NOTHING_REPORTED if former is None or self.takes_place else former.offsets
+        reported = offsets.reported(beat.task_offsets, beat.task_end_offsets)
+        #: As in Kafka, who founds a group reports none: it has no tasks yet.
+        self.offsets = NOTHING_REPORTED if is_founded else reported
+
+    def next(self, target: TaskSet, target_epoch: int, group: StreamsGroup) -> StreamsCurrent:
+        """Where the member stands then."""
+        return next_tasks(
+            self.start,
+            process_id=self.said.process_id,
+            target=target,
+            target_epoch=target_epoch,
+            owned=self.beat.owned,
+            owners=group.owners,
+        )
+
+
+def _told_at_the_end(
+    group: StreamsGroup,
+    member: StreamsMember,
+    plan: StreamsPlan,
+    config: StreamsGroupConfig,
+    beat: StreamsHeartbeat,
+) -> Sequence[Told]:
+    """The statuses that come last."""
+    told = [] if plan.configured.problem is None else [plan.configured.problem]
+    if group.shutdown_requester is not None:
+        told.append(
+            Told(
+                StreamsStatus.SHUTDOWN_APPLICATION,
+                f"Streams group member {group.shutdown_requester} encountered a fatal error and requested a "
+                "shutdown for the entire application.",
+            )
+        )
+    missing = [tag for tag in config.rack_tags if tag not in member.subscription.client_tags]
+    if missing and beat.knows_4_4:
+        told.append(
+            Told(
+                StreamsStatus.MISSING_CLIENT_TAGS,
+                f"Missing required client tags for rack-aware standby assignment: [{', '.join(missing)}]. Configure "
+                "them via 'client.tag.<tagKey>' in your Streams config.",
+            )
+        )
+    return told
+
+
 def _subscription(former: StreamsMember | None, beat: StreamsHeartbeat) -> StreamsSubscription:
-    """What the member says about itself now: what it leaves out stays as it was."""
+    """What the member says about itself now: what it leaves out stays as it was, but for the endpoint of who joins."""
     before = StreamsSubscription() if former is None else former.subscription
     timeout_ms = beat.rebalance_timeout_ms
+    former_endpoint = None if beat.member_epoch == JOIN_EPOCH else before.user_endpoint
     return StreamsSubscription(
         rack_id=before.rack_id if beat.rack_id is None else beat.rack_id,
         client_id=beat.client_id,
@@ -309,6 +331,7 @@ def _subscription(former: StreamsMember | None, beat: StreamsHeartbeat) -> Strea
         rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms is None else timeout_ms,
         topology_epoch=before.topology_epoch if beat.topology is None else beat.topology.epoch,
         process_id=before.process_id if beat.process_id is None else beat.process_id,
-        user_endpoint=beat.user_endpoint or before.user_endpoint,
+        user_endpoint=beat.user_endpoint or former_endpoint,
         client_tags=before.client_tags if beat.client_tags is None else beat.client_tags,
+        instance_id=before.instance_id if beat.instance_id is None else beat.instance_id,
     )

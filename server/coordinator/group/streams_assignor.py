@@ -1,10 +1,11 @@
 """The assignor of streams groups, `sticky`: which member runs which tasks (KIP-1071).
 
 Every task gets one active member. A task with state gets standbys too, as many as the group asks for, each in a process
-of its own and none in that of the active member. Tasks stay where they were: with their active member if possible, else
-with one that was their standby. Within that, processes share the load in proportion to their members.
+of its own and none in that of the active member. Tasks stay where they are: with their active member if possible, else
+with one that is their standby, else with one that says it has state of theirs, of several with the one that has most.
+Within that, processes share the load in proportion to their members.
 
-Kafka's counterpart is StickyTaskAssignor of 4.3, which assigns no warm-up tasks yet either. Which of several equals
+Kafka's counterpart is StickyTaskAssignor of 4.4, which assigns no warm-up tasks yet either. Which of several equals
 gets what may differ.
 """
 
@@ -21,6 +22,8 @@ Tasks = Mapping[str, frozenset[int]]
 Task = tuple[str, int]
 """One partition of a subtopology."""
 
+
+ASSIGNOR_NAME: Final = "sticky"
 
 NONE: Final[Tasks] = MappingProxyType({})
 
@@ -40,11 +43,12 @@ NO_TASKS = TaskSet()
 
 
 class StreamsMemberSpec(NamedTuple):
-    """What the assignor knows about a member: its process, and its last target."""
+    """What the assignor knows about a member: its process, its tasks now, and how far its state of any task is."""
 
     member_id: str
     process_id: str
-    last: TaskSet = NO_TASKS
+    current: TaskSet = NO_TASKS
+    offsets: Mapping[Task, int] = MappingProxyType({})
 
 
 class SubtopologySpec(NamedTuple):
@@ -58,7 +62,7 @@ def sticky_assignor(
     members: Iterable[StreamsMemberSpec], subtopologies: Mapping[str, SubtopologySpec], standby_count: int
 ) -> dict[str, TaskSet]:
     """Assign all tasks, by member id; without members there is nothing to assign."""
-    specs = sorted(members)
+    specs = sorted(members, key=lambda spec: spec.member_id)
     if not specs:
         return {}
     return _Assignment(specs, subtopologies, standby_count).made()
@@ -94,6 +98,11 @@ class _Process:
         return min(self.members, key=lambda member: member.count)
 
 
+class _Candidate(NamedTuple):
+    rank: tuple[bool, int]
+    member: _Member
+
+
 class _Quota:
     """How many tasks a member may have so that all get equally many. As members fill up it falls for the others."""
 
@@ -119,15 +128,22 @@ class _Assignment:
         self._processes: dict[str, _Process] = {}
         self._members: dict[str, _Member] = {}
         self._was_active: dict[Task, _Member] = {}
-        self._was_standby: dict[Task, list[_Member]] = {}
+        candidates: dict[Task, list[_Candidate]] = {}
         for spec in specs:
             process = self._processes.setdefault(spec.process_id, _Process(spec.process_id))
             member = self._members[spec.member_id] = _Member(spec.member_id, process)
             process.members.append(member)
-            for task in _each(spec.last.active):
+            for task in _each(spec.current.active):
                 self._was_active[task] = member
-            for task in _each(spec.last.standby):
-                self._was_standby.setdefault(task, []).append(member)
+            standbys = set(_each(spec.current.standby))
+            for task in {*standbys, *spec.offsets}:
+                rank = (task not in standbys, -spec.offsets.get(task, 0))
+                candidates.setdefault(task, []).append(_Candidate(rank, member))
+        self._with_state = {
+            task: [each.member for each in sorted(found, key=lambda each: each.rank)]
+            for task, found in candidates.items()
+        }
+        """Who has state of a task besides its active member, the best one first."""
         self._tasks = [(name, index) for name, spec in subtopologies.items() for index in range(spec.task_count)]
         self._stateful = [task for task in self._tasks if subtopologies[task[0]].is_stateful]
         total = len(self._tasks) + len(self._stateful) * standby_count
@@ -157,7 +173,7 @@ class _Assignment:
         by_partition = sorted(self._tasks, key=lambda task: (task[1], task[0]))
         # Where they were active, then where their state is.
         left = [task for task in by_partition if not self._give_back(task, self._was_active.get(task))]
-        left = [task for task in left if not self._give_back(task, self._least_loaded_standby(task))]
+        left = [task for task in left if not self._give_back(task, self._with_state_of(task))]
         heap = self._by_load()
         for task in sorted(left):
             process = heap[0][2]
@@ -170,10 +186,17 @@ class _Assignment:
         self._give(member, task, is_active=True)
         return True
 
-    def _least_loaded_standby(self, task: Task) -> _Member | None:
-        """Of the members that were the task's standbys and whose processes do not have it now, the least loaded."""
-        free = [member for member in self._was_standby.get(task, ()) if task not in member.process.held]
-        return min(free, key=lambda member: (member.process.load, member.count), default=None)
+    def _with_state_of(self, task: Task) -> _Member | None:
+        """The first of those with state of the task, unless a later one has less to do, and its process too; none in a
+        process that has the task now.
+        """
+        found: _Member | None = None
+        for member in self._with_state.get(task, ()):
+            if task in member.process.held:
+                continue
+            if found is None or (member.process.load < found.process.load and member.count < found.count):
+                found = member
+        return found
 
     def _assign_standbys(self) -> None:
         left: list[Task] = []
@@ -189,9 +212,9 @@ class _Assignment:
             self._give_to_least_loaded(heap, task)
 
     def _former_holder(self, task: Task) -> _Member | None:
-        """The member that was active for the task, or its standby, if it has room for it as a standby."""
+        """The member that was active for the task, or one with state of it, if it has room for it as a standby."""
         was_active = self._was_active.get(task)
-        for member in (was_active, self._least_loaded_standby(task)):
+        for member in (was_active, self._with_state_of(task)):
             if member is not None and task not in member.process.held and member.count < self._total_quota.each:
                 return member
         return None

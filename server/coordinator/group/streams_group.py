@@ -18,8 +18,11 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.server.coordinator.errors import FencedMemberEpochError, StaleMemberEpochError
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, ModernGroup, ModernMember
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
+from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH, StaticGroup, StaticMember
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS, NONE, Task, Tasks, TaskSet
+from ottla.server.coordinator.group.streams_description import Asking
+from ottla.server.coordinator.group.streams_offsets import NOTHING_REPORTED, TaskOffsets
 from ottla.server.coordinator.group.streams_topology import ConfiguredTopology, Topology
 
 PROTOCOL_TYPE: Final = "streams"
@@ -61,6 +64,16 @@ class StreamsSubscription(NamedTuple):
     process_id: str = ""
     user_endpoint: Endpoint | None = None
     client_tags: Mapping[str, str] = {}
+    instance_id: str | None = None
+
+    def runs_as(self, other: StreamsSubscription) -> bool:
+        """Whether a static member that says this instead of the other needs no new assignment."""
+        return (self.topology_epoch, self.rack_id, self.client_tags, self.process_id) == (
+            other.topology_epoch,
+            other.rack_id,
+            other.client_tags,
+            other.process_id,
+        )
 
 
 class HeldTasks(NamedTuple):
@@ -91,11 +104,28 @@ class StreamsCurrent(NamedTuple):
     assigned: HeldTasks = NOTHING_HELD
     pending_revocation: HeldTasks = NOTHING_HELD
 
+    def away(self) -> StreamsCurrent:
+        """Where a static member that goes away for a while stands: what it was to revoke is free, what it was assigned
+        stays its own, and whoever comes back commits with any epoch.
+        """
+        active = {name: dict.fromkeys(epochs, 0) for name, epochs in self.assigned.active.items()}
+        assigned = self.assigned._replace(active=active)
+        return self._replace(epoch=LEAVE_STATIC_EPOCH, assigned=assigned, pending_revocation=NOTHING_HELD)
 
-class StreamsMember(ModernMember[StreamsSubscription, StreamsCurrent]):
+    def back(self) -> StreamsCurrent:
+        """Where who takes a static member's place starts."""
+        return self._replace(epoch=0, previous_epoch=0)
+
+
+class StreamsMember(StaticMember[StreamsSubscription, StreamsCurrent]):
     """One member. By its `rebalance_deadline` it must have revoked the tasks that it is to revoke now."""
 
-    __slots__ = ()
+    __slots__ = ("offsets",)
+
+    def __init__(self, member_id: str, subscription: StreamsSubscription, current: StreamsCurrent) -> None:
+        super().__init__(member_id, subscription, current)
+        self.offsets: TaskOffsets = NOTHING_REPORTED
+        """In memory alone."""
 
     def check_epoch(self, epoch: int, owned: TaskSet | None) -> None:
         """A heartbeat must carry the current epoch, the previous one if the answer to it was lost, or that of a join.
@@ -162,15 +192,28 @@ class Owners:
                             del table[task]
 
 
-class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurrent, TaskSet]):
+class GroupSaid(NamedTuple):
+    """The content of a group's metadata record."""
+
+    epoch: int
+    metadata_hash: int
+    validated_topology_epoch: int
+    assignment_configs: Mapping[str, str]
+    failed_description_epoch: int = -1
+
+
+class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurrent, TaskSet]):
     """One group, as its committed records describe it."""
 
     __slots__ = (
+        "asking",
         "assignment_configs",
         "checked_version",
         "configured",
         "delayed_until",
+        "description",
         "endpoint_epoch",
+        "failed_description_epoch",
         "owners",
         "shutdown_requester",
         "topology",
@@ -183,8 +226,13 @@ class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurren
         self.assignment_configs: Mapping[str, str] = {}
         """The settings that the target was computed with."""
         self.topology: Topology | None = None
+        self.description: bytes | None = None
+        """How the topology is described, as it is kept (`streams_description`)."""
+        self.failed_description_epoch = -1
+        """The epoch of a topology whose description was refused: it is not asked for again."""
         self.owners = Owners()
         # In memory alone
+        self.asking = Asking()
         self.configured: ConfiguredTopology | None = None
         self.checked_version = -1
         """The revision of the cluster's metadata at which the topology's topics were last looked at."""
@@ -206,6 +254,16 @@ class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurren
             if current.state is not StreamsMemberState.STABLE or current.epoch != self.target_epoch:
                 return StreamsGroupState.RECONCILING
         return StreamsGroupState.STABLE
+
+    def said(self) -> GroupSaid:
+        """What its metadata record says."""
+        return GroupSaid(
+            self.group_epoch,
+            self.metadata_hash,
+            self.validated_topology_epoch,
+            self.assignment_configs,
+            self.failed_description_epoch,
+        )
 
     def subscribed_topics(self) -> frozenset[str]:
         """The topics that the group reads while it has members."""
@@ -253,18 +311,21 @@ class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurren
 
     # Replay
 
-    def replay_metadata(
-        self, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
-    ) -> None:
-        self.group_epoch = epoch
-        self.metadata_hash = metadata_hash
-        self.validated_topology_epoch = validated_topology_epoch
-        self.assignment_configs = configs
+    def replay_metadata(self, said: GroupSaid) -> None:
+        self.group_epoch = said.epoch
+        self.metadata_hash = said.metadata_hash
+        self.validated_topology_epoch = said.validated_topology_epoch
+        self.assignment_configs = said.assignment_configs
+        self.failed_description_epoch = said.failed_description_epoch
 
     def replay_member(self, member_id: str, subscription: StreamsSubscription | None) -> None:
         super().replay_member(member_id, subscription)
         if not self.members:
             self.shutdown_requester = None
+
+    @property
+    def kind(self) -> str:
+        return "streams"
 
     @property
     def no_target(self) -> TaskSet:
@@ -282,10 +343,10 @@ class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurren
     def _release(self, member: StreamsMember) -> None:
         self.owners.remove(member.current, member.subscription.process_id)
 
-    def replay_topology(self, topology: Topology | None) -> None:
+    def replay_topology(self, topology: Topology | None, description: bytes | None = None) -> None:
         if topology != self.topology:
             self.configured = None
-        self.topology = topology
+        self.topology, self.description = topology, description
 
     # What is kept in memory
 
@@ -299,6 +360,15 @@ class StreamsGroup(ModernGroup[StreamsMember, StreamsSubscription, StreamsCurren
         if is_first:
             self.shutdown_requester = member_id
         return is_first
+
+    def asks_for_description(self, now: float) -> bool:
+        """Whether to ask a member for the description of the topology, on Trio's clock."""
+        if self.topology is None or self.description is not None or now < self.asking.next_at:
+            return False
+        if self.topology.epoch < 0 or self.topology.epoch == self.failed_description_epoch:
+            return False
+        self.asking = self.asking.asked(now)
+        return True
 
     def delay(self, until: float) -> None:
         """Wait for more members before the first assignment."""

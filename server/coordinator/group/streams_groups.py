@@ -11,6 +11,7 @@ from ottla.server.coordinator.errors import GroupIdNotFoundError
 from ottla.server.coordinator.group import records
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.streams_group import StreamsGroup
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
     from ottla.server.coordinator.group.locks import GroupLocks
     from ottla.server.coordinator.group.shard import GroupShard
-    from ottla.server.coordinator.group.streams import StreamsHeartbeat, StreamsHeartbeatResult, StreamsProtocol
+    from ottla.server.coordinator.group.streams import StreamsProtocol
+    from ottla.server.coordinator.group.streams_beat import StreamsHeartbeat, StreamsHeartbeatResult
 
 
 class StreamsGroups:
@@ -41,13 +43,20 @@ class StreamsGroups:
             if group is not None and not (joins and gives_way):
                 raise GroupIdNotFoundError(f"Group {group_id} is not a streams group.")
             if not joins:
-                kind = "Group" if beat.member_epoch == LEAVE_EPOCH else "Streams group"
+                kind = "Group" if beat.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH) else "Streams group"
                 raise GroupIdNotFoundError(f"{kind} {group_id} not found.")
             founded = StreamsGroup(group_id)
             if isinstance(group, ClassicGroup) and group.generation_id:
                 founded.founding = [records.group_tombstone(group_id)]
             with shard.expecting(founded):
                 return await self._protocol.heartbeat(founded, beat)
+
+    async def describe_topology(
+        self, group_id: str, member_id: str, topology_epoch: int, description: bytes | None
+    ) -> None:
+        """StreamsGroupTopologyDescriptionUpdate: keep what a member says about the topology of its group."""
+        async with self._locks.exclusively(group_id):
+            await self._protocol.describe_topology(self.describe(group_id), member_id, topology_epoch, description)
 
     def describe(self, group_id: str) -> StreamsGroup:
         """The streams group as it is now. Raises GroupIdNotFoundError."""

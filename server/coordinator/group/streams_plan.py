@@ -18,7 +18,14 @@ from ottla.server.coordinator.group.streams_assignor import (
     TaskSet,
     sticky_assignor,
 )
-from ottla.server.coordinator.group.streams_group import StreamsGroup, StreamsSubscription
+from ottla.server.coordinator.group.streams_beat import STANDBY_COUNT
+from ottla.server.coordinator.group.streams_group import (
+    GroupSaid,
+    StreamsGroup,
+    StreamsMember,
+    StreamsSubscription,
+)
+from ottla.server.coordinator.group.streams_offsets import TaskOffsets
 from ottla.server.coordinator.group.streams_topology import (
     ConfiguredTopology,
     StreamsStatus,
@@ -34,7 +41,6 @@ logger = logging.getLogger(__name__)
 ON_THE_LOOP: Final = 100
 """So many topics are looked at, or tasks and members assigned, in less than 500 µs; more in a worker thread."""
 
-STANDBY_COUNT: Final = "num.standby.replicas"
 NOT_VALIDATED: Final = -1
 
 
@@ -47,12 +53,12 @@ class StreamsPlan:
         self,
         group: StreamsGroup,
         topics: GroupTopics,
-        member_id: str | None,
-        subscription: StreamsSubscription | None,
         given: Topology | None,
-        standby_count: int,
+        configs: Mapping[str, str],
     ) -> None:
-        """`given` is the topology in the member's heartbeat. Raises InvalidRequestError if it is not the group's."""
+        """A plan for the present members; `given` is the topology in a member's heartbeat, `configs` are the settings
+        that an assignment depends on. Raises InvalidRequestError if the topology is not the group's.
+        """
         self.group = group
         self.epoch = group.group_epoch
         self.target: Mapping[str, TaskSet] = group.target
@@ -60,24 +66,48 @@ class StreamsPlan:
         self.staleness: Told | None = None
         self._topics = topics
         self._version = topics.version
-        self._member_id = member_id
-        self._configs = {STANDBY_COUNT: str(standby_count)}
+        self._configs = configs
         self._hash = group.metadata_hash
-        self._subscriptions = {each.member_id: each.subscription for each in group.members.values()}
-        self._subscription_records: list[CoordinatorRecord] = []
-        if member_id is not None and subscription is not None:
-            if self._subscriptions.get(member_id) != subscription:
-                self._subscription_records.append(
-                    streams_records.member_subscription(group.group_id, member_id, subscription)
-                )
-            self._subscriptions[member_id] = subscription
-            self.staleness = _staleness(group, subscription)
+        self._members: dict[str, StreamsMemberSpec] = {
+            each.member_id: _spec(each, each.subscription, each.offsets) for each in group.members.values()
+        }
+        self._member_records: list[CoordinatorRecord] = []
+        self._is_outdated = False
         self.topology = _common_topology(group, given)
 
     @classmethod
     def of_all(cls, group: StreamsGroup, topics: GroupTopics) -> StreamsPlan:
-        """A plan for a new target alone: for the present members, with the settings that the group has stored."""
-        return cls(group, topics, None, None, None, int(group.assignment_configs.get(STANDBY_COUNT, 0)))
+        """A plan for a new target alone, with the settings that the group has stored."""
+        return cls(group, topics, None, {STANDBY_COUNT: "0", **group.assignment_configs})
+
+    def take_in(
+        self,
+        member_id: str,
+        former: StreamsMember | None,
+        said: StreamsSubscription,
+        offsets: TaskOffsets,
+        *,
+        as_static: bool,
+    ) -> None:
+        """What a member says. `former` is the member as it was, under another id if a static one takes its place.
+
+        Of a static member that says so (`as_static`) only what its tasks depend on calls for a new assignment.
+        """
+        group = self.group
+        before = StreamsSubscription() if former is None else former.subscription
+        replaced = None if former is None or former.member_id == member_id else former.member_id
+        if replaced is not None:
+            inherited = group.target_of(replaced)
+            self._members.pop(replaced)
+            self._member_records += streams_records.member_tombstones(group.group_id, replaced)
+            self._member_records.append(streams_records.target_assignment(group.group_id, member_id, inherited))
+            self.target = {each: tasks for each, tasks in self.target.items() if each != replaced}
+            self.target[member_id] = inherited
+        if former is None or replaced is not None or said != before:
+            self._member_records.append(streams_records.member_subscription(group.group_id, member_id, said))
+        self._is_outdated = not said.runs_as(before) if as_static else former is None or said != before
+        self._members[member_id] = _spec(former, said, offsets)._replace(member_id=member_id)
+        self.staleness = _staleness(group, said)
 
     async def look_at_topics(self) -> None:
         """Compare the topology with the cluster's topics, unless that was done for the current topics.
@@ -104,44 +134,42 @@ class StreamsPlan:
     def changes(self) -> list[CoordinatorRecord]:
         """The records that follow from the member and the topics, except those of the target."""
         group = self.group
-        written = list(self._subscription_records)
+        written = list(self._member_records)
         if group.topology is None:
             written.append(streams_records.topology(group.group_id, self.topology))
         validated = self.topology.epoch if self.configured.is_ready else NOT_VALIDATED
         if (
-            self._subscription_records
+            self._is_outdated
             or self._hash != group.metadata_hash
             or validated != group.validated_topology_epoch
             or self._configs != group.assignment_configs
         ):
             self.epoch += 1
-            written.append(
-                streams_records.group_metadata(group.group_id, self.epoch, self._hash, validated, self._configs)
-            )
+            said = GroupSaid(self.epoch, self._hash, validated, self._configs, group.failed_description_epoch)
+            written.append(streams_records.group_metadata(group.group_id, said))
         return written
 
     async def new_target(self, now_ms: int) -> list[CoordinatorRecord]:
         """Assign all tasks again; nobody has any while the topology cannot run."""
         group = self.group
-        members = [
-            StreamsMemberSpec(member_id, subscription.process_id, group.target_of(member_id))
-            for member_id, subscription in self._subscriptions.items()
-        ]
+        members = list(self._members.values())
         if self.configured.is_ready:
             specs = {
                 name: SubtopologySpec(each.task_count, each.is_stateful)
                 for name, each in self.configured.subtopologies.items()
             }
             assign = partial(sticky_assignor, members, specs, int(self._configs[STANDBY_COUNT]))
-            is_large = len(members) + sum(spec.task_count for spec in specs.values()) > ON_THE_LOOP
-            self.target = await trio.to_thread.run_sync(assign) if is_large else assign()
+            reported = sum(len(member.offsets) for member in members)
+            is_large = len(members) + reported + sum(spec.task_count for spec in specs.values()) > ON_THE_LOOP
+            computed = await trio.to_thread.run_sync(assign) if is_large else assign()
         else:
-            self.target = {member.member_id: NO_TASKS for member in members}
+            computed = {member.member_id: NO_TASKS for member in members}
+        before, self.target = self.target, computed
         return [
             *(
                 streams_records.target_assignment(group.group_id, member_id, tasks)
                 for member_id, tasks in self.target.items()
-                if group.target.get(member_id) != tasks
+                if before.get(member_id) != tasks
             ),
             streams_records.target_epoch(group.group_id, self.epoch, now_ms),
         ]
@@ -149,6 +177,11 @@ class StreamsPlan:
     def enter(self) -> None:
         """The records are committed: keep in the group what was found out about the topics."""
         self.group.configure(self.configured, self._version)
+
+
+def _spec(member: StreamsMember | None, said: StreamsSubscription, offsets: TaskOffsets) -> StreamsMemberSpec:
+    current = NO_TASKS if member is None else member.current.assigned.without_epochs()
+    return StreamsMemberSpec("" if member is None else member.member_id, said.process_id, current, offsets.offsets)
 
 
 def _staleness(group: StreamsGroup, subscription: StreamsSubscription) -> Told | None:

@@ -9,8 +9,10 @@ from ottla.kproto.internal_records import streams_group as schema
 from ottla.server.coordinator.group.modern_group import EPOCH_BEFORE_MEMBERS
 from ottla.server.coordinator.group.modern_records import record, tombstone
 from ottla.server.coordinator.group.streams_assignor import Tasks, TaskSet
+from ottla.server.coordinator.group.streams_description import find_description, tagged
 from ottla.server.coordinator.group.streams_group import (
     Endpoint,
+    GroupSaid,
     HeldTasks,
     StreamsCurrent,
     StreamsGroup,
@@ -21,27 +23,28 @@ from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.replay import CoordinatorRecord
 
 
-def group_metadata(
-    group_id: str, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
-) -> CoordinatorRecord:
+def group_metadata(group_id: str, said: GroupSaid) -> CoordinatorRecord:
+    configs = said.assignment_configs
     value = schema.StreamsGroupMetadataValue(
-        epoch=epoch,
-        metadata_hash=metadata_hash,
-        validated_topology_epoch=validated_topology_epoch,
+        epoch=said.epoch,
+        metadata_hash=said.metadata_hash,
+        validated_topology_epoch=said.validated_topology_epoch,
         last_assignment_configs=[schema.LastAssignmentConfig(key=key, value=configs[key]) for key in sorted(configs)],
+        failed_description_topology_epoch=said.failed_description_epoch,
     )
     return record(schema.StreamsGroupMetadataKey(group_id=group_id), value)
 
 
-def topology(group_id: str, given: Topology) -> CoordinatorRecord:
+def topology(group_id: str, given: Topology, description: bytes | None = None) -> CoordinatorRecord:
     value = schema.StreamsGroupTopologyValue(epoch=given.epoch, subtopologies=list(given.subtopologies.values()))
+    value.unknown_tagged_fields = tagged(description)
     return record(schema.StreamsGroupTopologyKey(group_id=group_id), value)
 
 
 def member_subscription(group_id: str, member_id: str, subscription: StreamsSubscription) -> CoordinatorRecord:
     endpoint, tags = subscription.user_endpoint, subscription.client_tags
     value = schema.StreamsGroupMemberMetadataValue(
-        instance_id=None,
+        instance_id=subscription.instance_id,
         rack_id=subscription.rack_id,
         client_id=subscription.client_id,
         client_host=subscription.client_host,
@@ -142,10 +145,13 @@ def replay(group: StreamsGroup, key: Any, value: Any) -> None:
     match key:
         case schema.StreamsGroupMetadataKey() if value is not None:
             group.replay_metadata(
-                value.epoch,
-                value.metadata_hash,
-                value.validated_topology_epoch,
-                {config.key: config.value for config in value.last_assignment_configs or ()},
+                GroupSaid(
+                    value.epoch,
+                    value.metadata_hash,
+                    value.validated_topology_epoch,
+                    {config.key: config.value for config in value.last_assignment_configs or ()},
+                    value.failed_description_topology_epoch,
+                )
             )
         case schema.StreamsGroupMemberMetadataKey():
             group.replay_member(key.member_id, None if value is None else _subscription(value))
@@ -156,8 +162,11 @@ def replay(group: StreamsGroup, key: Any, value: Any) -> None:
             group.replay_target(key.member_id, None if value is None else _target(value))
         case schema.StreamsGroupCurrentMemberAssignmentKey():
             group.replay_current(key.member_id, None if value is None else _current(value))
+        case schema.StreamsGroupTopologyKey() if value is None:
+            group.replay_topology(None)
         case schema.StreamsGroupTopologyKey():
-            group.replay_topology(None if value is None else Topology(value.epoch, value.subtopologies))
+            description = find_description(value.unknown_tagged_fields)
+            group.replay_topology(Topology(value.epoch, value.subtopologies), description)
 
 
 def _subscription(value: schema.StreamsGroupMemberMetadataValue) -> StreamsSubscription:
@@ -171,6 +180,7 @@ def _subscription(value: schema.StreamsGroupMemberMetadataValue) -> StreamsSubsc
         process_id=value.process_id,
         user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
         client_tags={tag.key: tag.value for tag in value.client_tags},
+        instance_id=value.instance_id,
     )
 
 

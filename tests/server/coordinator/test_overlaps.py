@@ -25,8 +25,8 @@ from ottla.server.coordinator.group.consumer import Heartbeat, HeartbeatResult
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
-from ottla.server.coordinator.group.streams import StreamsGroupConfig, StreamsHeartbeat
 from ottla.server.coordinator.group.streams_assignor import TaskSet
+from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig, StreamsHeartbeat
 from ottla.server.coordinator.group.streams_group import Endpoint
 from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.group.topics import GroupTopics

@@ -32,6 +32,7 @@ from ottla.server.coordinator.group.share_group import (
 from ottla.server.coordinator.group.streams_assignor import TaskSet
 from ottla.server.coordinator.group.streams_group import (
     Endpoint,
+    GroupSaid,
     HeldTasks,
     Owners,
     StreamsCurrent,
@@ -79,7 +80,7 @@ def of_share_group() -> Records:
 
 
 def of_streams_group() -> Records:
-    about = StreamsSubscription("rack", "client", "/host", 1000, 1, "process", Endpoint("h", 1), {"k": "v"})
+    about = StreamsSubscription("rack", "client", "/host", 1000, 1, "process", Endpoint("h", 1), {"k": "v"}, "i")
     stands = StreamsCurrent(
         3,
         2,
@@ -88,9 +89,9 @@ def of_streams_group() -> Records:
         HeldTasks({"0": {2: 2}}),
     )
     return [
-        streams_records.group_metadata("g", 4, 77, 1, {"num.standby.replicas": "1"}),
+        streams_records.group_metadata("g", GroupSaid(4, 77, 1, {"num.standby.replicas": "1"}, 1)),
         streams_records.target_epoch("g", 4, 1000),
-        streams_records.topology("g", Topology(1, [Subtopology(subtopology_id="0", source_topics=["t"])])),
+        streams_records.topology("g", Topology(1, [Subtopology(subtopology_id="0", source_topics=["t"])]), b"said"),
         streams_records.member_subscription("g", "a", about),
         streams_records.target_assignment("g", "a", TaskSet({"0": frozenset({0})})),
         streams_records.current_assignment("g", "a", stands),

@@ -40,7 +40,7 @@ def each(tasks: Tasks) -> Iterable[Task]:
 
 
 def again(specs: Iterable[StreamsMemberSpec], assigned: Assignment) -> list[StreamsMemberSpec]:
-    return [spec._replace(last=assigned.get(spec.member_id, NO_TASKS)) for spec in specs]
+    return [spec._replace(current=assigned.get(spec.member_id, NO_TASKS)) for spec in specs]
 
 
 def check(
@@ -71,7 +71,7 @@ def test_every_task_has_one_active_member_and_its_standbys_elsewhere(
 ) -> None:
     assigned = sticky_assignor(specs, subtopologies, standbys)
     check(specs, subtopologies, standbys, assigned)
-    counts = Counter({process: 0 for _, process, _ in specs})
+    counts = Counter({spec.process_id: 0 for spec in specs})
     sizes = Counter(spec.process_id for spec in specs)
     for spec in specs:
         counts[spec.process_id] += sum(1 for _ in each(assigned[spec.member_id].active))
@@ -130,3 +130,23 @@ def test_a_standby_takes_over() -> None:
 def test_nobody_is_given_nothing() -> None:
     assert sticky_assignor([], {"0": SubtopologySpec(3, is_stateful=True)}, 1) == {}
     assert sticky_assignor([StreamsMemberSpec("a", "a")], {}, 1) == {"a": NO_TASKS}
+
+
+def test_standbys_go_where_most_state_is() -> None:
+    """Without a standby so far, whoever reports the greatest offset; who is one already keeps it."""
+    subtopologies = {"0": SubtopologySpec(1, is_stateful=True)}
+    active = TaskSet(active={"0": frozenset({0})})
+    specs = [
+        StreamsMemberSpec("a", "a", active),
+        StreamsMemberSpec("b", "b", offsets={("0", 0): 5}),
+        StreamsMemberSpec("c", "c", offsets={("0", 0): 900}),
+        StreamsMemberSpec("d", "d", offsets={("9", 9): 9999}),
+    ]
+    assigned = sticky_assignor(specs, subtopologies, 1)
+    assert [name for name, tasks in assigned.items() if tasks.standby] == ["c"]
+    specs[1] = specs[1]._replace(current=TaskSet(standby={"0": frozenset({0})}))
+    assigned = sticky_assignor(specs, subtopologies, 1)
+    assert [name for name, tasks in assigned.items() if tasks.standby] == ["b"]
+    # The active member is gone: the one with most state takes its place.
+    assigned = sticky_assignor(specs[2:], subtopologies, 0)
+    assert [name for name, tasks in assigned.items() if tasks.active] == ["c"]

@@ -15,13 +15,9 @@ from ottla.server.coordinator.errors import FencedMemberEpochError, UnknownMembe
 from ottla.server.coordinator.group import records, streams_records
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.modern import Surroundings
-from ottla.server.coordinator.group.streams import (
-    StreamsGroupConfig,
-    StreamsHeartbeat,
-    StreamsHeartbeatResult,
-    StreamsProtocol,
-)
+from ottla.server.coordinator.group.streams import StreamsProtocol
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS, Task, TaskSet
+from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig, StreamsHeartbeat, StreamsHeartbeatResult
 from ottla.server.coordinator.group.streams_group import (
     StreamsGroup,
     StreamsGroupState,
