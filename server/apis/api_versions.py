@@ -21,9 +21,9 @@ from ottla.kproto.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from ottla.kproto.releases import features
 from ottla.server.apis.context import RequestContext
 from ottla.server.metadata.features import SUPPORTED_FEATURES
-from ottla.server.served.releases import features
 
 _NO_NODE: Final = -1
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

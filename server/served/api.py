@@ -15,10 +15,10 @@ import trio
 
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.releases import latest_versions
 from ottla.server.apis.pending import handler_of
 from ottla.server.errors import CloseConnectionError
 from ottla.server.served.metrics import ApiMetrics
-from ottla.server.served.releases import latest_versions
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.server.served.releases import RELEASES
+from ottla.kproto.releases import RELEASES
 from ottla.server.settings.checks import Check, between, one_of, pairs
 from ottla.server.settings.declaration import (
     CLUSTER_WIDE,

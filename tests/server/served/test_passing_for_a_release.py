@@ -13,8 +13,8 @@ from ottla.client.errors import UnsupportedVersionError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.create_topics import CreateTopicsRequest
+from ottla.kproto.releases import RELEASES, features, latest_versions
 from ottla.server.served.api import SERVED, ApiTable
-from ottla.server.served.releases import RELEASES, features, latest_versions
 from ottla.testing import Broker, BrokerError
 
 
