@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "decode": "show bytes of the Kafka protocol as messages",
     "cluster": "show the cluster: its brokers, features and APIs",
     "log-dirs": "show how much of the disk each partition takes",
+    "mcp": "offer tools for agents: topics, records, groups, settings and rights",
     "top": "watch rates, lag, memory and connections, live",
     "doctor": "check whether a broker can run here and be reached",
     "backup": "copy a data folder, even while its broker runs",

@@ -21,7 +21,7 @@ STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAutho
 
 _ENVIRONMENT_PREFIX: Final = "OTTLA_"
 #: Environment variables of the project's own tests and of client commands, which are not settings.
-_ENVIRONMENT_IGNORED: Final = ("OTTLA_TEST_", "OTTLA_BOOTSTRAP", "OTTLA_COMMAND_CONFIG")
+_ENVIRONMENT_IGNORED: Final = ("OTTLA_TEST_", "OTTLA_BOOTSTRAP", "OTTLA_COMMAND_CONFIG", "OTTLA_MCP_TOKEN")
 #: What Kubernetes gives every container of a namespace that has services whose names begin with "ottla".
 _SERVICE_LINK: Final = re.compile(
     r"OTTLA(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
