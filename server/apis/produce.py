@@ -10,8 +10,8 @@
 - Only coordinators write to internal topics; others get INVALID_TOPIC_EXCEPTION. Kafka makes an exception for clients
   that call themselves `__admin_client`, Ottla only with `ottla.internal.topics.writable`.
 - Nobody but the mirror itself writes to a mirror of another cluster's topic: INVALID_REQUEST.
-- What has waited for room is appended only if its producer still waits for it: not when its timeout has passed, nor when
-  its connection is closed, and nor is what came after it on that connection. With acks=0 nobody waits anyway.
+- What has waited for room is appended only if its producer still waits for it: not when its timeout has passed or its
+  connection is closed, and nor is what came after it on that connection. With acks=0 nobody waits anyway.
 - A transactional batch without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the whole request.
 """
 
@@ -88,8 +88,7 @@ def _handle(request: ProduceRequest, context: RequestContext) -> Stages[_Produce
             produce.sort_out(data)
     if request.acks not in _VALID_ACKS:
         produce.refuse_acks()
-    if produce.entries and context.connection.was_held_up and not produce.is_awaited():
-        raise CloseConnectionError("it was closed while a Produce before this one waited for room: nothing is appended")
+    produce.require_producer()
     if produce.entries and request.transactional_id is not None:
         yield partial(produce.join_transaction, request.transactional_id)
     if produce.entries:
@@ -181,6 +180,11 @@ class _Produce(Pending):
             else:
                 self.entries.append((TopicIdPartition(topic.topic_id, index), Records(batch, self._context.fragment)))
                 self._answers.append(answer)
+
+    def require_producer(self) -> None:
+        """Raise CloseConnectionError if the producer has left while a request before this one waited for room."""
+        if self._context.connection.was_held_up and not self.is_awaited():
+            raise CloseConnectionError("it was closed while an earlier Produce waited for room; nothing is appended")
 
     def is_awaited(self) -> bool:
         """Whether the producer still waits. It is asked when this request, or one before it, has waited for room."""

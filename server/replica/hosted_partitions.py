@@ -20,6 +20,7 @@ from ottla.server.replica.errors import (
 from ottla.server.replica.follower import UNKNOWN_OFFSET
 from ottla.server.replica.partition import Partition
 from ottla.server.replica.traffic import TopicTraffic
+from ottla.server.settings.mirrored import Mirroring
 from ottla.storage.disk.passing import passes
 from ottla.storage.errors import DiskFullError, StorageError, StoreOfflineError
 from ottla.storage.kept_logs import KEPT_CONFIG
@@ -63,6 +64,7 @@ class HostedPartitions:
         last_high_watermark: Callable[[UUID, int], int],
         changed: Callable[[Partition], None],
         doubted: Callable[[Partition], None],
+        outrun: Callable[[Partition, int], None],
         unopened: Callable[[PartitionKey, Container[int]], None],
         now_ms: Callable[[], int],
         max_lag_ms: int,
@@ -76,6 +78,7 @@ class HostedPartitions:
         self._last_high_watermark = last_high_watermark
         self._changed = changed
         self._doubted = doubted
+        self._outrun = outrun
         self._tell_unopened = unopened
         self._doubtful: set[Partition] = set()
         # Of which that was found while they were served.
@@ -202,7 +205,7 @@ class HostedPartitions:
         if partition in self._found_damaged:
             del self._found_damaged[partition]
             self._doubt(partition)
-        partition.apply(self._as_far_as_sure(partition, state), self._now_ms())
+        partition.apply(self._in_a_later_epoch(partition, self._as_far_as_sure(partition, state)), self._now_ms())
         self._topics.setdefault(topic.topic_id, {})[index] = partition
         self._changed(partition)
 
@@ -215,6 +218,18 @@ class HostedPartitions:
         if self._node_id not in (*state.isr, *state.elr):
             return state
         self._doubted(partition)
+        return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
+
+    def _in_a_later_epoch(self, partition: Partition, state: PartitionState) -> PartitionState:
+        """The state to take. Where the log has records of later leader epochs than the metadata knows, which is older
+        then, a later one is asked for, and until it comes this node does not lead: see docs/decisions/0031.
+        """
+        latest = partition.log.latest_epoch
+        # Of one replica alone no other can have led in the same epoch.
+        begins = state.leader == self._node_id and len(state.replicas) > 1 and not partition.leads_on(state)
+        if latest < state.leader_epoch + (not begins) or partition.mirroring is not Mirroring.NO:
+            return state
+        self._outrun(partition, latest + 1)
         return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
 
     async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:

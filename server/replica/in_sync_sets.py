@@ -15,7 +15,7 @@ import trio
 
 from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.errors import ConflictError, StoreUnavailableError
-from ottla.server.metadata.partition_changes import hand_over, leave
+from ottla.server.metadata.partition_changes import hand_over, in_epoch, leave
 
 if TYPE_CHECKING:
     from ottla.server.metadata.partition_changes import PartitionUpdate
@@ -64,6 +64,8 @@ class InSyncSets:
         #: How this node leaves sets; and those of which it may lack records, to be told.
         self._leaving: dict[PartitionKey, PartitionUpdate] = {}
         self._doubtful: dict[Partition, None] = {}
+        #: Leader epochs from which partitions are to be led on, as logs here have later ones than the metadata.
+        self._outrun: dict[Partition, int] = {}
         self._is_cut_off = False
 
     def leave(self, partition: Partition) -> None:
@@ -71,6 +73,11 @@ class InSyncSets:
         update = partial(leave, broker=self._node_id, live=partition.live_brokers)
         self._leaving[partition.topic_id, partition.index] = update
         self._doubtful[partition] = None
+        self._wanted.set()
+
+    def raise_epoch(self, partition: Partition, least: int) -> None:
+        """Let a partition be led in no epoch below `least`: the log here has records of the one before."""
+        self._outrun[partition] = least
         self._wanted.set()
 
     def hand_over(self, key: PartitionKey, live: Container[int]) -> None:
@@ -121,6 +128,8 @@ class InSyncSets:
                 await self._carry_out(begun, change_partitions)
             if self._leaving:
                 await self._leave(change_partitions)
+            if self._outrun:
+                await self._raise_epochs(change_partitions)
 
     async def _leave(self, change_partitions: ChangePartitions) -> None:
         leaving, self._leaving = self._leaving, {}
@@ -132,6 +141,17 @@ class InSyncSets:
             self._leaving = leaving | self._leaving
             await trio.sleep(RETRY_SECONDS)
             self._wanted.set()
+
+    async def _raise_epochs(self, change_partitions: ChangePartitions) -> None:
+        outrun, self._outrun = self._outrun, {}
+        try:
+            await change_partitions({(it.topic_id, it.index): partial(in_epoch, least=outrun[it]) for it in outrun})
+        except (StoreUnavailableError, ConflictError):
+            self._outrun = outrun | self._outrun
+            await trio.sleep(RETRY_SECONDS)
+            self._wanted.set()
+        else:
+            _tell_outrun(list(outrun))
 
     async def _carry_out(self, begun: dict[Partition, IsrChange], change_partitions: ChangePartitions) -> None:
         before = {partition: len(partition.isr) for partition in begun}
@@ -172,6 +192,13 @@ def _tell_doubtful(partitions: Sequence[Partition]) -> None:
     others = f" and {len(partitions) - _NAMED} others" if len(partitions) > _NAMED else ""
     text = "%s%s may lack records here, because files are damaged: they leave the in-sync sets and are filled again"
     logger.error(text, named, others, extra={"partitions": len(partitions)})
+
+
+def _tell_outrun(partitions: Sequence[Partition]) -> None:
+    named = ", ".join(f"{it.topic}-{it.index}" for it in partitions[:_NAMED])
+    others = f" and {len(partitions) - _NAMED} others" if len(partitions) > _NAMED else ""
+    text = "the metadata is older than the logs of %s%s: they have records of later leader epochs, so later ones begin"
+    logger.warning(text, named, others, extra={"partitions": len(partitions)})
 
 
 def _tell(how: str, partitions: Sequence[Partition]) -> None:

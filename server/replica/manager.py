@@ -149,6 +149,7 @@ class ReplicaManager:
             last_high_watermark=last_high_watermark,
             changed=self._signal,
             doubted=lambda partition: self.in_sync_sets.leave(partition),
+            outrun=lambda partition, least: self.in_sync_sets.raise_epoch(partition, least),
             unopened=lambda key, live: self.in_sync_sets.hand_over(key, live),
             now_ms=clock.time_ms,
             max_lag_ms=max_lag_ms,

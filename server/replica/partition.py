@@ -219,7 +219,7 @@ class Partition:
         assert self._truncation is None, f"the role of {self!r} changes while it is truncated"
         # Several changes may be told as one: then somebody else may have led in between, for whom followers have cut
         # off what they had.
-        leads_on = self.role is Role.LEADER and state.leader_epoch <= self.leader_epoch + 1
+        leads_on = self.leads_on(state)
         new_epoch = state.leader_epoch != self.leader_epoch
         if new_epoch:
             self._leader_high_watermark = UNKNOWN_OFFSET
@@ -245,6 +245,10 @@ class Partition:
         self._follow_assignment(now_ms, keep_progress=leads_on)
         self._count_maximal_isr()
         self.advance_high_watermark(now_ms)
+
+    def leads_on(self, state: PartitionState) -> bool:
+        """Whether nobody else can have led between what this node, which leads, knows and this state."""
+        return self.role is Role.LEADER and state.leader_epoch <= self.leader_epoch + 1
 
     def _follow_assignment(self, now_ms: int, *, keep_progress: bool) -> None:
         others = [replica for replica in self.replicas if replica != self.node_id]

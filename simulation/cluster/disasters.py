@@ -44,7 +44,6 @@ __all__ = ["Disaster", "Ended", "live_through"]
 _LIMIT_S: Final = 1_000.0
 _PATIENCE_S: Final = 90.0
 _SECONDS: Final = 8.0
-_SETTLED_S: Final = 30.0
 _NEVER_MS: Final = 1 << 40
 _LOOKED_AT: Final = LogConfig(delete=False)
 #: Those that end with their processes.
@@ -116,13 +115,10 @@ async def _live(world: World, disaster: str) -> int:
         for machine in world.machines.values():
             machine.is_retired = False
             machine.start()
+        await until_in_sync(world)
         if disaster == Disaster.LOST:
-            await until_in_sync(world)
             await audit(world, partitions, patience_s=_PATIENCE_S)
-            await check_replicas(world)
-        else:
-            # A leader that begins in an earlier epoch than its followers' last ones is not followed to the end.
-            await trio.sleep(_SETTLED_S)
+        await check_replicas(world)
         await _end_all(world)
         return await _check_nothing_lost(world, partitions)
 

@@ -204,10 +204,10 @@ async def test_what_a_producer_has_given_up_while_there_was_no_room_is_not_writt
         connections = node.broker.listeners._connections
         (connection,) = connections
         await client.stream.aclose()
-        while not connection._transport.has_lost_peer:
+        while not connection._transport.has_lost_peer:  # noqa: ASYNC110 - nobody tells
             await trio.sleep(0.001)
         room.open()
-        while connections:
+        while connections:  # noqa: ASYNC110 - nobody tells
             await trio.sleep(0.001)
         log = node.broker.log_manager.get_log(topic.topic_id, 0)
         assert log.log_end_offset == (0 if acks else 3)

@@ -29,7 +29,7 @@ def test_metadata_is_restored_from_the_data(seed: int) -> None:
     assert ended.acknowledged
 
 
-@pytest.mark.parametrize("seed", [3, 4, 13])
+@pytest.mark.parametrize("seed", [3, 4, 5, 6, 13])
 def test_older_metadata_is_put_back(seed: int) -> None:
     ended = live_through(seed, Disaster.OLDER)
     assert ended.acknowledged
