@@ -92,10 +92,18 @@ def is_read(bootstrap: str, offset: int) -> bool:
     return message is not None and message.error() is None and message.value() == b"there is room"
 
 
+def await_reserve(data_dir: Path) -> None:
+    """Wait until the broker has put aside the room for deletions, which it does a second after its start."""
+    deadline_s = time.monotonic() + _LONGEST_FILL_S
+    while not any(data_dir.glob("node-*/reserve")):
+        assert time.monotonic() < deadline_s, "no room is kept in reserve"
+        time.sleep(0.05)
+
+
 def delete_all(bootstrap: str) -> None:
     program = str(Path(sys.executable).parent / "ottla")
     command = [program, "topic", "delete-records", "--before", "end", "-b", bootstrap, TOPIC]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def main() -> int:
@@ -110,9 +118,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ottla-full-disk-") as folder:
         disks = Disks(Path(folder), [1], DISK_BYTES)
         try:
-            with OttlaBroker(Path(folder) / "node-1") as broker:
-                created = AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(TOPIC, 1, 1)])
-                created[TOPIC].result()
+            # What the broker says is kept elsewhere: it must find room.
+            place = Path(folder) / "broker"
+            place.mkdir()
+            (place / "data").symlink_to(Path(folder) / "node-1")
+            with OttlaBroker(place) as broker:
+                await_reserve(place / "data")
+                admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+                admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
                 for number in range(1, arguments.times + 1):
                     filler = Filler(broker.bootstrap)
                     filler.fill()

@@ -291,7 +291,8 @@ class LogManager:
 
     async def _keep_clean(self, scope: trio.CancelScope) -> None:
         with scope:
-            await trio.sleep(self.context.config.cleaner_backoff_ms / 1000)
+            with trio.move_on_after(self.context.config.cleaner_backoff_ms / 1000):
+                await self.context.space.until_full()  # what is deleted then is wanted back soon
             await self.context.offload(import_module, "ottla.storage.upkeep.cleaner")
             await self.context.offload(import_module, "ottla.storage.upkeep.scrubber")
             async with trio.open_nursery() as nursery:

@@ -235,6 +235,23 @@ async def test_what_waited_for_room_keeps_no_segment_alive(harness: Any, autojum
     assert not check_node(disk, os.path.join(harness.folder, "node-0")).is_damaged
 
 
+async def test_a_disk_that_fills_up_soon_after_a_start_has_room_soon(harness: Any, autojump_clock: Any) -> None:
+    """The cleaner does not wait out its first pause, as long as it takes for an idle node."""
+    disk = SimulatedDisk()
+    settings = {"disk_reserve_bytes": 1 << 20, "cleaner_backoff_ms": 600_000}
+    async with harness.manager(disk, **settings) as manager:
+        log = await harness.open(manager)
+        await trio.sleep(2)  # there is a reserve
+        disk.capacity_bytes = disk._media.used_bytes + 2_000_000
+        await fill_up(harness, log, VALUE * 100)
+        log.set_high_watermark(log.log_end_offset)
+        await log.advance_log_start_offset(log.log_end_offset)
+        with trio.fail_after(10):
+            await manager.context.space.until_room()
+        harness.append(log, b"there is room")
+        await log.flush()
+
+
 async def test_a_start_on_a_full_disk_serves(harness: Any, autojump_clock: Any) -> None:
     disk = SimulatedDisk(1, capacity_bytes=40_000)
     async with harness.manager(disk, disk_reserve_bytes=2000, segment_bytes=5000) as manager:
