@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from typing import Final
 
 from ottla.cli import CommandError, options
 from ottla.cli.group_seek import partitions_named
@@ -14,6 +15,9 @@ from ottla.client.errors import BrokerError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
+_END: Final = -1
+"""As an offset in a DeleteRecords request: the high watermark."""
+
 
 def delete_records(client: Client, arguments: argparse.Namespace) -> None:
     """Delete what comes before `--before` in each partition, and print where each begins then."""
@@ -22,7 +26,10 @@ def delete_records(client: Client, arguments: argparse.Namespace) -> None:
     wanted = offsets(client, partitions, arguments.before)
     target = {each: min(max(wanted[each], starts[each]), ends[each]) for each in partitions}
     if not arguments.dry_run:
-        _delete(client, {each: offset for each, offset in target.items() if offset > starts[each]}, arguments.timeout)
+        # Where the end is when the records are deleted, the leader knows best.
+        is_all = arguments.before == "end"
+        asked = {each: _END if is_all else offset for each, offset in target.items() if offset > starts[each]}
+        target |= _delete(client, asked, arguments.timeout)
     moves = [(each, starts[each], target[each]) for each in partitions]
     if arguments.json:
         print(json.dumps([{**each._asdict(), "from": before, "to": after} for each, before, after in moves], indent=2))
@@ -33,14 +40,15 @@ def delete_records(client: Client, arguments: argparse.Namespace) -> None:
     )
 
 
-def _delete(client: Client, target: Mapping[TopicPartition, int], timeout_seconds: float) -> None:
-    """Each leader deletes in its own partitions. Raises CommandError with everything that failed."""
+def _delete(client: Client, target: Mapping[TopicPartition, int], timeout_seconds: float) -> dict[TopicPartition, int]:
+    """Each leader deletes in its own partitions; where they begin now. Raises CommandError with all that failed."""
     leaders = {
         TopicPartition(topic.name or "", state.partition_index): state.leader_id
         for topic in (client.metadata(sorted({each.topic for each in target})).topics if target else ())
         for state in topic.partitions
     }
     failures = []
+    begins: dict[TopicPartition, int] = {}
     for leader in sorted({leaders[each] for each in target}):
         topics: dict[str, DeleteRecordsTopic] = {}
         for each, offset in target.items():
@@ -50,8 +58,10 @@ def _delete(client: Client, target: Mapping[TopicPartition, int], timeout_second
         request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=int(timeout_seconds * 1000))
         for topic in client.broker(leader).call(request).topics:
             for partition in topic.partitions:
+                begins[TopicPartition(topic.name, partition.partition_index)] = partition.low_watermark
                 if partition.error_code:
                     what = f"{topic.name}-{partition.partition_index}"
                     failures.append(str(BrokerError(partition.error_code, what=what)))
     if failures:
         raise CommandError("; ".join(failures))
+    return begins

@@ -21,6 +21,8 @@ from ottla.kproto.messages.incremental_alter_configs import (
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.server import main
+from ottla.server.replica.append import TopicIdPartition
+from ottla.server.replica.delete_records import TO_HIGH_WATERMARK
 from ottla.server.telemetry.readiness import unready_reasons
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager
@@ -78,6 +80,30 @@ async def test_reads_go_on_deletion_makes_room_and_writes_come_back(serve_node: 
             while await produce(client, "other") != ErrorCode.NONE:  # noqa: ASYNC110 (as a producer does)
                 await trio.sleep(0.2)
         assert unready_reasons(node.broker) == []
+
+
+@pytest.mark.parametrize("is_all", [True, False])
+async def test_what_was_refused_for_want_of_room_is_deleted_with_all_the_rest(
+    serve_node: Serve, tmpfs: Path, is_all: bool
+) -> None:
+    """It is written before the new log start, and would keep the file. Who names an offset gets that offset."""
+    async with serve_node(SETTINGS, data_dir=tmpfs) as node:
+        client = await node.connect()
+        await until(lambda: exists(node.broker.log_manager.node_dir.reserve_path))
+        topic_id = await node.create_topic("full")
+        count = 0
+        while await produce(client, "full") == ErrorCode.NONE:
+            count += 1
+        log = node.broker.log_manager.get_log(topic_id, 0)
+        assert (log.high_watermark, log.log_end_offset) == (count, count + 1)
+        key = TopicIdPartition(topic_id, 0)
+        asked = {key: TO_HIGH_WATERMARK if is_all else count}
+        result = (await node.broker.replica_manager.delete_records(asked, timeout_ms=60_000))[key]
+        assert (result.error, result.low_watermark) == (None, count + is_all)
+        assert log.log_start_offset == count + is_all
+        with trio.fail_after(60):
+            while await produce(client, "full") != ErrorCode.NONE:  # noqa: ASYNC110 (as a producer does)
+                await trio.sleep(0.2)
 
 
 async def test_a_log_for_which_there_was_no_room_is_opened_when_there_is(

@@ -487,7 +487,10 @@ async def test_a_real_full_disk(harness: Any, tmpfs: Path) -> None:
         assert [offset for offset, _ in await harness.read_all(log)] == list(range(count))
     async with harness.manager(**settings) as manager:
         log = await harness.open(manager, retention_bytes=2_000_000, segment_bytes=1_000_000)
-        assert [offset for offset, _ in await harness.read_all(log)][:count] == list(range(count))
+        # As the disk is full the cleaner has begun: what retention has left is there.
+        found = [offset for offset, _ in await harness.read_all(log)]
+        assert found == list(range(found[0], log.log_end_offset))
+        assert found[-1] >= count - 1
         with trio.fail_after(30):
             while manager.context.space.is_full or not log.log_start_offset:
                 await manager.clean()
