@@ -176,6 +176,7 @@ class Node:
             around.clock,
             node_id=around.config.node_id,
             run_blocking=around.run_blocking,
+            keep=around.supervisor.keep,
         )
 
     async def _run(self, parts: Parts, addresses: list[ListenAddress], task_status: trio.TaskStatus[Ready]) -> None:

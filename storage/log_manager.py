@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
 from importlib import import_module
@@ -34,13 +34,21 @@ if TYPE_CHECKING:
     from ottla.storage.upkeep.cleaner import Cleaner
     from ottla.storage.upkeep.scrubber import Scrubber
 
-__all__ = ["LogManager", "StorageListener"]
+__all__ = ["Keep", "LogManager", "StorageListener"]
 
 logger = logging.getLogger(__name__)
 
 _SHARED_STORE = "shared"
 _ATTEMPTS_AT_CLOSE = 5
 _ATTEMPTS_TO_OPEN = 100
+
+
+Keep = Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]
+"""Runs a loop, and says what becomes of it when it fails for a reason that nobody foresaw."""
+
+
+async def _fail_with_it(loop: Callable[[], Awaitable[object]]) -> None:
+    await loop()
 
 
 class StorageListener(Protocol):
@@ -79,7 +87,10 @@ class LogManager:
         node_id: int = 0,
         listener: StorageListener | None = None,
         run_blocking: RunBlocking = trio.to_thread.run_sync,
+        keep: Keep = _fail_with_it,
     ) -> None:
+        """`keep` runs the cleaner and the scrubber; without it, what they raise ends `run`."""
+        self._keep = keep
         self.node_dir = NodeDir(disk, str(data_dir), node_id, self._accept_nothing)
         self.context = StorageContext(disk, config, clock, run_blocking, reserve_path=self.node_dir.reserve_path)
         self.reader = Reader(self.context)
@@ -296,8 +307,8 @@ class LogManager:
             await self.context.offload(import_module, "ottla.storage.upkeep.cleaner")
             await self.context.offload(import_module, "ottla.storage.upkeep.scrubber")
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.cleaner.run)
-                nursery.start_soon(self.scrubber.run)
+                nursery.start_soon(self._keep, self.cleaner.run)
+                nursery.start_soon(self._keep, self.scrubber.run)
 
     async def clean(self) -> None:
         """One pass of retention, compaction and reclaiming now, instead of in its time."""

@@ -22,6 +22,7 @@ MAX_PAUSE_SECONDS: Final = 30.0
 SETTLED_SECONDS: Final = 60.0
 """A task that has run for so long since it failed is well again."""
 
+_PRODUCT: Final = "ottla."
 _PACKAGE: Final = "ottla.server."
 
 
@@ -140,7 +141,7 @@ def task_name(function: Any) -> str:
     while isinstance(function, partial):
         function = function.func
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{function.__module__}.{name}".removeprefix(_PACKAGE)
+    return f"{function.__module__}.{name}".removeprefix(_PACKAGE).removeprefix(_PRODUCT)
 
 
 def _reason(error: BaseException) -> str:

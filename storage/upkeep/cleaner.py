@@ -25,6 +25,7 @@ from ottla.storage.upkeep.compaction.batch_filter import last_records
 from ottla.storage.upkeep.compaction.cleaning import CleaningPass
 from ottla.storage.upkeep.compaction.policy import CleanableRange, cleanable_range
 from ottla.storage.upkeep.early_end import end_dead_segment, end_segment
+from ottla.storage.upkeep.ending_store import ending_store
 from ottla.storage.upkeep.reclaim import keep_map, may_change, reclaim, rewrite_segments
 from ottla.storage.upkeep.retention import retained_start
 from ottla.storage.upkeep.segment_rewrite import CleanBatch
@@ -73,7 +74,10 @@ class Cleaner:
                 await trio.sleep(_FULL_PAUSE_SECONDS)
 
     async def clean(self, *, with_retention: bool = True, with_producers: bool = True) -> None:
-        """One pass over all stores: producers, retention, compaction, space. Damage and failures are logged."""
+        """One pass over all stores: producers, retention, compaction, space. Damage and failures are logged.
+
+        What nobody foresaw is raised when all stores have had their turn, in a group: one cannot hold up the others.
+        """
         await self._each(partial(self._clean_store, with_retention=with_retention, with_producers=with_producers))
 
     async def compact(self) -> None:
@@ -81,6 +85,7 @@ class Cleaner:
         await self._each(self._compact_whole)
 
     async def _each(self, work: Callable[[MessageStore], Awaitable[None]]) -> None:
+        unforeseen: list[Exception] = []
         async with self._lock:
             for store in list(self._stores()):
                 try:
@@ -97,7 +102,13 @@ class Cleaner:
                         store.fail(error)
                     else:
                         logger.warning("%s: cleaning is tried again later: %s", store.files.directory, error)
+                except Exception as error:  # noqa: BLE001 - it is raised below
+                    error.add_note(f"while {store.files.directory} was cleaned")
+                    unforeseen.append(error)
                 await trio.lowlevel.checkpoint()
+
+        if unforeseen:
+            raise ExceptionGroup("cleaning has failed", unforeseen)
 
     async def _clean_store(self, store: MessageStore, *, with_retention: bool, with_producers: bool) -> None:
         if not store.is_usable or not store.files.segments:
@@ -113,7 +124,8 @@ class Cleaner:
             segment.is_sealed and segment.position >= store.recovery_position for segment in store.files.segments
         ):
             # Recovery must never begin in a segment that was rewritten.
-            await maintain(store, makes_room=store.context.space.is_full)
+            with ending_store(store):
+                await maintain(store, makes_room=store.context.space.is_full)
         if not store.context.space.is_full:
             await self._compact(store)
         if store.may_reclaim:

@@ -21,6 +21,7 @@ from ottla.storage.store.index_files import load_index
 from ottla.storage.store.maintenance import list_sealed_segments
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment, pinned
+from ottla.storage.upkeep.ending_store import ending_store
 from ottla.storage.upkeep.segment_rewrite import Keep, SegmentRewrite
 
 __all__ = ["keep_map", "may_change", "reclaim", "rewrite_segments"]
@@ -226,7 +227,8 @@ def exchange(store: MessageStore, old: Sequence[Segment], new: Segment | None) -
 
     Those that nothing replaces go with the next list of segments: see `list_sealed_segments`.
     """
-    store.files.exchange(old, new)
+    with ending_store(store):
+        store.files.exchange(old, new)
     if new is not None:
         for segment in old:
             store.doomed.doom(segment)

@@ -42,7 +42,17 @@ _SAVE_SECONDS: Final = 600.0
 class Scrubber:
     """Reads a node's sealed segments, one after the other. The log manager owns and runs it."""
 
-    __slots__ = ("_context", "_findings", "_node_path", "_saved_at", "_stores", "passes", "read_bytes", "state")
+    __slots__ = (
+        "_context",
+        "_findings",
+        "_is_loaded",
+        "_node_path",
+        "_saved_at",
+        "_stores",
+        "passes",
+        "read_bytes",
+        "state",
+    )
 
     def __init__(self, context: StorageContext, node_path: str, stores: Callable[[], Iterable[MessageStore]]) -> None:
         self._context = context
@@ -50,14 +60,19 @@ class Scrubber:
         self._stores = stores
         self._findings: list[ScrubFinding] = []
         self._saved_at = 0.0
+        self._is_loaded = False
         self.state = ScrubState()
         #: Since the start.
         self.read_bytes = 0
         self.passes = 0
 
     async def run(self) -> None:
-        """Tell what is known; then read, pass after pass. Forever, until cancelled."""
-        await self.load()
+        """Tell what is known; then read, pass after pass. Forever, until cancelled.
+
+        When it is run once more, after a failure, it goes on where it was.
+        """
+        if not self._is_loaded:
+            await self.load()
         while True:
             config, clock = self._context.config, self._context.clock
             due_ms = self.state.finished_ms + config.scrub_interval_ms
@@ -73,6 +88,7 @@ class Scrubber:
             self._findings.append(finding)
             self._context.damage.found(path, finding.position, f"{os.path.dirname(path)}: {finding.message}")
         self._saved_at = trio.current_time()
+        self._is_loaded = True
 
     async def scrub(self) -> None:
         """One pass over all stores, from where the last one has stopped."""

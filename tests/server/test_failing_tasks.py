@@ -12,6 +12,8 @@ from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.server.cluster.controllership import Controllership
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.telemetry.readiness import degradations, unready_reasons
+from ottla.storage.upkeep.cleaner import Cleaner
+from ottla.storage.upkeep.scrubber import Scrubber
 
 
 class PlantedError(Exception):
@@ -39,6 +41,37 @@ async def test_a_loop_that_fails(serve_node: Any, monkeypatch: pytest.MonkeyPatc
         (reason,) = unready_reasons(node.broker)
         assert "fails and is begun again: PlantedError: planted" in reason
         assert sum(node.broker.supervisor.failures.values()) >= 1
+
+
+@pytest.mark.parametrize(
+    ("work", "name"),
+    [
+        ((Cleaner, "_clean_store"), "storage.upkeep.cleaner.Cleaner.run"),
+        ((Scrubber, "load"), "storage.upkeep.scrubber.Scrubber.run"),
+    ],
+)
+async def test_upkeep_of_the_files_that_fails(
+    serve_node: Any, monkeypatch: pytest.MonkeyPatch, work: tuple[type, str], name: str
+) -> None:
+    """It is begun again, and records are taken meanwhile."""
+    attempts, again = [0], trio.Event()
+
+    async def do(*_: Any, **__: Any) -> None:
+        attempts[0] += 1
+        if attempts[0] == 3:
+            again.set()
+        await fail()
+
+    monkeypatch.setattr(*work, do)
+    async with serve_node({"log.cleaner.backoff.ms": "1"}, outlives_failures=True) as node:
+        await node.create_topic("t")
+        await again.wait()
+        (reason,) = unready_reasons(node.broker)
+        assert name in reason
+        assert "PlantedError: planted" in reason
+        assert set(node.broker.supervisor.failures) == {name}
+        client = await node.connect()
+        await client.call(MetadataRequest(topics=[]), 12)
 
 
 async def test_a_subscriber_that_fails(serve_node: Any, monkeypatch: pytest.MonkeyPatch) -> None:

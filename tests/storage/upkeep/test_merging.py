@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import os
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from ottla.storage.config import StoreLayout
+from ottla.storage.config import LogConfig, StoreLayout
 from ottla.storage.disk import RealDisk
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import DiskCrashedError, SimulatedDisk
 from ottla.storage.inspect.fsck import check_node
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.store.file_store import FileStore
 
 COMPACTED = {"compact": True, "delete": False, "min_cleanable_dirty_ratio": 0.01}
 
@@ -180,3 +182,31 @@ async def test_a_deleted_partition_stays_deleted_in_segments_written_anew(harnes
     async with harness.manager(segment_bytes=2500, **settings) as manager:
         logs = [await harness.open(manager, number) for number in range(2)]
         assert [await harness.read_all(log) for log in logs] == records
+
+
+async def test_a_store_that_fails_for_an_unforeseen_reason_holds_up_no_other(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not have what its files have, so it stops; the others are cleaned, and the failure is told."""
+    async with harness.manager(segment_bytes=4000, tail_cache_bytes=0) as manager:
+        config = LogConfig(compact=True, delete=False, min_cleanable_dirty_ratio=0.01)
+        logs = [await manager.open_log(UUID(int=number), f"t{number}", 0, config) for number in (1, 2)]
+        for log in logs:
+            await fill(harness, [log], 60)
+        counts = [len(sealed(log)) for log in logs]
+        bad = logs[0].store.files
+        exchange = FileStore.exchange
+
+        def planted(files: FileStore, *args: Any) -> None:
+            if files is bad:
+                raise ZeroDivisionError("planted")
+            exchange(files, *args)
+
+        monkeypatch.setattr(FileStore, "exchange", planted)
+        with pytest.raises(ExceptionGroup) as caught:
+            await manager.clean()
+        assert caught.group_contains(ZeroDivisionError, match="planted")
+        assert [log.store.is_usable for log in logs] == [False, True]
+        assert len(sealed(logs[0])) == counts[0]
+        assert len(sealed(logs[1])) < counts[1]
+        assert await harness.read_all(logs[0])
