@@ -138,7 +138,8 @@ class Cleaner:
         if not store.is_usable or not any(log.config.compact for log in logs_of(store)):
             return
         await end_segment(store)
-        await maintain(store)
+        with ending_store(store):
+            await maintain(store)
         await self._compact(store, only_due=False)
 
     async def _compact(self, store: MessageStore, *, only_due: bool = True) -> None:
