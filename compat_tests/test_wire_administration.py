@@ -230,7 +230,6 @@ CASES: dict[str, tuple[Request, int]] = {
     "contradicting configs": (create(configured("x", min_compaction_lag_ms="9", max_compaction_lag_ms="8")), 7),
     "tiered storage": (create(configured("x", remote_storage_enable="true")), 7),
     "a name twice": (create(topic("x"), topic("x")), 7),
-    "a value that is read in another form": (create(configured("x", preallocate="TRUE"), validate_only=True), 7),
     "a partition assigned twice": (create(twice_assigned("x")), 7),
     "a partition assigned twice, of a topic that exists": (create(twice_assigned("t")), 7),
     "a partition assigned twice, with a bad name": (create(twice_assigned("bad name")), 7),

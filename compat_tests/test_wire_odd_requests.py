@@ -17,6 +17,7 @@ from compat_tests.test_wire_produce_fetch import Topic, data_of, make_topic, not
 from compat_tests.transaction_wire import Peer, new_peers
 from compat_tests.wire import Wire
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages import create_topics as ct
 from ottla.kproto.messages import delete_records as dr
 from ottla.kproto.messages import describe_topic_partitions as dtp
 from ottla.kproto.messages import fetch as f
@@ -225,6 +226,7 @@ def test_why_a_transactional_batch_is_refused(wire: Wire) -> None:
 @pytest.mark.parametrize("version", [12, 18])
 def test_negative_epochs_of_a_fetch_are_none(topic: Topic, version: int) -> None:
     topic.produce(records(2))
+    epochs: dict[str, Any]
     for epochs in ({"current_leader_epoch": -2}, {"last_fetched_epoch": -2}):
         answered = topic.fetch_all([(0, 1)], version=version, **epochs)
         (partition,) = answered.responses[0].partitions
@@ -270,3 +272,11 @@ def test_the_cursor_must_be_among_the_topics(wire: Wire, topic: Topic, broker: B
         )
         (answered,) = wire.call(request, 0).topics
         assert answered.error_code == code
+
+
+def test_a_new_topic_is_told_with_its_settings_as_they_were_given(wire: Wire) -> None:
+    config = ct.CreatableTopicConfig(name="preallocate", value="TRUE")
+    topic = ct.CreatableTopic(name="odd", num_partitions=1, replication_factor=1, configs=[config])
+    (answered,) = wire.call(ct.CreateTopicsRequest(topics=[topic], validate_only=True, timeout_ms=5000), 7).topics
+    assert answered.configs is not None
+    assert [each.value for each in answered.configs if each.name == "preallocate"] == ["TRUE"]
