@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="histories of each area")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--area", action="append", choices=AREAS, help="again for more; all without it")
-    parser.add_argument("--jobs", type=int, default=4, help="histories at a time")
+    parser.add_argument("--jobs", type=int, default=6, help="histories at a time")
     parser.add_argument("--restart-every", type=int, default=200, help="histories; 0: never")
     parser.add_argument("--keep", type=Path, help="a folder for the histories that show differences")
     parser.add_argument("--replay", type=Path, help="a history that was kept: play it and say what differs")

@@ -104,6 +104,8 @@ def _errors(answer: Any) -> str:
 
 
 def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+    if one == other:
+        return
     if isinstance(one, dict) and isinstance(other, dict):
         codes = [name for name in one if name.endswith("error_code")]
         is_refused = any(one[name] != other.get(name) for name in codes)
@@ -115,7 +117,7 @@ def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]
             yield from _differing(below, one.get(name, _ABSENT), other.get(name, _ABSENT))
     elif isinstance(one, list) and isinstance(other, list):
         yield from _of_lists(path, one, other)
-    elif one != other:
+    else:
         yield path, one, other
 
 

@@ -91,7 +91,7 @@ class Normaliser:
     def _list(self, api: str, field: str, value: list[Any], name: Callable[[str, Any], str]) -> list[Any]:
         if field == "configs":
             value = [each for each in value if not _is_by_default(api, each)]
-        if api not in _ORDERED or field in _UNORDERED:
+        if len(value) > 1 and (api not in _ORDERED or field in _UNORDERED):
             value = sorted(value, key=lambda each: json.dumps(self._value(api, field, each, self._known), default=str))
         return [self._value(api, field, each, name) for each in value]
 
