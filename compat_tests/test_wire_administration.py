@@ -388,6 +388,10 @@ CASES: dict[str, tuple[Request, int]] = {
     ),
     "elect in no time": (el.ElectLeadersRequest(topic_partitions=None, timeout_ms=0), 2),
     "elect all": (el.ElectLeadersRequest(topic_partitions=None), 2),
+    "elect an unknown kind": (
+        el.ElectLeadersRequest(election_type=2, topic_partitions=[el.TopicPartitions(topic="t", partitions=[0, 9])]),
+        2,
+    ),
     "elect unknown kinds": (el.ElectLeadersRequest(election_type=7, topic_partitions=None), 2),
     "move to where it is": (reassign("t", 0, [1]), 1),
     "move to nobody": (reassign("t", 0, [7]), 1),

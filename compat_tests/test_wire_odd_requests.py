@@ -258,6 +258,8 @@ def test_an_isolation_level_that_is_none_is_looked_at_after_the_session(topic: T
     no_session = topic.fetch_all([], version=12, isolation_level=level, session_epoch=1)
     assert no_session.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert topic.fetch_all([(0, 0)], version=12, isolation_level=level).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    (absent,) = topic.fetch_all([(9, 0)], version=12, isolation_level=level).responses[0].partitions
+    assert absent.error_code == UNKNOWN
 
 
 def test_the_cursor_must_be_among_the_topics(wire: Wire, topic: Topic, broker: BrokerProcess) -> None:

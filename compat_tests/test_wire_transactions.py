@@ -62,6 +62,20 @@ def test_initialization_by_a_producer_that_says_who_it_was(peer: Peer, version: 
         assert peer.init(stranger, version=version) == fenced
 
 
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("begins", ["by adding a partition", "by adding offsets", "by producing"])
+def test_a_producer_that_recovers_while_its_transaction_is_open(peer: Peer, version: int, begins: str) -> None:
+    """It is aborted, which raises the epoch, and the producer goes on in that one."""
+    before = peer.identity
+    if begins == "by producing":
+        assert peer.produce(version=12) == "NONE"
+    else:
+        assert (peer.add_offsets() if begins == "by adding offsets" else peer.add(0)) == "NONE"
+    assert peer.init(before, version=version) == "NONE"
+    assert peer.identity == epoch(before, 1)
+    assert peer.settle() == "Empty"
+
+
 def test_initializations_that_are_no_use(peer: Peer) -> None:
     assert peer.init(Identity(5, -1)) == peer.init(Identity(-1, 5)) == peer.init(**NAMELESS) == "INVALID_REQUEST"
     for timeout_ms in (0, -1, 900_001):

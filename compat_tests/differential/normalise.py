@@ -123,8 +123,9 @@ class Normaliser:
 
 
 def _asks_for_all_offsets(step: Step) -> bool:
-    groups = step.fields.get("groups") or [{"topics": []}]
-    return (step.fields.get("topics") if step.version < 8 else groups[0].get("topics")) is None
+    if step.version < 8:
+        return step.fields.get("topics") is None
+    return any(group.get("topics") is None for group in step.fields.get("groups") or ())
 
 
 def _is_by_default(api: str, config: dict[str, Any]) -> bool:

@@ -29,6 +29,9 @@ SETTINGS: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "group.share.record.lock.duration.ms": "15000",
     "share.coordinator.state.topic.num.partitions": "2",
+    # A Fetch of Apache Kafka ends with a segment, and records of histories are years older than their markers.
+    "log.roll.ms": str(2**63 - 1),
+    "log.index.size.max.bytes": "65536",
     "super.users": "User:ANONYMOUS",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 }

@@ -233,6 +233,8 @@ def validate_batch(header: BatchHeader) -> None:
         raise InvalidRecordError(
             f"producer id {producer_id}, epoch {producer_epoch}, sequence {base_sequence}: one is below -1"
         )
+    if producer_id < 0 and attributes & TRANSACTIONAL_FLAG and attributes & CONTROL_FLAG:
+        raise InvalidRecordError("the end of a transaction without a producer id")
 
 
 def validate_produced_batch(header: BatchHeader) -> None:

@@ -29,7 +29,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     broker = context.broker
     election = _ELECTIONS.get(request.election_type)
     if election is None:
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return await _refused(request, context, f"Unknown election type {request.election_type}")
     image = broker.metadata
     live = {it.node_id for it in image.live_brokers()}
     everything = request.topic_partitions is None
@@ -68,3 +68,15 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
             results.append(PartitionResult(partition_id=partition, error_code=code, error_message=message))
         answers.append(ReplicaElectionResult(topic=name, partition_result=results))
     return ElectLeadersResponse(replica_election_results=answers)
+
+
+async def _refused(request: ElectLeadersRequest, context: RequestContext, message: str) -> ElectLeadersResponse:
+    code = ErrorCode.INVALID_REQUEST
+    response = ElectLeadersResponse(error_code=code)
+    for topic in request.topic_partitions or ():
+        results = [
+            PartitionResult(partition_id=partition, error_code=code, error_message=message)
+            async for partition in context.work.over(topic.partitions)
+        ]
+        response.replica_election_results.append(ReplicaElectionResult(topic=topic.topic, partition_result=results))
+    return response

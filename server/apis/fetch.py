@@ -89,10 +89,10 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
             uses_topic_ids=by_id,
             replica_id=params.replica_id,
         )
-        if request.isolation_level not in _ISOLATION_LEVELS and fetch.partitions:
-            return (yield from _refusal(request, context, ErrorCode.UNKNOWN_SERVER_ERROR))
         if not by_id:
             fetch.resolve_names(context.broker.metadata.topics)
+        if request.isolation_level not in _ISOLATION_LEVELS and _reads_any(fetch.partitions, context):
+            return (yield from _refusal(request, context, ErrorCode.UNKNOWN_SERVER_ERROR))
         if context.access is None:
             results = yield from manager.begin_fetch(params, fetch.partitions, before_wait=context.leave_lane)
         else:
@@ -142,6 +142,16 @@ def _fetch_allowed(
         read = yield from manager.begin_fetch(params, asked, before_wait=context.leave_lane)
     found = iter(read)
     return [next(found) if may else FetchResult(TopicNotAuthorizedError()) for may in allowed]
+
+
+def _reads_any(partitions: Sequence[AskedPartition], context: RequestContext) -> bool:
+    """Whether one of them is there to be read."""
+    topics = context.broker.metadata.topics_by_id
+    return any(
+        0 <= each.partition < len(topic.partitions)
+        for each in partitions
+        if (topic := topics.get(each.topic_id)) is not None
+    )
 
 
 def _refused_last(told: Sequence[int], results: Sequence[FetchResult]) -> Sequence[int]:

@@ -88,6 +88,9 @@ def plan_scram(
             changes[one.user] = _change(one, current)
         except MetadataError as error:
             errors[one.user] = kept(error)
+    for one in asked:
+        if isinstance(one, ScramUpsertion) and not one.salted_password and errors[one.user] is None:
+            errors[one.user] = UnacceptableCredentialError("Salted password must not be empty")
     done = dict(change for user, change in changes.items() if errors[user] is None)
     return done, errors
 
@@ -110,8 +113,6 @@ def _change(
         raise UnacceptableCredentialError("Too few iterations")
     if one.iterations > MAX_ITERATIONS:
         raise UnacceptableCredentialError("Too many iterations")
-    if not one.salted_password:
-        raise UnacceptableCredentialError("Salted password must not be empty")
     return key, credential_of(mechanism, one.salt, one.salted_password, one.iterations)
 
 

@@ -130,6 +130,7 @@ def test_other_formats_are_named_even_where_their_batch_is_shorter_than_a_v2_hea
         ({"producer_id": -2}, InvalidRecordError),
         ({"producer_epoch": -2}, InvalidRecordError),
         ({"base_sequence": -2}, InvalidRecordError),
+        ({"attributes": 0x30, "producer_id": -1}, InvalidRecordError),
     ],
 )
 def test_rules_of_every_batch(changes: dict[str, int], error: type[RecordError]) -> None:
