@@ -64,6 +64,21 @@ def test_a_follower_survives_a_leader_that_never_syncs(broker: BrokerProcess, gr
         assert again.leader == follower.member_id
 
 
+def test_members_that_rebalance_are_described_with_what_they_have(broker: BrokerProcess, group: GroupWire) -> None:
+    member_id, _ = group.joined()
+    with closing(Wire(broker.bootstrap)) as other_wire:
+        other = GroupWire(other_wire, group.group_id)
+        other.send_join(other.join().member_id)
+        deadline = time.monotonic() + 60
+        while (described := group.describe()).group_state != "PreparingRebalance" or len(described.members) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        had = {member.member_id: bytes(member.member_assignment) for member in described.members}
+        assert had.pop(member_id) == ASSIGNMENT
+        assert list(had.values()) == [b""]
+        assert [bytes(member.member_metadata) for member in described.members] == [b"", b""]
+
+
 # What a group reads ---------------------------------------------------------------------------------------------------
 
 

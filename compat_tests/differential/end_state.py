@@ -52,7 +52,7 @@ def _of_groups(names: tuple[str, ...]) -> Iterator[_Asked]:
     yield "LIST_GROUPS", 5, {}
     yield "DESCRIBE_GROUPS", 6, {"groups": list(names)}
     for api in ("CONSUMER_GROUP_DESCRIBE", "SHARE_GROUP_DESCRIBE", "STREAMS_GROUP_DESCRIBE"):
-        yield api, 1 if api != "STREAMS_GROUP_DESCRIBE" else 0, {"group_ids": list(names)}
+        yield api, 1, {"group_ids": list(names)}
     yield "OFFSET_FETCH", 9, {"groups": [{"group_id": name, "topics": None} for name in names]}
 
 

@@ -32,6 +32,8 @@ SETTINGS: Final = {
     # A Fetch of Apache Kafka ends with a segment, and records of histories are years older than their markers.
     "log.roll.ms": str(2**63 - 1),
     "log.index.size.max.bytes": "65536",
+    # No member is gone before both are there again after a restart, however long the slower one takes.
+    **{f"group.{kind}.session.timeout.ms": "60000" for kind in ("consumer", "share", "streams")},
     "super.users": "User:ANONYMOUS",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 }

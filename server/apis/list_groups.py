@@ -3,10 +3,18 @@
 Both filters ignore case; an empty one lets everything through.
 """
 
+from __future__ import annotations
+
+from typing import Final
+
 from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.errors import error_code
 from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.group.streams_group import StreamsGroupState
+
+#: What the states of groups are called in filters, where that is another name.
+_IN_FILTERS: Final = {StreamsGroupState.NOT_READY.value: "not_ready"}
 
 
 async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
@@ -26,6 +34,7 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
                 group_type=group.group_type,
             )
             async for group in work.over(listings)
-            if (not states or group.state.casefold() in states) and (not types or group.group_type.casefold() in types)
+            if not states or _IN_FILTERS.get(group.state, group.state.casefold()) in states
+            if not types or group.group_type.casefold() in types
         ]
     )

@@ -1,4 +1,6 @@
-"""Streams groups: topologies that are new, the same, unfit, older; tasks that are given and given back."""
+"""Streams groups: topologies that are new, the same, unfit, older; tasks that are given and given back; static members
+that go away and come back.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ class _Group:
         self.draft = draft
         self.name = draft.group()
         self.topics = [draft.create_topic(partitions=draft.pick((1, 2))) for _ in range(draft.pick((1, 2)))]
-        self.members = [Member(f"~m{number}") for number in range(draft.pick((1, 1, 2)))]
+        # Two members may have one instance id: the second comes in the place of the first.
+        self.members = [
+            Member(f"~m{number}", draft.pick((None, None, "~i", f"~i{number}")))
+            for number in range(draft.pick((1, 1, 2, 2)))
+        ]
 
     def topology(self) -> dict[str, Any]:
         draft = self.draft
@@ -37,8 +43,19 @@ class _Group:
             "group_id": draft.odd(self.name, "", chance=0.02),
             "member_id": draft.odd(member.name, "", "~nobody", chance=0.02),
             "member_epoch": epoch,
+            "instance_id": draft.odd(member.instance, None, "", "~i", chance=0.03),
         }
+        if draft.chance(0.1):
+            fields["task_offsets"] = draft.pick(([], self.offsets(1), self.offsets(2)))
+        if draft.chance(0.05):
+            fields["task_end_offsets"] = self.offsets(1)
         return draft.ask("STREAMS_GROUP_HEARTBEAT", fields | changed)
+
+    def offsets(self, count: int) -> list[dict[str, Any]]:
+        indexes = [self.draft.random.randrange(3) for _ in range(count)]
+        return [
+            {"subtopology_id": "0", "partition": index, "offset": self.draft.random.randrange(9)} for index in indexes
+        ]
 
     def join(self, member: Member) -> None:
         draft = self.draft
@@ -70,7 +87,8 @@ class _Group:
         member.answers.append(self.heartbeat(member, draft.odd(member.epoch, older, 99, chance=0.08), **changed))
 
     def leave(self, member: Member) -> None:
-        self.heartbeat(member, self.draft.odd(-1, -2, -3, chance=0.2))
+        away = -1 if member.instance is None else -2
+        self.heartbeat(member, self.draft.odd(away, -1, -2, -3, chance=0.3))
         member.has_joined = False
 
     def commit(self, member: Member) -> None:
@@ -87,6 +105,9 @@ class _Group:
 
     def look(self) -> None:
         draft = self.draft
+        if draft.chance(0.15):
+            draft.ask("STREAMS_GROUP_DESCRIBE", {"group_ids": [self.name], "include_topology_description": True}, 1)
+            return
         asked: tuple[tuple[str, dict[str, Any]], ...] = (
             ("STREAMS_GROUP_DESCRIBE", {"group_ids": [self.name]}),
             (

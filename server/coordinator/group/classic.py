@@ -89,6 +89,10 @@ class ClassicProtocol:
 
     # JoinGroup
 
+    def found(self, group: ClassicGroup) -> None:
+        """Somebody joins a group that was not there: from now on there is one, also after a restart."""
+        self._rebalance.store_empty(group)
+
     async def join(self, group: ClassicGroup, request: JoinRequest) -> JoinResult:
         """Join or rejoin. Returns with the next generation, or raises the error that tells the member what to do."""
         self._check_size(group, request.member_id)

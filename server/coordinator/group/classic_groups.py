@@ -122,6 +122,7 @@ class ClassicGroups:
             if request.member_id:
                 raise UnknownMemberIdError(f"no member {request.member_id}: group {group_id} does not exist")
             group = shard.groups[group_id] = ClassicGroup(group_id, now_ms=self._clock.time_ms())
+            self._protocol.found(group)
         return group
 
     async def sync(

@@ -149,7 +149,7 @@ class Rebalance:
             return False
         group.next_generation(now_ms=self._clock.time_ms())
         if group.is_in(ClassicState.EMPTY):
-            self._nursery.start_soon(self._store_empty, group, self._store(group, {}))
+            self.store_empty(group)
             return True
         for member in list(group.members.values()):
             if member.awaiting_join is not None:
@@ -175,6 +175,10 @@ class Rebalance:
                 self.remove(group, member_id)
             self.prepare(group)
             self._purgatory.signal(group)
+
+    def store_empty(self, group: ClassicGroup) -> None:
+        """Begin to store a generation without members. Nobody waits for it."""
+        self._nursery.start_soon(self._store_empty, group, self._store(group, {}))
 
     async def _store_empty(self, group: ClassicGroup, stored: Awaitable[None]) -> None:
         try:

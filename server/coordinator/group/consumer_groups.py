@@ -55,7 +55,7 @@ class ConsumerGroups:
             if group is not None and not group.is_in(ClassicState.EMPTY):
                 return await self._upgrade(group, beat)
             founded = ConsumerGroup(group_id)
-            if group is not None and group.generation_id:
+            if group is not None:
                 founded.founding = [records.group_tombstone(group_id)]
             with shard.expecting(founded):
                 return await self._protocol.heartbeat(founded, beat)

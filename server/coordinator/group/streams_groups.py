@@ -46,7 +46,7 @@ class StreamsGroups:
                 kind = "Group" if beat.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH) else "Streams group"
                 raise GroupIdNotFoundError(f"{kind} {group_id} not found.")
             founded = StreamsGroup(group_id)
-            if isinstance(group, ClassicGroup) and group.generation_id:
+            if group is not None:
                 founded.founding = [records.group_tombstone(group_id)]
             with shard.expecting(founded):
                 return await self._protocol.heartbeat(founded, beat)

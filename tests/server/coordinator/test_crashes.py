@@ -261,11 +261,31 @@ async def test_a_commit_that_was_not_appended_never_counts(log: Any) -> None:
         assert committed(coordinator) == 7
 
 
+async def test_a_group_that_somebody_was_joining_is_there_and_empty(log: Any, autojump_clock: Any) -> None:
+    with trio.CancelScope() as dead:
+        async with running(log) as coordinator, trio.open_nursery() as nursery:
+            joined = await join(coordinator)
+            nursery.start_soon(join, coordinator, "")
+            await trio.testing.wait_all_tasks_blocked()
+            dead.cancel()
+    async with running(log) as coordinator:
+        group = coordinator.classic_groups.describe("g")
+        assert (group.state, group.generation_id, dict(group.members)) == (ClassicState.EMPTY, 0, {})
+        with pytest.raises(UnknownMemberIdError):
+            heartbeat(coordinator, joined)
+        # Its place is taken by a group of the consumer protocol, and after that by none.
+        first = await beat(coordinator, "a", 0, frozenset(), joins=True)
+        assert first.member_epoch == 2
+    async with running(log) as coordinator:
+        assert list(coordinator.consumer_groups.describe("g").members) == ["a"]
+
+
 async def test_an_assignment_that_was_appended_and_not_answered_stands(log: Any, autojump_clock: Any) -> None:
     deadly = Deadly(log)
     with trio.CancelScope() as dead:
         async with running(deadly) as coordinator, trio.open_nursery() as nursery:
             joined = await join(coordinator)
+            await trio.testing.wait_all_tasks_blocked()  # That there is a group is stored.
             deadly.is_deadly = True
             await unanswered(nursery, sync, coordinator, joined)
             dead.cancel()

@@ -15,6 +15,7 @@ from ottla.server.coordinator.errors import FencedMemberEpochError, UnknownMembe
 from ottla.server.coordinator.group import records, streams_records
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.modern import Surroundings
+from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.streams import StreamsProtocol
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS, Task, TaskSet
 from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig, StreamsHeartbeat, StreamsHeartbeatResult
@@ -60,8 +61,8 @@ class Topics:
 class Member:
     """A client: what it was told last, and what it still owns of what it was told before."""
 
-    def __init__(self, member_id: str, process_id: str) -> None:
-        self.member_id, self.process_id = member_id, process_id
+    def __init__(self, member_id: str, process_id: str, instance_id: str | None = None) -> None:
+        self.member_id, self.process_id, self.instance_id = member_id, process_id, instance_id
         self.epoch = 0
         self.owned = NO_TASKS
         self.told = NO_TASKS
@@ -80,6 +81,7 @@ class Member:
             process_id=self.process_id,
             user_endpoint=None,
             client_tags=None,
+            instance_id=self.instance_id,
         )
 
     def take(self, result: StreamsHeartbeatResult) -> None:
@@ -118,10 +120,12 @@ class History:
         replay(self.group, written)
 
     async def step(self) -> None:
-        kind = self.chance.choices(("join", "beat", "leave", "lost", "fence", "rejoin"), (3, 20, 1, 4, 1, 1))[0]
+        kinds = ("join", "beat", "leave", "lost", "fence", "rejoin", "restart")
+        kind = self.chance.choices(kinds, (3, 20, 1, 4, 1, 1, 2))[0]
         if kind == "join" and len(self.members) < 6:
             number = next(self.numbers)
-            member = Member(f"m{number}", f"p{self.chance.randrange(4)}")
+            instance_id = f"i{number}" if self.chance.random() < 0.4 else None
+            member = Member(f"m{number}", f"p{self.chance.randrange(4)}", instance_id)
             self.members[member.member_id] = member
             member.take(await self.protocol.heartbeat(self.group, member.beat(TOPOLOGY, NO_TASKS)))
         elif self.members:
@@ -137,7 +141,9 @@ class History:
             await self.protocol._remove(self.group, self.group.members[member.member_id])
             with pytest.raises(UnknownMemberIdError):
                 await self.protocol.heartbeat(self.group, member.beat(owned=member.owned))
-        elif kind == "rejoin":
+        elif kind == "restart" and member.instance_id is not None:
+            await self.restart(member)
+        elif kind in ("rejoin", "restart") and member.instance_id is None:
             # It lost all that it had: it owns nothing, and is told everything anew.
             member.epoch, member.owned = 0, NO_TASKS
             member.take(await self.protocol.heartbeat(self.group, member.beat(TOPOLOGY, NO_TASKS)))
@@ -148,10 +154,34 @@ class History:
             try:
                 member.take(await self.protocol.heartbeat(self.group, said))
             except FencedMemberEpochError:
-                await self.step_of("rejoin", member)
+                # A static member that is fenced is not let in again before its session has ended, as in Kafka.
+                await self.step_of("rejoin" if member.instance_id is None else "fence", member)
         else:
             owned = None if self.chance.random() < 0.2 else member.owned
             member.take(await self.protocol.heartbeat(self.group, member.beat(owned=owned)))
+
+    async def restart(self, member: Member) -> None:
+        """A static member goes away and comes back under another id, now and then as a new process."""
+        del self.members[member.member_id]
+        epoch, group_epoch = member.epoch, self.group.group_epoch
+        before = self.group.members[member.member_id].current
+        member.epoch = LEAVE_STATIC_EPOCH
+        await self.protocol.heartbeat(self.group, member.beat())
+        if self.chance.random() < 0.3 and self.members:
+            await self.step_of("beat", self.chance.choice(list(self.members.values())))
+            group_epoch = self.group.group_epoch
+        number = next(self.numbers)
+        process_id = member.process_id if self.chance.random() < 0.7 else f"p{number}"
+        back = Member(f"m{number}", process_id, member.instance_id)
+        group = self.group
+        is_settled = group.group_epoch == group.target_epoch == epoch and self.topics.version == group.checked_version
+        self.members[back.member_id] = back
+        back.take(await self.protocol.heartbeat(self.group, back.beat(TOPOLOGY, NO_TASKS)))
+        if is_settled and process_id == member.process_id:
+            # Nobody was disturbed, and it has what it had.
+            assert self.group.group_epoch == group_epoch
+            if before.state is StreamsMemberState.STABLE:
+                assert back.owned == before.assigned.without_epochs()
 
     def check(self) -> None:
         """No task is active twice, and no process has one in two roles or with two members."""
@@ -175,6 +205,10 @@ class History:
                 if turn == 5 and current.state is StreamsMemberState.UNREVOKED_TASKS:
                     # The answer that told it was lost, and is not repeated (nor is it in Kafka): its time ends.
                     await self.step_of("fence", member)
+                    continue
+                if turn == 5 and current.assigned.without_epochs() != member.owned:
+                    # The answer that gave it tasks was lost, and is not repeated either: it starts over.
+                    await self.step_of("rejoin" if member.instance_id is None else "restart", member)
                     continue
                 member.take(await self.protocol.heartbeat(self.group, member.beat(owned=member.owned)))
                 self.check()
