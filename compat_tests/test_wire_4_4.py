@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.group_wire import GroupWire, name
+from compat_tests.group_wire import GroupWire, name, new_topic
 from compat_tests.process import BrokerProcess
 from compat_tests.wire import Wire
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
@@ -159,3 +159,64 @@ def test_an_old_member_of_a_consumer_group(group: GroupWire, topic_id: uuid.UUID
 def test_a_deleted_group_has_no_message(wire: Wire, group: GroupWire) -> None:
     (missing,) = wire.call(DeleteGroupsRequest(groups_names=[group.group_id]), 3).results
     assert (name(missing.error_code), missing.error_message) == ("GROUP_ID_NOT_FOUND", None)
+
+
+# Groups of the consumer protocol --------------------------------------------------------------------------------------
+
+
+def epochs(group: GroupWire) -> tuple[str, int, int]:
+    described = group.describe_consumer_group()
+    return described.group_state, described.group_epoch, described.assignment_epoch
+
+
+def test_a_member_without_a_subscription_disturbs_nobody(group: GroupWire) -> None:
+    topic = new_topic(group.wire)
+    assert group.start(topic, "a", subscribed_topic_names=[]).member_epoch == 1
+    assert group.start(topic, "b", subscribed_topic_names=[]).member_epoch == 1
+    assert epochs(group) == ("Stable", 1, 1)
+    assert name(group.beat("a", -1).error_code) == "NONE"
+    assert epochs(group) == ("Assigning", 2, 1)
+    assert name(group.beat("b", -1).error_code) == "NONE"
+    assert epochs(group) == ("Empty", 3, 3)
+
+
+def test_a_changed_preference_of_assignors_raises_the_epoch(group: GroupWire) -> None:
+    topic = new_topic(group.wire)
+    epoch = group.start(topic, "a", subscribed_topic_names=[], server_assignor="uniform").member_epoch
+    assert epochs(group)[1] == epoch == 1
+    group.beat("a", epoch, server_assignor="range")
+    assert epochs(group)[1] == 2
+    group.beat("a", epoch, server_assignor="range")
+    assert epochs(group)[1] == 2
+    # One of each: the vote is as it was.
+    group.start(topic, "b", subscribed_topic_names=[], server_assignor="range")
+    group.start(topic, "c", subscribed_topic_names=[], server_assignor="uniform")
+    assert epochs(group)[1] == 2
+
+
+def test_an_instance_id_that_is_in_use(group: GroupWire) -> None:
+    topic = new_topic(group.wire)
+    epoch = group.start(topic, "a", instance_id="i", subscribed_topic_names=[]).member_epoch
+    for taker in ("a", "b"):
+        refused = group.start(topic, taker, instance_id="i", subscribed_topic_names=[])
+        assert (name(refused.error_code), refused.error_message) == (
+            "UNRELEASED_INSTANCE_ID",
+            f"Static member {taker} with instance id i cannot join the group because the instance id is owned by a "
+            "member.",
+        )
+    refused = group.beat("b", epoch, instance_id="i")
+    assert (name(refused.error_code), refused.error_message) == (
+        "FENCED_INSTANCE_ID",
+        "Static member b with instance id i was fenced by member a.",
+    )
+    refused = group.beat("a", epoch, instance_id="j")
+    assert (name(refused.error_code), refused.error_message) == ("UNKNOWN_MEMBER_ID", "Instance id j is unknown.")
+    refused = group.beat("a", epoch + 1, instance_id="i")
+    assert (name(refused.error_code), refused.error_message) == (
+        "FENCED_MEMBER_EPOCH",
+        f"The consumer group member has a greater member epoch ({epoch + 1}) than the one known by the group "
+        f"coordinator ({epoch}). The member must abandon all its partitions and rejoin.",
+    )
+    assert group.beat("a", -2, instance_id="i").member_epoch == -2
+    back = group.start(topic, "b", instance_id="i", subscribed_topic_names=[])
+    assert (name(back.error_code), back.member_epoch) == ("NONE", epoch)

@@ -110,12 +110,13 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         is_settled = self._is_settled(group, former, beat)
         written, current = await self._step(group, former, beat, config, is_settled=is_settled)
         wanted = {} if is_settled else self._to_initialize(group, beat, config)
+        later = _added_later(group, wanted)
         if wanted:
             written.append(share_records.state_partitions(group.group_id, group.state_partitions.beginning(wanted)))
         await self.commit(group, written)
         group.seen = seen
         if wanted:
-            self._nursery.start_soon(self._initialize, group, group.attempt(wanted, self._clock.time_ms()))
+            self._nursery.start_soon(self._initialize, group, group.attempt(wanted, self._clock.time_ms()), later)
         self.prolong(group, group.members[beat.member_id])
         is_full = beat.member_epoch == JOIN_EPOCH or beat.topic_names is not None
         changed = is_full or current.assigned != before.assigned
@@ -167,7 +168,9 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         target: Mapping[str, Assignment] = group.target
         target_epoch = group.target_epoch
         if not is_settled:
-            bumps = former is None or former.subscription.topic_names != subscription.topic_names
+            # Who joins without a subscription changes nothing for the others.
+            names_before = frozenset() if former is None else former.subscription.topic_names
+            bumps = names_before != subscription.topic_names
             changes, target, target_epoch = await self._changes(group, member_id, subscription, config, bumps=bumps)
             written += changes
         current = before = ShareCurrent() if former is None else former.current
@@ -264,11 +267,18 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
                 wanted[topic_id] = TopicPartitions(name, left)
         return wanted
 
-    async def _initialize(self, group: ShareGroup, attempt: Attempt) -> None:
-        """Set up the delivery state of partitions, and enter in the group what came of it."""
+    async def _initialize(self, group: ShareGroup, attempt: Attempt, later: frozenset[tuple[UUID, int]]) -> None:
+        """Set up the delivery state of partitions, and enter in the group what came of it.
+
+        A partition that was added to a topic (`later`) begins with its first record: what is in it is new to the group,
+        which reads the topic already. Others begin where the group's settings say.
+        """
         epoch = group.group_epoch
         keys = share_keys(group.group_id, attempt.wanted)
-        asked = [Initialization(key, epoch, UNINITIALIZED_START_OFFSET) for key in keys]
+        asked = [
+            Initialization(key, epoch, 0 if (key.topic_id, key.partition) in later else UNINITIALIZED_START_OFFSET)
+            for key in keys
+        ]
 
         def is_wanted(key: SharePartitionKey) -> bool:
             # Once the group is deleted, perhaps by a later coordinator, nothing may be set up for it: a group that is
@@ -331,6 +341,20 @@ def share_keys(group_id: str, topics: Mapping[UUID, TopicPartitions]) -> list[Sh
         for topic_id, (_, partitions) in topics.items()
         for index in sorted(partitions)
     ]
+
+
+def _added_later(group: ShareGroup, wanted: Mapping[UUID, TopicPartitions]) -> frozenset[tuple[UUID, int]]:
+    """Those of the partitions that come to a topic of which the group has others."""
+    known = group.state_partitions
+    found = set()
+    for topic_id, (_, partitions) in wanted.items():
+        begun = known.initializing.get(topic_id)
+        if topic_id in known.initialized:
+            found.update((topic_id, index) for index in partitions)
+        elif begun is not None:
+            # What is begun anew is not new.
+            found.update((topic_id, index) for index in partitions - begun.partitions)
+    return frozenset(found)
 
 
 def _all_names(subscriptions: Iterable[ShareSubscription]) -> frozenset[str]:

@@ -16,6 +16,7 @@ from ottla.kproto.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
 from ottla.kproto.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -282,6 +283,24 @@ async def test_all_is_as_it_was_after_a_restart(serve_node: Serve) -> None:
         # What was held is given back, with the deliveries that were stored.
         assert await member.acquire() == [(2, 2, 2), (4, 5, 2)]
         assert await offsets_of(client, "g") == {0: (2, 3)}
+
+
+async def test_a_partition_that_comes_to_a_topic_later_begins_with_its_first_record(serve_node: Serve) -> None:
+    async with serve_node(PATIENT) as node:
+        topic_id = await node.create_topic("t")
+        await produce(node, topic_id, b"before")
+        member = await ShareClient.join(node, "g", "m", "t")
+        more = CreatePartitionsTopic(name="t", count=2, assignments=None)
+        answer = await member.client.call(CreatePartitionsRequest(topics=[more], timeout_ms=5000), 3)
+        assert not answer.results[0].error_code
+        await produce(node, topic_id, b"a", b"b", index=1)
+        with trio.fail_after(20):
+            while member.assigned != {topic_id: [0, 1]}:
+                await member.beat()
+                await trio.sleep(0.01)
+        offsets = await node.broker.group_coordinator.share_groups.describe_offsets("g", None)
+        # The group begins at the end of what there was, and misses nothing of what comes later.
+        assert {key.partition: each.start_offset for key, each in offsets.items()} == {0: -1, 1: 0}
 
 
 async def test_where_a_group_began_is_kept_over_a_restart(serve_node: Serve) -> None:
