@@ -11,12 +11,13 @@ import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.java import java
+from compat_tests.java import JARS, NEWEST_JARS, java, missing
 from compat_tests.process import BrokerProcess
 from compat_tests.test_streams import TIMEOUT_S, WORDS, word_count
 from compat_tests.wire import Wire
@@ -27,9 +28,10 @@ GROUP = "words"
 PROTOCOL = "group.protocol=streams"
 
 
-def tool(broker: BrokerProcess, *arguments: str) -> str:
+def tool(broker: BrokerProcess, *arguments: str, jars: Path = JARS) -> str:
     """What kafka-streams-groups prints."""
-    command = java("org.apache.kafka.tools.streams.StreamsGroupCommand", "--bootstrap-server", broker.bootstrap)
+    main_class = "org.apache.kafka.tools.streams.StreamsGroupCommand"
+    command = java(main_class, "--bootstrap-server", broker.bootstrap, jars=jars)
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=200).stdout
 
 
@@ -101,3 +103,66 @@ def test_each_word_is_counted_once_over_rebalances_restarts_and_kills(
     assert "in " in tool(own_broker, *again)
     assert "successful" in tool(own_broker, "--delete", "--group", GROUP)
     assert GROUP not in tool(own_broker, "--list")
+
+
+def described(broker: BrokerProcess) -> Any:
+    """The group, with the description of its topology."""
+    with closing(Wire(broker.bootstrap)) as wire:
+        request = StreamsGroupDescribeRequest(group_ids=[GROUP], include_topology_description=True)
+        return wire.call(request, 1).groups[0]
+
+
+@pytest.mark.slow
+@pytest.mark.java
+@pytest.mark.groups
+@pytest.mark.timeout(900)
+def test_a_static_member_of_the_newest_release_comes_back_without_a_rebalance(
+    own_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    if reason := missing(NEWEST_JARS):
+        pytest.skip(reason)
+    reference = Confluent(own_broker.bootstrap)
+    reference.create_topic("in", partitions=2)
+    reference.create_topic("out")
+    settings = (PROTOCOL, "group.instance.id=one")
+    seen: list[Record] = []
+
+    def count(words: str) -> None:
+        with closing(reference.producer(idempotent=True)) as producer:
+            producer.send("in", [Record(words.encode(), partition=index) for index in range(2)])
+        seen.extend(out.take(2 * len(words.split()), TIMEOUT_S))
+
+    def stop(application: subprocess.Popen[str]) -> None:
+        assert application.stdin is not None
+        application.stdin.close()
+        assert application.wait() == 0
+
+    with closing(reference.consumer("out", BEGINNING, isolation="read_committed")) as out:
+        with word_count(own_broker.bootstrap, tmp_path / "a", *settings, jars=NEWEST_JARS) as application:
+            count("alder ash")
+            await_group(own_broker, "Stable", 1)
+            deadline = time.monotonic() + TIMEOUT_S
+            # Apache Kafka keeps no descriptions without a plugin.
+            while (group := described(own_broker)).topology_description_status != 3 and own_broker.name == "ottla":
+                assert time.monotonic() < deadline, group
+                time.sleep(0.2)
+            (member,) = group.members
+            assert str(member.instance_id).startswith("one")
+            stop(application)
+        away = described(own_broker)
+        assert [(each.member_id, each.member_epoch) for each in away.members] == [(member.member_id, -2)]
+        with word_count(own_broker.bootstrap, tmp_path / "a", *settings, jars=NEWEST_JARS) as application:
+            count("ash elm")
+            back = described(own_broker)
+            assert [(each.instance_id, each.member_epoch) for each in back.members] == [
+                (member.instance_id, group.group_epoch)
+            ]
+            assert (back.group_state, back.group_epoch) == ("Stable", group.group_epoch)
+            if own_broker.name == "ottla":
+                drawn = tool(own_broker, "--describe", "--group", GROUP, "--topology", jars=NEWEST_JARS)
+                assert "KSTREAM-SOURCE-0000000000" in drawn
+            stop(application)
+    counts = defaultdict(list)
+    for record in seen:
+        counts[(record.key or b"").decode()].append(int(record.value or b""))
+    assert counts == {"alder": [1, 2], "ash": [1, 2, 3, 4], "elm": [1, 2]}

@@ -106,7 +106,8 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         former = self._find_member(group, beat)
         member_id = beat.member_id or str(uuid.uuid4())
         before = Current() if former is None else former.current
-        start = before.rejoined() if beat.member_epoch == JOIN_EPOCH else before
+        takes_place = former is not None and beat.member_epoch == JOIN_EPOCH and beat.instance_id is not None
+        start = before.rejoined() if takes_place else before
         subscription = _subscription(former, beat)
         member = await self.step(group, member_id, former, subscription, start, beat.owned, beat.may_describe)
         self.touch(group, member)
@@ -160,7 +161,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
             subscribed=planned.subscribed,
             resubscribed=planned.resubscribed,
         )
-        if former is None or former.member_id != member_id or _differs(stepped, former.current):
+        if former is None or former.member_id != member_id or stepped != former.current:
             written.append(consumer_records.current_assignment(group_id, member_id, stepped))
         await self.commit(group, written)
         group.checked_version = planned.version
@@ -245,10 +246,6 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         if member.classic is not None:
             return member.classic.session_timeout_ms
         return self._config(group.group_id).session_timeout_ms
-
-
-def _differs(stepped: Current, before: Current) -> bool:
-    return stepped._replace(previous_epoch=before.previous_epoch) != before
 
 
 def _is_full(beat: Heartbeat) -> bool:

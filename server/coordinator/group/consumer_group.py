@@ -100,8 +100,8 @@ class Current(NamedTuple):
         }
 
     def rejoined(self) -> "Current":
-        """Where a member that starts over stands: it keeps what it was assigned; what it was to revoke is free."""
-        return Current(assigned=self.assigned, epochs=self.epochs)
+        """Where a static member starts over: it keeps what it was assigned; what it was to revoke is free."""
+        return Current(previous_epoch=0, assigned=self.assigned, epochs=self.epochs)
 
     def away(self) -> "Current":
         """Where a static member that goes away for a while stands: what it was to revoke is free, what it was assigned

@@ -46,7 +46,12 @@ def next_assignment(
             if found:
                 into[topic_id] = found
     if revoked and _owns_any(owned, revoked):
-        return current._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=revoked)
+        return current._replace(
+            previous_epoch=current.epoch,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=kept,
+            pending_revocation=revoked,
+        )
     return Current(
         epoch=target_epoch,
         previous_epoch=current.epoch,
@@ -69,9 +74,10 @@ def _without_other_topics(current: Current, owned: Assignment | None, read: Set[
         left[topic_id] = left.get(topic_id, frozenset()) | current.assigned[topic_id]
     kept = {topic_id: indexes for topic_id, indexes in current.assigned.items() if topic_id in read}
     if _owns_any(owned, left):
-        return current._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=left)
+        unrevoked = MemberState.UNREVOKED_PARTITIONS
+        return current._replace(previous_epoch=current.epoch, state=unrevoked, assigned=kept, pending_revocation=left)
     epochs = {partition: epoch for partition, epoch in current.epochs.items() if partition[0] in kept}
-    return current._replace(assigned=kept, epochs=epochs)
+    return current._replace(previous_epoch=current.epoch, assigned=kept, epochs=epochs)
 
 
 def _owns_any(owned: Assignment | None, partitions: Assignment) -> bool:

@@ -459,3 +459,52 @@ class TestTwoProtocols:
             await trio.testing.wait_all_tasks_blocked()
             assert list(again.coordinator.list_groups()) == []
             nursery.cancel_scope.cancel()
+
+
+async def test_a_static_member_that_goes_away_in_a_rebalance_has_its_session_to_come_back(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Also if its rebalance timeout, for what it was to revoke, is shorter."""
+    first, second = Consumer(world, "a", "t", instance_id="i"), Consumer(world, "b", "t")
+    await first.beat(topic_names=first.names, owned={}, rebalance_timeout_ms=5_000)
+    await second.join()
+    assert (await first.beat()).member_epoch == 2
+    assert first.partitions == 3
+    await first.beat(member_epoch=-2)
+    await trio.sleep(20)
+    await second.beat()
+    group = world.coordinator.consumer_groups.describe("g")
+    assert set(group.members) == {"a", "b"}
+    back = Consumer(world, "c", "t", instance_id="i")
+    assert (await back.join()).member_epoch == 3
+    assert back.partitions == 3
+    await trio.sleep(40)
+    await second.beat()
+    assert set(group.members) == {"b", "c"}
+
+
+async def test_the_epoch_before_is_good_for_a_lost_answer_alone(world: World) -> None:
+    first, second = Consumer(world, "a", "t"), Consumer(world, "b", "t")
+    await first.join()
+    await second.join()
+    await world.settle(first, second)
+    assert (await first.beat(member_epoch=2)).member_epoch == 3
+    # It was told to revoke at epoch 3: it knows that epoch.
+    await Consumer(world, "c", "t").join()
+    await first.beat()
+    for owned in (first.owned, None, {}):
+        with pytest.raises(FencedMemberEpochError):
+            await first.beat(member_epoch=2, owned=owned)
+
+
+async def test_a_static_member_that_comes_back_needs_no_place_of_its_own(log: Any) -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(log, nursery, consumer_max_size=1)
+        await trio.testing.wait_all_tasks_blocked()
+        first = Consumer(world, "a", "t", instance_id="i")
+        await first.join()
+        with pytest.raises(GroupMaxSizeReachedError):
+            await Consumer(world, "b", "t", instance_id="j").join()
+        await first.beat(member_epoch=-2)
+        assert (await Consumer(world, "b", "t", instance_id="i").join()).member_epoch == 2
+        nursery.cancel_scope.cancel()
