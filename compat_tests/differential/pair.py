@@ -32,13 +32,13 @@ SETTINGS: Final = {
     # A Fetch of Apache Kafka ends with a segment, and records of histories are years older than their markers.
     "log.roll.ms": str(2**63 - 1),
     "log.index.size.max.bytes": "65536",
+    # Assignments are made with the heartbeat that calls for them, not up to a second later.
+    **{f"group.{kind}.assignment.interval.ms": "0" for kind in ("consumer", "share", "streams")},
     # No member is gone before both are there again after a restart, however long the slower one takes.
     **{f"group.{kind}.session.timeout.ms": "60000" for kind in ("consumer", "share", "streams")},
     "super.users": "User:ANONYMOUS",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 }
-#: Assignments are made with the heartbeat that calls for them, not up to a second later.
-_KAFKA_ONLY: Final = {f"group.{kind}.assignment.interval.ms": "0" for kind in ("consumer", "share", "streams")}
 #: Records are looked at as Apache Kafka looks at them; by default only their batches' headers are.
 OTTLA_ONLY: Final = {"ottla.records.validate": "all"}
 _COORDINATORS: Final = tuple(
@@ -61,7 +61,7 @@ class Pair:
         self._play_id = os.urandom(2).hex()
         self.kafka = ApacheKafka(
             self._folder / "kafka",
-            overrides=SETTINGS | _KAFKA_ONLY,
+            overrides=SETTINGS,
             heap_mb=768,
             # Of a run of a minute or two the second compiler takes the greater part.
             jvm_options=("-XX:TieredStopAtLevel=1",),

@@ -125,6 +125,7 @@ class GroupSettings:
         check=between(0),
         broker="group.streams.num.warmup.replicas",
         internal=True,
+        in_use=False,
     )
     streams_acceptable_recovery_lag: int = long(
         10_000,
@@ -141,7 +142,9 @@ class GroupSettings:
         internal=True,
     )
     streams_assignor_name: str | None = string(
-        None, "The assignor of the streams group; unset, the broker's: group.streams.assignors names it."
+        None,
+        "The assignor of the streams group, one of group.streams.assignors; there is one.",
+        in_use=False,
     )
     streams_rack_aware_assignment_tags: tuple[str, ...] = strings(
         (),

@@ -230,10 +230,18 @@ class GroupCoordinatorSettings:
         2, "Upper bound of a streams group's own number of standby replicas.", check=between(0)
     )
     group_streams_num_warmup_replicas: int = integer(
-        2, "Warm-up replicas of a streams group; none are handed out yet.", check=between(0), internal=True
+        2,
+        "Warm-up replicas of a streams group; none are handed out yet.",
+        check=between(0),
+        internal=True,
+        in_use=False,
     )
     group_streams_max_warmup_replicas: int = integer(
-        20, "Upper bound of a streams group's own number of warm-up replicas.", check=between(0), internal=True
+        20,
+        "Upper bound of a streams group's own number of warm-up replicas.",
+        check=between(0),
+        internal=True,
+        in_use=False,
     )
     group_streams_acceptable_recovery_lag: int = long(
         10_000,

@@ -346,7 +346,7 @@ def share_keys(group_id: str, topics: Mapping[UUID, TopicPartitions]) -> list[Sh
 def _added_later(group: ShareGroup, wanted: Mapping[UUID, TopicPartitions]) -> frozenset[tuple[UUID, int]]:
     """Those of the partitions that come to a topic of which the group has others."""
     known = group.state_partitions
-    found = set()
+    found: set[tuple[UUID, int]] = set()
     for topic_id, (_, partitions) in wanted.items():
         begun = known.initializing.get(topic_id)
         if topic_id in known.initialized:
