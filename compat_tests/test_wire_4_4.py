@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.group_wire import GroupWire, name, new_topic
+from compat_tests.group_wire import SUBSCRIPTION, GroupWire, name, new_topic
 from compat_tests.process import BrokerProcess
 from compat_tests.wire import Wire
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
@@ -19,6 +19,7 @@ from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
 from ottla.kproto.messages.end_txn import EndTxnRequest
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
+from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -220,3 +221,24 @@ def test_an_instance_id_that_is_in_use(group: GroupWire) -> None:
     assert group.beat("a", -2, instance_id="i").member_epoch == -2
     back = group.start(topic, "b", instance_id="i", subscribed_topic_names=[])
     assert (name(back.error_code), back.member_epoch) == ("NONE", epoch)
+
+
+def test_a_classic_member_that_joins_again_counts_with_what_it_said_before(group: GroupWire) -> None:
+    """In a group of the consumer protocol."""
+    topic = new_topic(group.wire)
+    group.start(topic, "native", subscribed_topic_names=[])
+    member_id = group.join().member_id
+    assert name(group.join(member_id).error_code) == "NONE"
+    other = group.join(member_id, protocols=[("roundrobin", SUBSCRIPTION)])
+    assert (name(other.error_code), other.member_id) == ("INCONSISTENT_GROUP_PROTOCOL", "")
+    both = group.join(member_id, protocols=[("roundrobin", SUBSCRIPTION), ("range", SUBSCRIPTION)])
+    assert name(both.error_code) == "NONE"
+
+
+def test_a_share_group_has_no_offsets_to_fetch(group: GroupWire) -> None:
+    topic = new_topic(group.wire)
+    beat = ShareGroupHeartbeatRequest(
+        group_id=group.group_id, member_id="m" * 22, member_epoch=0, subscribed_topic_names=[topic.name]
+    )
+    assert name(group.wire.call(beat, 1).error_code) == "NONE"
+    assert group.fetch(topic, version=9)[0] == "NONE"

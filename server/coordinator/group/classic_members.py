@@ -81,7 +81,7 @@ class ClassicMembers:
         if full and not takes_a_place:
             raise GroupMaxSizeReachedError(f"group {group.group_id} has {len(group.members)} members")
         names = [name for name, _ in request.protocols]
-        if request.protocol_type != PROTOCOL_TYPE or not group.supports_classic(names, member_id):
+        if request.protocol_type != PROTOCOL_TYPE or not group.supports_classic(names):
             raise InconsistentGroupProtocolError(f"no protocol in common with group {group.group_id}")
 
     def _owned(self, said: ConsumerProtocolSubscription) -> Assignment:

@@ -62,10 +62,11 @@ def check_commit(
         group.validate_commit(member_id, generation_id, committed)
 
 
-def check_fetch(group: Group | None, group_id: str, member_id: str | None, member_epoch: int) -> None:
-    """Whether somebody may fetch offsets: a classic group lets anybody, the newer ones check who names a member."""
-    if isinstance(group, ShareGroup):
-        raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
+def check_fetch(group: Group | None, member_id: str | None, member_epoch: int) -> None:
+    """Whether somebody may fetch offsets: a classic group lets anybody, the newer ones check who names a member.
+
+    A share group has none, and is answered like a group that is not there.
+    """
     if member_id is None and member_epoch < 0:
         return
     if isinstance(group, ConsumerGroup):

@@ -238,14 +238,13 @@ class ConsumerGroup(StaticGroup[ConsumerMember, Subscription, Current, Assignmen
         """Whether some member speaks the consumer protocol."""
         return any(member.classic is None for member in self.members.values())
 
-    def supports_classic(self, names: Iterable[str], member_id: str) -> bool:
-        """Whether a classic member with these protocols may join: all other classic members share one of them."""
-        others = [
-            {name for name, _ in member.classic.protocols}
-            for member in self.members.values()
-            if member.classic is not None and member.member_id != member_id
-        ]
-        return bool(set(names).intersection(*others))
+    def supports_classic(self, names: Iterable[str]) -> bool:
+        """Whether a classic member with these protocols may join: all classic members share one of them. One that joins
+        again counts with what it said before.
+        """
+        classic = (member.classic for member in self.members.values())
+        said = [{name for name, _ in each.protocols} for each in classic if each is not None]
+        return bool(set(names).intersection(*said))
 
     # Replay
 

@@ -152,7 +152,7 @@ class GroupOffsets:
         A classic group lets anybody read; `member_id` and `member_epoch` are checked by groups of KIP-848 and KIP-1071.
         """
         shard = self._shard(group_id)
-        committers.check_fetch(shard.groups.get(group_id), group_id, member_id, member_epoch)
+        committers.check_fetch(shard.groups.get(group_id), member_id, member_epoch)
         found = commits.fetch(
             shard, group_id, partitions, require_stable=require_stable, is_living=self._topics.is_living
         )
