@@ -23,11 +23,18 @@ from ottla.client.group_state import (
     find_group,
 )
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
-from ottla.client.share_state import Delivered, share_deliveries, share_positions
+from ottla.client.share_state import Delivered, dead_letter_topic, share_deliveries, share_positions
 from ottla.client.topology_description import drawn
 
 _SHOWN_DELIVERIES: Final = 20
 """In the table, for one partition; --json has all of them."""
+
+
+class DeadLetters(NamedTuple):
+    """Where a share group's dead letters go, and how many were written (None: the HTTP port was not asked)."""
+
+    topic: str
+    written: int | None = None
 
 
 class Progress(NamedTuple):
@@ -63,21 +70,29 @@ def describe(client: Client, arguments: argparse.Namespace) -> None:
         if group is None:
             raise CommandError(f"there is no group {group_id!r}: see `ottla group list`")
         progress = _progress(client, coordinator, group)
-        if group.group_type == SHARE and arguments.http is not None:
-            progress = _with_held(progress, _held(arguments, group_id))
-        described.append((group, progress))
+        letters = None
+        if group.group_type == SHARE:
+            letters = DeadLetters(dead_letter_topic(client, group_id))
+            if arguments.http is not None:
+                told = _told_by_http(arguments, group_id)
+                progress = _with_held(progress, _held(told))
+                letters = letters._replace(written=told["dead_letters"])
+        described.append((group, progress, letters))
     if arguments.json:
-        print(json.dumps([_as_json(group, progress) for group, progress in described], indent=2))
+        print(json.dumps([_as_json(*each) for each in described], indent=2))
         return
-    for group, progress in described:
-        _print_group(group, progress)
+    for each in described:
+        _print_group(*each)
 
 
-def _held(arguments: argparse.Namespace, group_id: str) -> dict[TopicPartition, Mapping[str, int]]:
-    """What members hold of the partitions that are led by the nodes behind `--http`."""
+def _told_by_http(arguments: argparse.Namespace, group_id: str) -> Any:
     text = read_page(arguments.http, f"/share-group?group={quote(group_id)}", security(arguments.command_config))
-    partitions = json.loads(text)["partitions"]
-    return {TopicPartition(each["topic"], each["partition"]): each["held"] for each in partitions}
+    return json.loads(text)
+
+
+def _held(told: Any) -> dict[TopicPartition, Mapping[str, int]]:
+    """What members hold of the partitions that are led by the nodes behind `--http`."""
+    return {TopicPartition(each["topic"], each["partition"]): each["held"] for each in told["partitions"]}
 
 
 def _with_held(progress: Iterable[Progress], held: Mapping[TopicPartition, Mapping[str, int]]) -> list[Progress]:
@@ -126,7 +141,7 @@ def _progress(client: Client, coordinator: Coordinator, group: Group) -> list[Pr
     return [Progress(each, committed.get(each), ends.get(each), holders.get(each)) for each in partitions]
 
 
-def _print_group(group: Group, progress: list[Progress]) -> None:
+def _print_group(group: Group, progress: list[Progress], letters: DeadLetters | None) -> None:
     epoch = "" if group.epoch is None else f"  epoch {group.epoch}"
     if group.target_epoch is not None and group.target_epoch != group.epoch:
         epoch += f" (assigned: {group.target_epoch})"
@@ -137,6 +152,9 @@ def _print_group(group: Group, progress: list[Progress]) -> None:
         f"{group.group_id}  {group.group_type}  {group.state}{epoch}  assignor {group.assignor or '-'}  "
         f"coordinator {group.coordinator}  members {len(group.members)}  lag {lag}"
     )
+    if letters is not None and letters.topic:
+        written = "" if letters.written is None else f", {letters.written} written"
+        print(f"  dead letters to {letters.topic}{written}")
     options.print_table(
         ("  TOPIC", "PARTITION", "OFFSET", "END", "LAG", "MEMBER"),
         (
@@ -222,7 +240,7 @@ def _ranges(partitions: Iterable[TopicPartition]) -> str:
     return " ".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in sorted(by_topic.items()))
 
 
-def _as_json(group: Group, progress: list[Progress]) -> dict[str, Any]:
+def _as_json(group: Group, progress: list[Progress], letters: DeadLetters | None) -> dict[str, Any]:
     return {
         "group": group.group_id,
         "type": group.group_type,
@@ -256,6 +274,7 @@ def _as_json(group: Group, progress: list[Progress]) -> dict[str, Any]:
             }
             for member in sorted(group.members, key=lambda member: member.member_id)
         ],
+        **({"dead_letters": letters._asdict()} if letters is not None else {}),
         **(
             {
                 "topology_epoch": group.topology_epoch,

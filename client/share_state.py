@@ -13,6 +13,7 @@ from ottla.kproto.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -31,7 +32,8 @@ _SHARE: Final = 2
 """The type of key by which the coordinator of a share partition is found."""
 _NO_EPOCH: Final = -1
 """Of a reader that leads nothing: it fences nobody."""
-_STATES: Final = {0: "available", 1: "acquired", 2: "acknowledged", 4: "archived"}
+_GROUP: Final = 32
+_STATES: Final = {0: "available", 1: "acquired", 2: "acknowledged", 3: "archiving", 4: "archived"}
 
 
 class SharePosition(NamedTuple):
@@ -67,7 +69,8 @@ def move_share_group(coordinator: Coordinator, group_id: str, offsets: Mapping[T
 class Delivered(NamedTuple):
     """Records of one state and one delivery count, as they were stored last.
 
-    `available` ones are to be delivered again, `acknowledged` and `archived` ones are over. What members hold at the
+    `available` ones are to be delivered again, `archiving` ones go to the dead-letter queue, `acknowledged` and
+    `archived` ones are over. What members hold at the
     moment is not stored: it is what it was before they got it.
     """
 
@@ -158,3 +161,12 @@ def _read(
         for each in topic.partitions
         if each.error_code == ErrorCode.NONE
     }
+
+
+def dead_letter_topic(client: Client, group_id: str) -> str:
+    """The topic of a share group's dead-letter queue; empty if it has none, or the broker knows of no such queues."""
+    asked = DescribeConfigsResource(
+        resource_type=_GROUP, resource_name=group_id, configuration_keys=["errors.deadletterqueue.topic.name"]
+    )
+    (result,) = client.call(DescribeConfigsRequest(resources=[asked])).results
+    return "".join(config.value or "" for config in result.configs)

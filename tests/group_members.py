@@ -33,7 +33,7 @@ from ottla.kproto.messages.streams_group_topology_description_update import (
 
 PATIENCE_SECONDS = 120
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"
-ACCEPT, RELEASE = 1, 2
+ACCEPT, RELEASE, REJECT = 1, 2, 3
 _GROUP_RESOURCE = 32
 
 

@@ -116,7 +116,9 @@ class Pages:
         if not told:
             return PlainTextResponse("no node answers\n", 503, _NOT_CACHED)
         partitions = [partition for each in told for partition in each["partitions"]]
-        return JSONResponse({"group": told[0]["group"], "partitions": partitions}, headers=_NOT_CACHED)
+        letters = sum(each["dead_letters"] for each in told)
+        merged = {"group": told[0]["group"], "partitions": partitions, "dead_letters": letters}
+        return JSONResponse(merged, headers=_NOT_CACHED)
 
     async def healthz(self, _: Request) -> Response:
         """The process lives. A node that does not answer is being restarted; the page shows that."""

@@ -15,6 +15,7 @@ from ottla.console.selection import Ranking, select
 from ottla.console.shares import share_lags
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.share.held import held_by_member, in_flight
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ async def show(console: Console, request: Request) -> Response:
         value=None if ranking.column is None else lambda place: _or_less(lags[place].lag),
         descending=ranking.descending,
     )
+    letters = None if flights is None else _dead_letters(console, group_id)
     curve = console.history.lags.get(group_id)
     return await console.page(
         request,
@@ -117,11 +119,28 @@ async def show(console: Console, request: Request) -> Response:
         owners=group.owners(),
         in_flight=None if flights is None else {(each.topic, each.partition): each for each in flights},
         held=None if flights is None else held_by_member(flights),
+        dead_letters=letters if letters is not None and may_describe(letters.topic) else None,
         total_lag=sum(known) if known else None,
         highest_lag=max(known, default=0),
         curve=charts.sparkline(curve.values, history.LENGTH) if curve is not None else None,
         minutes=round(history.LENGTH * history.INTERVAL_SECONDS / 60),
     )
+
+
+class _DeadLetters(NamedTuple):
+    """Where dead letters of a share group go, and how many this node has written."""
+
+    topic: str
+    written: int
+
+
+def _dead_letters(console: Console, group_id: str) -> _DeadLetters | None:
+    """None if the group has no dead-letter queue."""
+    broker = console.broker
+    configs = broker.metadata.resource_configs(ConfigResource(ResourceType.GROUP, group_id))
+    topic = broker.config.group_config(configs).errors_deadletterqueue_topic_name
+    counted = None if broker.share.made is None else broker.share.made.dead_letters.counters.get(group_id)
+    return _DeadLetters(topic, 0 if counted is None else counted.records) if topic else None
 
 
 def _or_less(lag: int | None) -> int:

@@ -1,4 +1,5 @@
-"""`/share-group?group=NAME`: what its members hold of the partitions that this node leads, in JSON.
+"""`/share-group?group=NAME`: what its members hold of the partitions that this node leads, and how many dead letters
+the node has written for it since its start, in JSON.
 
 No API of Kafka's tells it: to the coordinator a record that somebody has is as it was before.
 """
@@ -28,7 +29,14 @@ def routes(broker: Broker, login: HttpLogin | None) -> list[BaseRoute]:
         group_id = request.query_params.get("group")
         if group_id is None:
             return PlainTextResponse("Name a share group: /share-group?group=NAME\n", 400)
-        partitions = [each._asdict() for each in await in_flight(broker.share.made, group_id)]
-        return JSONResponse({"group": group_id, "partitions": partitions}, headers={"cache-control": "no-store"})
+        led = broker.share.made
+        partitions = [each._asdict() for each in await in_flight(led, group_id)]
+        counted = None if led is None else led.dead_letters.counters.get(group_id)
+        told = {
+            "group": group_id,
+            "partitions": partitions,
+            "dead_letters": 0 if counted is None else counted.records,
+        }
+        return JSONResponse(told, headers={"cache-control": "no-store"})
 
     return [Route("/share-group", for_known_hosts(broker, guarded_metrics(broker, login, show)))]

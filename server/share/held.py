@@ -25,6 +25,8 @@ class PartitionInFlight(NamedTuple):
     """How many were given back, or whose lock has ended: they are to be delivered again."""
     most_deliveries: int
     """How often one of them was delivered."""
+    dead: int
+    """How many are on their way to the dead-letter queue."""
 
 
 async def in_flight(led: Iterable[SharePartition] | None, group_id: str) -> list[PartitionInFlight]:
@@ -33,16 +35,18 @@ async def in_flight(led: Iterable[SharePartition] | None, group_id: str) -> list
     found = []
     for share in [share for share in led or () if share.key.group_id == group_id and share.is_active]:
         held: dict[str, int] = {}
-        again = most = 0
+        again = most = dead = 0
         for run in list(share.in_flight.runs()):
             if run.state is DeliveryState.ACQUIRED and run.lock is not None:
                 held[run.lock.member_id] = held.get(run.lock.member_id, 0) + run.count
             elif run.is_available and run.delivery_count:
                 again += run.count
+            elif run.state is DeliveryState.ARCHIVING:
+                dead += run.count
             if not run.is_over:
                 most = max(most, run.delivery_count)
             await pace.rest()
-        found.append(PartitionInFlight(share.partition.topic, share.partition.index, held, again, most))
+        found.append(PartitionInFlight(share.partition.topic, share.partition.index, held, again, most, dead))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from ottla.cli import main
 from ottla.client.client import Client
-from tests.group_members import ACCEPT, MEMBER, RELEASE, ShareMember, StreamsMember
+from tests.group_members import ACCEPT, MEMBER, REJECT, RELEASE, ShareMember, StreamsMember
 
 FLAGS = [
     flag
@@ -54,8 +55,8 @@ def contents(recording: Path) -> list[tuple[Any, ...]]:
     )
 
 
-def described(broker: Any, group: str) -> Any:
-    (found,) = json.loads(broker.run("group", "describe", group, "--json").stdout)
+def described(broker: Any, group: str, *options: str) -> Any:
+    (found,) = json.loads(broker.run("group", "describe", group, "--json", *options).stdout)
     return found
 
 
@@ -96,6 +97,30 @@ def test_what_is_said_of_them(busy: Any) -> None:
     assert (lags["shared"]["lag"], lags["streaming"]["lag"]) == (4, 0)
     listed = [line.split() for line in busy.run("group", "list").stdout.decode().splitlines()]
     assert listed[1:] == [["shared", "share", "Stable", "share"], ["streaming", "streams", "Stable", "streams"]]
+
+
+def test_where_dead_letters_of_a_share_group_go(broker_class: Any, tmp_path: Path) -> None:
+    broker = broker_class(tmp_path / "data", "--http", "127.0.0.1:0", *FLAGS)
+    broker.run("topic", "create", "flights", "-p", "2")
+    broker.run("topic", "create", "dlq.flights", "-c", "errors.deadletterqueue.group.enable=true")
+    settings = ["share.auto.offset.reset=earliest", "errors.deadletterqueue.topic.name=dlq.flights"]
+    broker.run("config", "set", "group", "shared", *settings)
+    broker.run("produce", "flights", "-p", "0", stdin=b"a\nb\nc\n")
+    with Client([("127.0.0.1", broker.ready["port"])]) as client:
+        member = ShareMember(client, "shared", "flights")
+        assert member.acquire() == [(0, 2, 1)]
+        member.acknowledge(0, 1, REJECT)
+        letters = broker.run("consume", "dlq.flights", "--follow", "-c", "2").stdout.splitlines()
+        assert len(letters) == 2
+        http = ["--http", broker.ready["http"]]
+        deadline = time.monotonic() + 60
+        while (told := described(broker, "shared", *http)["dead_letters"])["written"] != 2:
+            assert time.monotonic() < deadline, told
+        assert told == {"topic": "dlq.flights", "written": 2}
+        assert described(broker, "shared")["dead_letters"] == {"topic": "dlq.flights", "written": None}
+        said = broker.run("group", "describe", "shared", *http).stdout.decode()
+        assert "  dead letters to dlq.flights, 2 written\n" in said
+    assert broker.stop() == 0
 
 
 def test_the_offsets_of_a_share_group_are_moved(broker_class: Any, tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from ottla.server.coordinator.share.state import DeliveryState, SharePartitionKe
 from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.share.config import ShareConfig, duration_ms
+from ottla.server.share.dead_letters import QueueCounters
 from ottla.server.share.errors import InvalidRecordStateError
-from ottla.server.share.in_flight import ACCEPT, RELEASE
+from ottla.server.share.in_flight import ACCEPT, GAP, REJECT, RELEASE
 from ottla.server.share.partition import Life, SharePartition
-from ottla.server.share.records import Acknowledgement, Acquired, Span
+from ottla.server.share.records import Acknowledgement, Acquired, Cause, Dead, Span
 from ottla.server.waiting.deadlines import Deadlines
 from ottla.storage.clock import ManualClock
 
@@ -60,9 +61,32 @@ class SlowPersister:
         raise NotImplementedError
 
 
+class Queue:
+    """A dead-letter queue: what is written, once its gate is open, so many offsets at a time."""
+
+    def __init__(self) -> None:
+        self.counters: dict[str, QueueCounters] = {}
+        self.gate: trio.Event | None = None
+        self.at_a_time = 100
+        self.error: Exception | None = None
+        self.letters: list[tuple[int, int, Cause]] = []
+
+    async def write(self, share: SharePartition, dead: Sequence[Dead]) -> list[tuple[int, int]]:
+        if self.gate is not None:
+            await self.gate.wait()
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        first = dead[0]
+        last = min(first.last, first.first + self.at_a_time - 1)
+        self.letters += [(offset, first.delivery_count, first.cause) for offset in range(first.first, last + 1)]
+        return [(first.first, last)]
+
+
 class World:
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self.persister = SlowPersister()
+    def __init__(self, nursery: trio.Nursery, persister: SlowPersister | None = None) -> None:
+        self.nursery = nursery
+        self.persister = persister or SlowPersister()
         self.config = ShareConfig(lock_duration_ms=LOCK_SECONDS * 1000, max_delivery_count=3)
         partition: Any = SimpleNamespace(
             topic="t",
@@ -74,6 +98,8 @@ class World:
         )
         self.partition = partition
         self.ended: list[SharePartition] = []
+        self.buried: list[SharePartition] = []
+        self.queue = Queue()
         self.share = SharePartition(
             KEY,
             partition,
@@ -84,6 +110,8 @@ class World:
             nursery=nursery,
             changed=lambda share: None,
             ended=self.ended.append,
+            dead_letters=self.queue,
+            buried=self.buried.append,
         )
 
     def acquire(self, member: str, count: int = 10) -> list[Acquired]:
@@ -231,7 +259,7 @@ async def test_a_share_partition_that_ends_while_it_is_loaded(autojump_clock: Mo
     assert isinstance(world.share.error, NotLeaderError)
 
 
-@pytest.mark.parametrize("batch", [StateBatch(5, 4, 0, 1), StateBatch(0, 4, 3, 1)], ids=["backwards", "unknown state"])
+@pytest.mark.parametrize("batch", [StateBatch(5, 4, 0, 1), StateBatch(0, 4, 5, 1)], ids=["backwards", "unknown state"])
 async def test_state_that_makes_no_sense_ends_the_share_partition_alone(
     batch: StateBatch, autojump_clock: MockClock
 ) -> None:
@@ -335,3 +363,161 @@ async def test_leadership_that_ends_amid_an_acknowledgement(
         world.share.end(NotLeaderError("it moved"))
     assert world.persister.writes == []
     assert not any(run.before for run in world.share.in_flight.runs())
+
+
+class TestDeadLetters:
+    """Groups with a dead-letter queue (KIP-1191)."""
+
+    @pytest.fixture
+    async def world(self, world: World) -> World:
+        world.config = world.config._replace(dead_letter_topic="dlq.q")
+        return world
+
+    async def done(self, world: World) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.buried
+        assert not world.share.is_burying
+
+    def stored(self, world: World) -> list[tuple[int, int, int]]:
+        """The states that were stored, one after the other."""
+        return [(b.first_offset, b.last_offset, b.delivery_state) for w in world.persister.writes for b in w.batches]
+
+    async def test_rejected_records_are_written_before_they_are_over(self, world: World) -> None:
+        world.queue.gate = trio.Event()
+        world.acquire("a")
+        await world.share.acknowledge("a", [Acknowledgement(0, 9, [REJECT] * 3 + [ACCEPT] * 7)])
+        await trio.testing.wait_all_tasks_blocked()
+        assert self.stored(world) == [(0, 2, DeliveryState.ARCHIVING), (3, 9, DeliveryState.ACKNOWLEDGED)]
+        assert world.share.in_flight.start_offset == 0
+        assert world.share.in_flight.delivery_complete_count() == 7
+        assert world.share.in_flight.next_fetch_offset() == 10  # nobody gets them
+        with pytest.raises(InvalidRecordStateError):
+            await world.share.acknowledge("a", accept(0, 2))
+        world.queue.gate.set()
+        await self.done(world)
+        assert world.queue.letters == [(offset, 1, Cause.REJECTED) for offset in range(3)]
+        assert self.stored(world)[2:] == [(0, 2, DeliveryState.ARCHIVED)]
+        assert world.share.in_flight.start_offset == world.persister.writes[-1].start_offset == 10
+
+    @pytest.mark.parametrize("kind", [GAP, RELEASE])
+    async def test_gaps_and_what_is_given_back_are_no_letters(self, world: World, kind: int) -> None:
+        world.acquire("a")
+        await world.share.acknowledge("a", accept(0, 9, kind))
+        await trio.testing.wait_all_tasks_blocked()
+        assert not world.queue.letters
+
+    async def test_without_a_queue_they_are_over_at_once(self, world: World) -> None:
+        world.config = world.config._replace(dead_letter_topic="")
+        world.acquire("a")
+        await world.share.acknowledge("a", accept(0, 9, REJECT))
+        assert self.stored(world) == [(0, 9, DeliveryState.ARCHIVED)]
+        assert not world.queue.letters
+
+    async def test_what_was_delivered_too_often(self, world: World, autojump_clock: MockClock) -> None:
+        for _ in range(2):
+            world.acquire("a", 1)
+            await trio.sleep(LOCK_SECONDS + 1)
+        world.acquire("a", 1)
+        await world.share.release("a")
+        await self.done(world)
+        assert world.queue.letters == [(0, 3, Cause.DELIVERED_TOO_OFTEN)]
+        for _ in range(3):
+            world.acquire("a", 1)
+            await trio.sleep(LOCK_SECONDS + 1)
+        await self.done(world)
+        assert world.queue.letters[1:] == [(1, 3, Cause.DELIVERED_TOO_OFTEN)]
+        assert world.share.in_flight.start_offset == 2
+
+    async def test_what_is_rejected_with_its_last_delivery(self, world: World, autojump_clock: MockClock) -> None:
+        for _ in range(2):
+            world.acquire("a", 1)
+            await world.share.release("a")
+        world.acquire("a", 1)
+        await world.share.acknowledge("a", accept(0, 0, REJECT))
+        await self.done(world)
+        assert world.queue.letters == [(0, 3, Cause.REJECTED)]
+
+    async def test_more_dies_while_letters_are_written(self, world: World) -> None:
+        world.queue.gate = trio.Event()
+        world.queue.at_a_time = 2
+        world.acquire("a")
+        await world.share.acknowledge("a", accept(4, 8, REJECT))
+        await trio.testing.wait_all_tasks_blocked()
+        await world.share.acknowledge("a", accept(0, 1, REJECT))
+        world.queue.gate.set()
+        await self.done(world)
+        assert sorted(world.queue.letters) == [(offset, 1, Cause.REJECTED) for offset in (0, 1, 4, 5, 6, 7, 8)]
+        assert len(world.buried) == 1
+        await world.share.acknowledge("a", [Acknowledgement(2, 3, [ACCEPT]), Acknowledgement(9, 9, [ACCEPT])])
+        assert world.share.in_flight.start_offset == 10
+
+    async def test_the_next_leader_goes_on(self, world: World) -> None:
+        """It does not know why, but how often a record was delivered."""
+        world.persister.state = world.persister.state._replace(
+            start_offset=0,
+            batches=(
+                StateBatch(0, 1, DeliveryState.ARCHIVING, 1),
+                StateBatch(2, 4, DeliveryState.ACKNOWLEDGED, 1),
+                StateBatch(5, 5, DeliveryState.ARCHIVING, 3),
+            ),
+        )
+        other = World(world.nursery, persister=world.persister)
+        other.config = world.config
+        await other.share.load()
+        await self.done(other)
+        assert other.queue.letters == [
+            (0, 1, Cause.REJECTED),
+            (1, 1, Cause.REJECTED),
+            (5, 3, Cause.DELIVERED_TOO_OFTEN),
+        ]
+        assert other.share.in_flight.start_offset == 6
+
+    async def test_a_leader_that_is_fenced_stops(self, world: World) -> None:
+        world.queue.gate = trio.Event()
+        world.acquire("a")
+        await world.share.acknowledge("a", accept(0, 9, REJECT))
+        await trio.testing.wait_all_tasks_blocked()
+        world.persister.refusal = FencedShareLeaderError("another leads")
+        world.queue.gate.set()
+        await self.done(world)
+        assert world.share.life is Life.ENDED
+        assert world.ended == [world.share]
+
+    async def test_what_could_not_be_stored_at_the_end_is_over_all_the_same(self, world: World) -> None:
+        world.queue.gate = trio.Event()
+        world.acquire("a")
+        await world.share.acknowledge("a", accept(0, 9, REJECT))
+        await trio.testing.wait_all_tasks_blocked()
+        world.persister.refusal = CoordinatorNotAvailableError("not now")
+        world.queue.gate.set()
+        await self.done(world)
+        world.persister.refusal = None
+        assert world.share.in_flight.start_offset == 10
+        world.acquire("a")
+        await world.share.acknowledge("a", accept(10, 19))
+        assert world.persister.writes[-1].start_offset == 10
+        assert len(world.queue.letters) == 10
+
+    async def test_what_ends_while_a_letter_waits_stores_nothing(self, world: World) -> None:
+        world.queue.gate = trio.Event()
+        world.acquire("a")
+        await world.share.acknowledge("a", accept(0, 9, REJECT))
+        await trio.testing.wait_all_tasks_blocked()
+        world.share.end(NotLeaderError("gone"))
+        written = len(world.persister.writes)
+        world.queue.gate.set()
+        await self.done(world)
+        assert len(world.persister.writes) == written
+
+    async def test_the_log_begins_later_meanwhile(self, world: World) -> None:
+        world.queue.gate = trio.Event()
+        world.queue.at_a_time = 2
+        world.acquire("a")
+        await world.share.acknowledge("a", accept(0, 9, REJECT))
+        await trio.testing.wait_all_tasks_blocked()
+        world.partition.log.log_start_offset = 5
+        assert world.share.can_acquire()
+        world.queue.gate.set()
+        await self.done(world)
+        assert world.share.in_flight.start_offset == 10
+        assert len(world.queue.letters) == len(set(world.queue.letters)) == 10
