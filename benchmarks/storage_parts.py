@@ -110,7 +110,7 @@ def compaction_figures() -> dict[str, float]:
 
     def clean(_: int) -> None:
         cleaner = BatchFilter(
-            offset_map, CleanedTransactions(), {}, end_offset=1 << 40, now_ms=0, delete_retention_ms=0
+            offset_map, CleanedTransactions(), {}, high_watermark=1 << 40, now_ms=0, delete_retention_ms=0
         )
         for batch, header in zip(batches, headers, strict=True):
             cleaner.clean(batch, 0, header)

@@ -135,13 +135,16 @@ class OttlaCleaner:
         self.aborted = AbortedTransactions()
         self.first_dirty_offset = 0
 
-    def clean(self, batches: Sequence[bytes], end_offset: int, delete_retention_ms: int) -> list[bytes]:
+    def clean(
+        self, batches: Sequence[bytes], end_offset: int, high_watermark: int, delete_retention_ms: int
+    ) -> list[bytes]:
         for batch in batches:
             self.follow(batch, parse_batch_header(batch))
         cleaning = CleaningPass(
             CleanableRange(self.first_dirty_offset, end_offset, 0, 0, is_due=True),
             aborted=[transaction for transaction in self.aborted if transaction.first_offset < end_offset],
             producers=last_records(self.state),
+            high_watermark=high_watermark,
             now_ms=int(time.time() * 1000),
             delete_retention_ms=delete_retention_ms,
             memory_bytes=1 << 20,
@@ -197,7 +200,8 @@ def test_four_passes_end_alike(seed: int, tmp_path: Path) -> None:
             before = log.decided_batches()
             segments = log.base_offsets()
             assert len(segments) > 2
-            expected = ottla.clean(before, segments[-1], delete_retention_ms)
+            high_watermark = parse_batch_header(log.batches()[-1]).next_offset
+            expected = ottla.clean(before, segments[-1], high_watermark, delete_retention_ms)
             alter(admin, {"delete.retention.ms": f"{delete_retention_ms}", "cleanup.policy": "compact"})
             log.wait_until([0, segments[-1]])
             alter(admin, {"cleanup.policy": "delete"})

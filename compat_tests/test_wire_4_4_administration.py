@@ -59,7 +59,11 @@ def wire(guarded: BrokerProcess) -> Iterator[Wire]:
 
 
 def entry(host: str, *, resource: AclResource = TOPIC, name: str = "t", **fields: Any) -> AclCreation:
-    common = {"principal": "User:ANONYMOUS", "operation": AclOperation.DESCRIBE, "permission_type": ALLOW}
+    common: dict[str, Any] = {
+        "principal": "User:ANONYMOUS",
+        "operation": AclOperation.DESCRIBE,
+        "permission_type": ALLOW,
+    }
     return AclCreation(
         resource_type=resource, resource_name=name, resource_pattern_type=3, host=host, **(common | fields)
     )

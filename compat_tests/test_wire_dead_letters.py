@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -70,10 +70,10 @@ def set_configs(wire: Wire, kind: int, resource: str, **configs: str) -> None:
     assert name(answer.error_code) == "NONE", answer.error_message
 
 
-def new_topic(wire: Wire, prefix: str = "dlq.", partitions: int = 1, **configs: str) -> Topic:
+def new_topic(wire: Wire, configs: Mapping[str, str], prefix: str = "dlq.") -> Topic:
     made = f"{prefix}{uuid.uuid4().hex[:8]}"
     named = [CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
-    asked = CreatableTopic(name=made, num_partitions=partitions, replication_factor=1, configs=named)
+    asked = CreatableTopic(name=made, num_partitions=1, replication_factor=1, configs=named)
     created = wire.call(CreateTopicsRequest(topics=[asked], timeout_ms=10_000), 7).topics[0]
     assert name(created.error_code) == "NONE", created.error_message
     return Topic(made, created.topic_id)
@@ -81,12 +81,12 @@ def new_topic(wire: Wire, prefix: str = "dlq.", partitions: int = 1, **configs: 
 
 @pytest.fixture
 def source(wire: Wire) -> Topic:
-    return new_topic(wire, "source-")
+    return new_topic(wire, {}, "source-")
 
 
 @pytest.fixture
 def queue(wire: Wire) -> Topic:
-    return new_topic(wire, **QUEUE)
+    return new_topic(wire, QUEUE)
 
 
 Join = Callable[..., Member]
@@ -142,7 +142,7 @@ def letters(wire: Wire, queue: Topic, count: int, partitions: int = 1) -> list[L
 
 
 def _letters(wire: Wire, queue: Topic, partitions: int) -> list[Letter]:
-    everything = {"fetch_offset": 0, "partition_max_bytes": 1 << 24}
+    everything: dict[str, Any] = {"fetch_offset": 0, "partition_max_bytes": 1 << 24}
     asked = [FetchPartition(partition=index, **everything) for index in range(partitions)]
     topics = [FetchTopic(topic=queue.name, topic_id=queue.topic_id, partitions=asked)]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 24, session_epoch=-1, topics=topics)
@@ -164,16 +164,16 @@ def _letters_of(partition: int, data: bytes) -> Iterator[Letter]:
             yield Letter(partition, each.key, each.value, headers)
 
 
-def await_start(wire: Wire, member: Member, source: Topic, offset: int) -> None:
-    """Until all before an offset is over."""
+def await_end(wire: Wire, member: Member) -> None:
+    """Until everything is over."""
     asked = DescribeShareGroupOffsetsRequestGroup(group_id=member.group, topics=None)
     deadline = time.monotonic() + DEADLINE_S
     while True:
         (group,) = wire.call(DescribeShareGroupOffsetsRequest(groups=[asked]), 1).groups
-        starts = [each.start_offset for topic in group.topics for each in topic.partitions]
-        if starts == [offset]:
+        lags = [(each.start_offset, each.lag) for topic in group.topics for each in topic.partitions]
+        if [lag for _, lag in lags] == [0]:
             return
-        assert time.monotonic() < deadline, starts
+        assert time.monotonic() < deadline, lags
         time.sleep(0.1)
 
 
@@ -202,7 +202,7 @@ def test_rejected_records(wire: Wire, join: Join, source: Topic, queue: Topic) -
     assert letters(wire, queue, 3) == [
         Letter(0, None, None, about(member, source, offset, 1, REJECTED)) for offset in (0, 2, 3)
     ]
-    await_start(wire, member, source, 4)
+    await_end(wire, member)
 
 
 def test_copies(wire: Wire, join: Join, source: Topic, queue: Topic) -> None:
@@ -226,7 +226,7 @@ def test_copies(wire: Wire, join: Join, source: Topic, queue: Topic) -> None:
 
 
 def test_what_is_too_large_for_the_queue_is_not_copied(wire: Wire, join: Join, source: Topic) -> None:
-    queue = new_topic(wire, **QUEUE, **{"max.message.bytes": "2000"})
+    queue = new_topic(wire, QUEUE | {"max.message.bytes": "2000"})
     member = join(errors_deadletterqueue_topic_name=queue.name, errors_deadletterqueue_copy_record_enable="true")
     produce(wire, source, Record(timestamp_ms=1, value=bytes(5_000)), compression=Compression.GZIP)
     epoch, _ = member.acquire(NEW, source.topic_id)
@@ -244,7 +244,7 @@ def test_records_that_are_given_back_too_often(wire: Wire, join: Join, source: T
         assert member.acknowledge(epoch, source.topic_id, (0, 0, [RELEASE])) == ["NONE", "NONE"]
         epoch += 1
     assert letters(wire, queue, 1) == [Letter(0, None, None, about(member, source, 0, 2, TOO_OFTEN))]
-    await_start(wire, member, source, 1)
+    await_end(wire, member)
 
 
 def test_records_that_are_rejected_with_their_last_delivery(
@@ -274,7 +274,7 @@ def test_records_whose_locks_end(wire: Wire, join: Join, source: Topic, queue: T
     assert letters(wire, queue, 2) == [
         Letter(0, None, None, about(member, source, offset, 2, TOO_OFTEN)) for offset in (0, 1)
     ]
-    await_start(wire, member, source, 2)
+    await_end(wire, member)
 
 
 def test_a_member_that_leaves_after_it_has_rejected(wire: Wire, join: Join, source: Topic, queue: Topic) -> None:
@@ -288,9 +288,9 @@ def test_a_member_that_leaves_after_it_has_rejected(wire: Wire, join: Join, sour
 @pytest.mark.parametrize("case", ["is not enabled", "has no prefix", "is absent", "is Kafka's own"])
 def test_a_queue_that_cannot_be_used(wire: Wire, join: Join, source: Topic, case: str) -> None:
     """Records are archived all the same."""
-    names = {
-        "is not enabled": lambda: new_topic(wire).name,
-        "has no prefix": lambda: new_topic(wire, "other.", **QUEUE).name,
+    names: dict[str, Callable[[], str]] = {
+        "is not enabled": lambda: new_topic(wire, {}).name,
+        "has no prefix": lambda: new_topic(wire, QUEUE, "other.").name,
         "is absent": lambda: f"dlq.{uuid.uuid4().hex[:8]}",
         "is Kafka's own": lambda: "__dlq",
     }
@@ -298,7 +298,7 @@ def test_a_queue_that_cannot_be_used(wire: Wire, join: Join, source: Topic, case
     produce(wire, source, record("a"))
     epoch, _ = member.acquire(NEW, source.topic_id)
     assert member.acknowledge(epoch, source.topic_id, (0, 0, [REJECT])) == ["NONE", "NONE"]
-    await_start(wire, member, source, 1)
+    await_end(wire, member)
 
 
 def test_a_queue_that_is_made(wire: Wire, join: Join, source: Topic) -> None:

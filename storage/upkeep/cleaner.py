@@ -286,6 +286,7 @@ async def _index(log: PartitionLog, cleanable: CleanableRange, memory_bytes: int
         cleanable,
         aborted=aborted,
         producers=last_records(log.producers),
+        high_watermark=log.high_watermark,
         now_ms=log.store.context.clock.time_ms(),
         delete_retention_ms=log.config.delete_retention_ms,
         memory_bytes=memory_bytes,

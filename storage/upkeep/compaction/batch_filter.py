@@ -89,7 +89,7 @@ def index_batch(
 class BatchFilter:
     """The second walk of a pass over one partition: batch by batch, in offset order from the log start offset on.
 
-    `end_offset` is where the cleanable part ends: never beyond the first open transaction, the high watermark or what
+    Up to the end of the cleanable part: never beyond the first open transaction, the high watermark or what
     `min.compaction.lag.ms` protects. A tombstone, and the marker of a transaction of which nothing is left, first get a
     delete horizon of `now_ms + delete_retention_ms` and go in the first pass after that time, so that a reader that
     began before can see them.
@@ -97,7 +97,7 @@ class BatchFilter:
 
     __slots__ = (
         "_delete_retention_ms",
-        "_end_offset",
+        "_high_watermark",
         "_last_records",
         "_map",
         "_now_ms",
@@ -111,14 +111,14 @@ class BatchFilter:
         transactions: CleanedTransactions,
         producers: Mapping[int, LastRecord],
         *,
-        end_offset: int,
+        high_watermark: int,
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
         self._map = offset_map
         self._transactions = transactions
         self._last_records = producers
-        self._end_offset = end_offset
+        self._high_watermark = high_watermark
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self.counters = CleanerCounters()
@@ -194,9 +194,10 @@ class BatchFilter:
     def _must_stay(self, header: BatchHeader) -> bool:
         """Whether the batch is kept without records, for what its header says.
 
-        That is the last sequence of an active producer, or its epoch, or where the cleaned part of the log ends.
+        That is the last sequence of an active producer, or its epoch, or where the log ends: what follows a cleaned
+        part says so itself (Kafka 4.4).
         """
-        if header.next_offset == self._end_offset:
+        if header.next_offset == self._high_watermark:
             return True
         last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
         if last is None:

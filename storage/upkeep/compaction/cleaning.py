@@ -30,7 +30,7 @@ class CleaningPass:
     """A pass over a cleanable range; see the module for the order of calls.
 
     `aborted` are the partition's aborted transactions that begin below the range's end, `producers` the
-    `last_records` of its producer state, both as of now. `memory_bytes` bounds the key map: when it is full the pass
+    `last_records` of its producer state, and `high_watermark` its own, all as of now. `memory_bytes` bounds the key map: when it is full the pass
     accounts for fewer records and the next one continues there.
     """
 
@@ -38,6 +38,7 @@ class CleaningPass:
         "_aborted",
         "_delete_retention_ms",
         "_filter",
+        "_high_watermark",
         "_is_full",
         "_last_offsets",
         "_map",
@@ -53,6 +54,7 @@ class CleaningPass:
         *,
         aborted: Iterable[AbortedTransaction],
         producers: Mapping[int, LastRecord],
+        high_watermark: int,
         now_ms: int,
         delete_retention_ms: int,
         memory_bytes: int,
@@ -62,6 +64,7 @@ class CleaningPass:
         self._range = cleanable
         self._aborted = tuple(aborted)
         self._producers = producers
+        self._high_watermark = high_watermark
         self._map = OffsetMap(memory_bytes)
         self._map.accounts_to(cleanable.first_dirty_offset - 1)
         self._transactions = CleanedTransactions(self._aborted)
@@ -95,7 +98,7 @@ class CleaningPass:
             self._map,
             self._transactions,
             {producer_id: self._last_below(producer_id, last) for producer_id, last in self._producers.items()},
-            end_offset=self.end_offset,
+            high_watermark=self._high_watermark,
             now_ms=self._now_ms,
             delete_retention_ms=self._delete_retention_ms,
         )

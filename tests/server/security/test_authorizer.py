@@ -338,7 +338,12 @@ class TestNetworks:
         without = authorizer(acl("t", host="10.0.0.1"))
         read: list[str] = []
         monkeypatch.setattr(authorizer_module, "network_of", read.append)
-        monkeypatch.setattr(authorizer_module, "parse_address", lambda host: read.append(host) or parse_address(host))
+
+        def parse(host: str) -> Any:
+            read.append(host)
+            return parse_address(host)
+
+        monkeypatch.setattr(authorizer_module, "parse_address", parse)
         assert may(made, "t", host="10.99.1.1")
         assert may(made, "t", host="10.99.1.1")
         assert may(without, "t", host="10.0.0.1")

@@ -67,6 +67,7 @@ class Cleaning:
     producers: dict[int, LastRecord] = field(default_factory=dict)
     first_dirty_offset: int = 0
     end_offset: int | None = None
+    high_watermark: int | None = None
     memory_bytes: int = ROOMY_BYTES
     cleaning: CleaningPass = field(init=False)
 
@@ -78,6 +79,7 @@ class Cleaning:
             CleanableRange(self.first_dirty_offset, end_offset, 0, 0, is_due=True),
             aborted=self.aborted,
             producers=self.producers,
+            high_watermark=end_offset if self.high_watermark is None else self.high_watermark,
             now_ms=self.now_ms,
             delete_retention_ms=RETENTION_MS,
             memory_bytes=self.memory_bytes,
@@ -164,9 +166,15 @@ class TestRecords:
         batches = [keyed(0, (b"a", b"1"), (b"b", b"1")), keyed(2, (b"a", b"2"))]
         assert records_of(Cleaning(batches, first_dirty_offset=2).run()) == [(1, b"b", b"1"), (2, b"a", b"2")]
 
-    def test_the_end_of_the_cleaned_part_is_kept_even_without_records(self) -> None:
+    def test_the_end_of_the_log_is_kept_even_without_records(self) -> None:
         batches = [keyed(0, (b"a", b"1")), keyed(1, (b"a", b"2")), keyed(2, (None, b"x"))]
         assert shape_of(Cleaning(batches, end_offset=3).run()) == [(1, 1, False), (2, 0, False)]
+
+    def test_the_end_of_the_cleaned_part_is_kept_only_with_records(self) -> None:
+        """As in Kafka 4.4: the batch that follows says where it begins."""
+        batches = [keyed(0, (b"a", b"1")), keyed(1, (b"a", b"2")), keyed(2, (None, b"x")), keyed(3, (b"b", b"1"))]
+        cleaned = Cleaning(batches, end_offset=3, high_watermark=4).run()
+        assert shape_of(cleaned) == [(1, 1, False), (3, 1, False)]
 
     def test_counters_say_what_was_done(self) -> None:
         batches = [keyed(0, (b"a", b"1")), keyed(1, (b"a", b"2"), (b"b", b"1")), keyed(3, (b"b", b"2"))]
@@ -194,6 +202,7 @@ class TestRecords:
             CleanableRange(0, 1, 0, 0, is_due=True),
             aborted=(),
             producers={},
+            high_watermark=1,
             now_ms=0,
             delete_retention_ms=0,
             memory_bytes=ROOMY_BYTES,
@@ -280,7 +289,7 @@ class TestTransactions:
         transactions = CleanedTransactions()
         offset_map = OffsetMap(ROOMY_BYTES)
         offset_map.latest_offset = 1
-        cleaner = BatchFilter(offset_map, transactions, {}, end_offset=10, now_ms=0, delete_retention_ms=0)
+        cleaner = BatchFilter(offset_map, transactions, {}, high_watermark=10, now_ms=0, delete_retention_ms=0)
         cleaner.observe(batches[0], 0, parse(batches[0]))
         cleaned = cleaner.clean(batches[1], 0, parse(batches[1]))
         assert cleaned == batches[1]
@@ -439,6 +448,7 @@ class CompactionMachine(RuleBasedStateMachine):
             producers=last_records(self.state),
             first_dirty_offset=min(self.first_dirty_offset, end_offset),
             end_offset=end_offset,
+            high_watermark=self.end_offset,
             memory_bytes=memory * ENTRY_BYTES,
         )
         self.expect(cleaning, end_offset)
