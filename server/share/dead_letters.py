@@ -24,12 +24,13 @@ from ottla.server.replica.partition import ACKS_ALL
 from ottla.storage.errors import DiskFullError, LogClosedError, StorageError, StoreOfflineError
 
 if TYPE_CHECKING:
+    from ottla.server.coordinator.share.state import SharePartitionKey
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import TopicImage
     from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.replica.partition import Partition
     from ottla.server.settings.config import BrokerConfig
     from ottla.server.share.config import ShareConfig
-    from ottla.server.share.partition import SharePartition
     from ottla.server.share.records import Dead
     from ottla.storage.clock import Clock
 
@@ -65,13 +66,26 @@ class _NeverError(Exception):
     """It will not be possible however often it is tried."""
 
 
+class Origin(Protocol):
+    """A share partition, as far as its dead letters are concerned."""
+
+    key: SharePartitionKey
+    partition: Partition
+    leader_epoch: int
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is served here still."""
+        ...
+
+
 class DeadLetters(Protocol):
     """Where the leaders of share partitions bring what nobody gets any more."""
 
     #: By group.
     counters: dict[str, QueueCounters]
 
-    async def write(self, share: SharePartition, dead: Sequence[Dead]) -> list[Span]:
+    async def write(self, share: Origin, dead: Sequence[Dead]) -> list[Span]:
         """Write some of it to the queue of the share partition's group; returns what is written, or given up."""
         ...
 
@@ -123,7 +137,7 @@ class DeadLetterQueues:
         self._clock = clock
         self._offload = offload
 
-    async def write(self, share: SharePartition, dead: Sequence[Dead]) -> list[Span]:
+    async def write(self, share: Origin, dead: Sequence[Dead]) -> list[Span]:
         """See `DeadLetters`. Returns nothing if the share partition has ended meanwhile."""
         pause = FIRST_PAUSE_SECONDS
         for attempt in range(1, ATTEMPTS + 1):
@@ -141,7 +155,7 @@ class DeadLetterQueues:
             pause = min(pause * 2, MAX_PAUSE_SECONDS)
         raise AssertionError("unreachable")
 
-    def _given_up(self, share: SharePartition, dead: Sequence[Dead], error: Exception) -> list[Span]:
+    def _given_up(self, share: Origin, dead: Sequence[Dead], error: Exception) -> list[Span]:
         lost = sum(each.last - each.first + 1 for each in dead)
         logger.warning(
             "%d records of %s-%d are archived for group %s and not in its dead-letter queue: %s",
@@ -162,7 +176,7 @@ class DeadLetterQueues:
             known = self.counters.setdefault(group_id, QueueCounters())
         return known
 
-    async def _write_round(self, share: SharePartition, dead: Sequence[Dead]) -> list[Span]:
+    async def _write_round(self, share: Origin, dead: Sequence[Dead]) -> list[Span]:
         group_id = share.key.group_id
         own = self._group_config(group_id)
         queue = await self._queue(group_id, own.dead_letter_topic)
@@ -218,7 +232,7 @@ class DeadLetterQueues:
         except MetadataError as error:
             raise _NeverError(f"topic {name} cannot be made: {error}") from error
 
-    async def _read(self, share: SharePartition, offset: int) -> bytes | None:
+    async def _read(self, share: Origin, offset: int) -> bytes | None:
         """Batches of the source from an offset on, as many as are copied at a time; None if they cannot be read."""
         asked = FetchPartition(share.key.topic_id, share.key.partition, offset, MAX_ROUND_BYTES, share.leader_epoch)
         try:
