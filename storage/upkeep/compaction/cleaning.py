@@ -30,8 +30,8 @@ class CleaningPass:
     """A pass over a cleanable range; see the module for the order of calls.
 
     `aborted` are the partition's aborted transactions that begin below the range's end, `producers` the
-    `last_records` of its producer state, and `high_watermark` its own, all as of now. `memory_bytes` bounds the key map: when it is full the pass
-    accounts for fewer records and the next one continues there.
+    `last_records` of its producer state, and `high_watermark` its own, all as of now. `memory_bytes` bounds the key
+    map: when it is full the pass accounts for fewer records and the next one continues there.
     """
 
     __slots__ = (
