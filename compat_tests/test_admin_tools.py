@@ -219,6 +219,8 @@ SCENARIOS = {
         kafka-cluster list-endpoints
         kafka-cluster list-endpoints --include-fenced-brokers
         ! kafka-cluster unregister --id 7
+        ! kafka-cluster unregister-controller --id 7
+        ! kafka-cluster unregister-controller --id 1
         kafka-metadata-quorum describe --status
         kafka-metadata-quorum describe --replication
         kafka-features describe
@@ -350,6 +352,17 @@ def test_what_is_served_is_advertised_as_kafka_does(both: Both, jvm: JavaTools, 
         "GetTelemetrySubscriptions",
         "PushTelemetry",
     }
+
+
+def test_versions_are_told_by_either_tool(both: Both, jvm: JavaTools, files: Path) -> None:
+    """The older one is deprecated (KIP-1220)."""
+    for broker in both:
+        older, newer = (
+            re.findall(r"(\w+)\((\d+)\): ([^\n,]+)", run(jvm, broker, command, files).out)
+            for command in ("kafka-broker-api-versions", "kafka-cluster api-versions")
+        )
+        assert newer
+        assert newer == older
 
 
 def test_loggers_are_listed_with_their_levels(both: Both, jvm: JavaTools, files: Path) -> None:

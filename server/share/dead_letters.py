@@ -24,6 +24,7 @@ from ottla.server.replica.partition import ACKS_ALL
 from ottla.storage.errors import DiskFullError, LogClosedError, StorageError, StoreOfflineError
 
 if TYPE_CHECKING:
+    from ottla.kproto.records import BatchHeader
     from ottla.server.coordinator.share.state import SharePartitionKey
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import TopicImage
@@ -285,7 +286,7 @@ def build_round(
 
     With `copied` batches of the source, only those that these reach to, unless they do not reach to any.
     """
-    originals, end_offset = ({}, -1) if copied is None else _originals(copied, most_bytes)
+    originals, end_offset = ({}, -1) if copied is None else _originals(copied, dead, most_bytes)
     if end_offset <= dead[0].first:
         end_offset = -1
     limit_bytes = min(MAX_ROUND_BYTES, most_bytes)
@@ -336,24 +337,45 @@ def _size_bytes(letter: Record) -> int:
     return _RECORD_BYTES + sum(len(name) + len(value or b"") for name, value in letter.headers)
 
 
-def _originals(copied: bytes, most_bytes: int) -> tuple[dict[int, tuple[bytes | None, bytes | None]], int]:
-    """Keys and values by offset, and the offset behind the last whole batch. What inflates too far is left out."""
+def _originals(
+    copied: bytes, dead: Sequence[Dead], most_bytes: int
+) -> tuple[dict[int, tuple[bytes | None, bytes | None]], int]:
+    """Keys and values of what is dead by offset, and the offset behind the last batch that was looked into.
+
+    What inflates to more than `most_bytes` is left out, and what comes after as much as a round may have is not read.
+    """
     found: dict[int, tuple[bytes | None, bytes | None]] = {}
+    kept_bytes = 0
     end_offset = -1
     position = 0
     try:
-        while position < len(copied):
+        while position < len(copied) and kept_bytes < MAX_ROUND_BYTES:
             header = parse_batch_header(copied, position)
             if position + header.size_bytes > len(copied):
                 break
-            if not header.is_control:
-                try:
-                    for record in iter_records(copied, position, header, limit_bytes=most_bytes):
-                        found[record.offset] = (record.key, record.value)
-                except ProtocolError as error:
-                    logger.debug("records at offset %d cannot be copied: %s", header.base_offset, error)
+            for offset, key, value in _dead_records(copied, position, header, dead, most_bytes):
+                found[offset] = key, value
+                kept_bytes += len(key or b"") + len(value or b"")
             position += header.size_bytes
-            end_offset = header.base_offset + header.last_offset_delta + 1
+            end_offset = header.next_offset
     except ProtocolError as error:
         logger.debug("what cannot be read is not copied: %s", error)
     return found, end_offset
+
+
+def _dead_records(
+    copied: bytes, position: int, header: BatchHeader, dead: Sequence[Dead], most_bytes: int
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Those of a batch, if it has any: the others are not even decompressed."""
+    spans = [each for each in dead if each.first < header.next_offset and each.last >= header.base_offset]
+    if not spans or header.is_control:
+        return []
+    try:
+        return [
+            (record.offset, record.key, record.value)
+            for record in iter_records(copied, position, header, limit_bytes=most_bytes)
+            if any(each.first <= record.offset <= each.last for each in spans)
+        ]
+    except ProtocolError as error:
+        logger.debug("records at offset %d cannot be copied: %s", header.base_offset, error)
+        return []

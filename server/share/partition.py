@@ -247,11 +247,13 @@ class SharePartition:
         self._follow_config()
         return self._in_flight.can_acquire()
 
-    def _follow_config(self) -> None:
+    def _follow_config(self) -> ShareConfig:
+        """The settings of the group as they are now, which are obeyed from now on."""
         config = self._config()
         self._in_flight.max_records = config.max_records
         self._in_flight.max_delivery_count = config.max_delivery_count
         self._in_flight.has_dead_letters = bool(config.dead_letter_topic)
+        return config
 
     def acquire(
         self,
@@ -280,9 +282,8 @@ class SharePartition:
         Raises ShareError, and then nothing has changed; or CoordinatorError, and then it is the member's still.
         """
         self.require_active()
-        self._follow_config()
+        may_renew = self._follow_config().may_renew
         transition, pace = Transition(), Pace()
-        may_renew = self._config().may_renew
         steps = self._in_flight.acknowledging(transition, member_id, acknowledgements, may_renew=may_renew)
         try:
             for _ in steps:

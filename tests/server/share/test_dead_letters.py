@@ -18,6 +18,7 @@ from ottla.kproto.records import Compression, Record, build_batch, iter_records,
 from ottla.server.metadata.errors import InvalidTopicError, StoreUnavailableError
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.settings.config import BrokerConfig
+from ottla.server.share import dead_letters
 from ottla.server.share.config import ShareConfig
 from ottla.server.share.dead_letters import MAX_ROUND_RECORDS, DeadLetterQueues, build_round
 from ottla.server.share.records import Cause, Dead
@@ -98,6 +99,25 @@ class TestRound:
             assert written == [(0, 0)]
             assert len(batch) <= 2_000
             assert read(batch)[0].value is None
+
+    def test_what_inflates_far_is_read_no_further_than_a_round_needs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        opened = []
+
+        def noted(buf: Any, pos: int, header: Any, **options: Any) -> Any:
+            opened.append(header.base_offset)
+            return iter_records(buf, pos, header, **options)
+
+        monkeypatch.setattr(dead_letters, "iter_records", noted)
+        batches = [
+            build_batch([Record(value=bytes(600_000))], base_offset=offset, compression=Compression.GZIP)
+            for offset in range(6)
+        ]
+        batch, written = build_round(SOURCE, [dead(1, 1), dead(3, 5)], b"".join(batches), 1_000_000, NOW_MS)
+        assert opened == [1, 3]  # and neither what is not dead, nor what would be too much
+        assert written == [(1, 1)]
+        assert len(batch) < 1_000_000
+        copied = b"".join(batches[3:])
+        assert build_round(SOURCE, [dead(3, 5)], copied, 1_000_000, NOW_MS)[1] == [(3, 3)]
 
 
 class World:
