@@ -48,7 +48,12 @@ def until(step: Callable[[], Any]) -> Any:
 
 def begin_early(client: Client, group: str) -> None:
     """Let a share group begin with the first record."""
-    config = AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
+    configure(client, group, "share.auto.offset.reset", "earliest")
+
+
+def configure(client: Client, group: str, name: str, value: str) -> None:
+    """Set a setting of a group."""
+    config = AlterableConfig(name=name, config_operation=0, value=value)
     resource = AlterConfigsResource(resource_type=_GROUP_RESOURCE, resource_name=group, configs=[config])
     answer = client.call(IncrementalAlterConfigsRequest(resources=[resource]))
     assert answer.responses[0].error_code == ErrorCode.NONE

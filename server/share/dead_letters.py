@@ -15,7 +15,7 @@ import trio
 
 from ottla.kproto.errors import ErrorCode, ProtocolError
 from ottla.kproto.records import Record, build_batch, iter_records, parse_batch_header
-from ottla.server.metadata.errors import MetadataError, StoreUnavailableError, TopicAlreadyExistsError
+from ottla.server.metadata.errors import InvalidConfigError, InvalidTopicError, MetadataError, PolicyViolationError
 from ottla.server.metadata.image import NO_LEADER
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import InternalTopicError, MirroredTopicError, ReplicaError
@@ -228,10 +228,11 @@ class DeadLetterQueues:
         configs = {_GROUP_ENABLE: "true", "message.timestamp.type": "CreateTime"}
         try:
             return await self._controller.create_topic(NewTopic(name, configs=configs))
-        except (StoreUnavailableError, TopicAlreadyExistsError) as error:
-            raise _LaterError(str(error)) from error
-        except MetadataError as error:
+        except (InvalidTopicError, InvalidConfigError, PolicyViolationError) as error:
             raise _NeverError(f"topic {name} cannot be made: {error}") from error
+        except MetadataError as error:
+            # Also where too few brokers are alive for its replicas: they may come back.
+            raise _LaterError(f"topic {name} cannot be made: {error}") from error
 
     async def _read(self, share: Origin, offset: int) -> bytes | None:
         """Batches of the source from an offset on, as many as are copied at a time; None if they cannot be read."""

@@ -35,7 +35,7 @@ from ottla.kproto.messages.offset_commit import (
 from ottla.storage.disk import Disk
 from ottla.storage.store.message_store import MessageStore
 from ottla.testing import Broker, BrokerError, WaitTimeoutError
-from tests.group_members import RELEASE, ShareMember, StreamsMember, begin_early
+from tests.group_members import RELEASE, ShareMember, StreamsMember, begin_early, configure, until
 
 Connect = Callable[[Broker], BrokerConnection]
 
@@ -362,3 +362,29 @@ class TestProcess:
                 assert connection.is_alive()
             connection.join(120)
             assert not connection.is_alive()
+
+
+def test_locks_and_deliveries_of_a_share_group_end_in_milliseconds() -> None:
+    """A record that nobody acknowledges goes to the dead-letter queue after five deliveries of 30 s each."""
+    settings = {
+        "group.share.assignment.interval.ms": "0",
+        "offsets.topic.num.partitions": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "errors.deadletterqueue.auto.create.topics.enable": "true",
+    }
+    with Broker(config=settings) as broker, Client([("127.0.0.1", broker.port)]) as client:
+        broker.produce("orders", "bad")
+        begin_early(client, "billing")
+        configure(client, "billing", "errors.deadletterqueue.topic.name", "dlq.orders")
+        configure(client, "billing", "errors.deadletterqueue.copy.record.enable", "true")
+        member = ShareMember(client, "billing", "orders")
+        for delivery in range(1, 6):
+            assert member.acquire() == [(0, 0, delivery)]
+            broker.clock.advance(31)
+            member.beat()
+        letter = until(
+            lambda: next(iter(broker.records("dlq.orders")), None) if "dlq.orders" in broker.topics() else None
+        )
+        headers = {name.rpartition("errors.")[2]: value for name, value in letter.headers}
+        assert (letter.text, headers["topic"], headers["delivery.count"]) == ("bad", b"orders", b"5")
+        assert headers["message"] == b"Offset delivery count exceeded the threshold."

@@ -15,7 +15,12 @@ from ottla.client.errors import ConnectionLostError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.kproto.records import Compression, Record, build_batch, iter_records, parse_batch_header
-from ottla.server.metadata.errors import InvalidTopicError, StoreUnavailableError
+from ottla.server.metadata.errors import (
+    InvalidReplicationFactorError,
+    InvalidTopicError,
+    StoreUnavailableError,
+    TopicAlreadyExistsError,
+)
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.settings.config import BrokerConfig
 from ottla.server.share import dead_letters
@@ -292,8 +297,9 @@ class TestCreation:
         assert topic.configs == ENABLED | {"message.timestamp.type": "CreateTime"}
         assert len(world.sent) == 1
 
-    async def test_what_passes_is_tried_again(self, world: World) -> None:
-        world.creation = StoreUnavailableError("not now")
+    @pytest.mark.parametrize("error", [StoreUnavailableError, InvalidReplicationFactorError, TopicAlreadyExistsError])
+    async def test_what_passes_is_tried_again(self, world: World, error: type[Exception]) -> None:
+        world.creation = error("not now")
         assert await world.write() == [(0, 4)]
         assert len(world.created) == 5
 
