@@ -285,12 +285,12 @@ async def test_any_name_will_do_without_a_prefix(autojump_clock: MockClock) -> N
 
 class TestCreation:
     @pytest.fixture
-    async def world(self, autojump_clock: MockClock) -> World:
+    async def world(self) -> World:
         world = World(errors_deadletterqueue_auto_create_topics_enable="true")
         del world.topics["dlq.q"]
         return world
 
-    async def test_it_is_made(self, world: World) -> None:
+    async def test_it_is_made(self, world: World, autojump_clock: MockClock) -> None:
         assert await world.write() == [(0, 4)]
         (topic,) = world.created
         assert (topic.name, topic.num_partitions, topic.replication_factor) == ("dlq.q", -1, -1)
@@ -298,12 +298,14 @@ class TestCreation:
         assert len(world.sent) == 1
 
     @pytest.mark.parametrize("error", [StoreUnavailableError, InvalidReplicationFactorError, TopicAlreadyExistsError])
-    async def test_what_passes_is_tried_again(self, world: World, error: type[Exception]) -> None:
+    async def test_what_passes_is_tried_again(
+        self, world: World, error: type[Exception], autojump_clock: MockClock
+    ) -> None:
         world.creation = error("not now")
         assert await world.write() == [(0, 4)]
         assert len(world.created) == 5
 
-    async def test_what_lasts_is_given_up(self, world: World) -> None:
+    async def test_what_lasts_is_given_up(self, world: World, autojump_clock: MockClock) -> None:
         world.creation = InvalidTopicError("no name")
         assert await world.write() == [(0, 4)]
         assert len(world.created) == 1
