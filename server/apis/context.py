@@ -198,8 +198,8 @@ class RequestContext:
 
     @property
     def is_dispatched(self) -> bool:
-        """Whether a request that was begun leaves its place to the connection's next one."""
-        return not isinstance(self.response, Pending) or self.response.is_dispatched
+        """Whether it was begun and leaves its place to the connection's next request."""
+        return self.is_begun and (not isinstance(self.response, Pending) or self.response.is_dispatched)
 
     @property
     def is_ready(self) -> bool:

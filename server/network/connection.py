@@ -2,8 +2,11 @@
 
 As in Kafka one request of a connection is worked on at a time, because clients rely on it (a Fetch sees the commit that
 was sent before it). Produce and OffsetCommit alone overlap: while one waits for its flush the next is received and
-appended, a bounded number ahead, and a second task answers them in the order of the requests. So a client keeps the
-group commit fed.
+appended, a bounded number ahead, and a second task waits for their answers. So a client keeps the group commit fed.
+
+All requests of a connection that were received and not answered are in one queue. A request leaves it by `_pump`, which
+answers those at its head that are finished by one send: in the turn that received them, at the end of that turn, or in
+the task that has waited for the first of them.
 
 A peer's fault ends its connection with one log line; it never reaches another connection or the server.
 """
@@ -44,7 +47,6 @@ UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
 """Of a client that has not named its software: ClientInformation.EMPTY."""
 
 _MAX_SEND_VIEWS: Final = 1024
-_NONE_IN_FLIGHT: Final[deque[RequestContext]] = deque(maxlen=0)
 # One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_SEND_BYTES: Final = 512 * 1024
 # This many requests of a connection are served before it is another one's turn.
@@ -62,7 +64,6 @@ class Connection:
     __slots__ = (
         "_answered",
         "_begun",
-        "_begun_at_once",
         "_by_itself",
         "_close_callbacks",
         "_dispatcher",
@@ -70,9 +71,9 @@ class Connection:
         "_entrance",
         "_failure",
         "_fault",
-        "_handed_over",
         "_has_moved",
         "_in_flight",
+        "_is_pumped_later",
         "_last_progress",
         "_max_frame_bytes",
         "_max_pipelined",
@@ -86,7 +87,6 @@ class Connection:
         "_times_waited",
         "_transport",
         "_unsent",
-        "_working",
         "client_id",
         "listener",
         "peer_host",
@@ -135,20 +135,19 @@ class Connection:
         self.state: dict[str, object] | None = None
         self.was_held_up = False
         self._close_callbacks: dict[Hashable, Callable[[], None]] | None = None
-        self._in_flight = _NONE_IN_FLIGHT
+        # The requests that were received and not answered, in order. All but the last are dispatched.
+        self._in_flight: deque[RequestContext] = deque()
+        self._is_pumped_later = False  # at the end of the turn
         self._begun: trio.lowlevel.ParkingLot
         self._answered: trio.lowlevel.ParkingLot
         self._ended = False
         self._pipeline: trio.Nursery | None = None
         self._failure: CloseConnectionError | OSError | None = None
-        # What was begun without the connection's task, in order: the turn's end answers it, or leaves it to the task.
-        self._begun_at_once: deque[RequestContext] = deque()
-        # What else is left to the task: an error, a request after those, the rest of answers with their requests.
+        # What the turn leaves to the connection's task, beside requests: an error; the rest of what was sent, with the
+        # number of requests that this answers.
         self._fault: Exception | None = None
-        self._handed_over: RequestContext | None = None
-        self._unsent: tuple[Sequence[RequestContext], Sequence[Buffer]] | None = None
+        self._unsent: tuple[int, Sequence[Buffer]] | None = None
         self._by_itself = self._times_waited = 0
-        self._working = 0
         self._stopping = False
         self._stalled_since: float | None = None  # the peer takes nothing of an answer
         self._has_moved = False  # since `abort_if_idle` looked last, which then was at
@@ -187,15 +186,9 @@ class Connection:
 
     def _give_up(self) -> None:
         """Release what nobody will be answered."""
-        left = [*self._begun_at_once]
-        self._begun_at_once.clear()
-        if self._handed_over is not None:
-            left.append(self._handed_over)
-        if self._unsent is not None:
-            left += self._unsent[0]
-        self._handed_over = self._unsent = None
-        for context in left:
-            context.release()
+        self._unsent = None
+        while self._in_flight:
+            self._in_flight.popleft().release()
 
     def on_close(self, key: Hashable, callback: Callable[[], None]) -> None:
         """Call `callback` when the connection ends; it replaces the one of the same key."""
@@ -225,12 +218,12 @@ class Connection:
         self._muted_until = max(self._muted_until, trio.current_time() + seconds)
 
     def abort_if_idle(self, idle_seconds: float) -> bool:
-        """End the connection if nothing was seen to move on it for this long and no handler is at work for it.
+        """End the connection if nothing was seen to move on it for this long and no request waits for its answer.
 
         It is called now and then, which is when it sees what moved.
         """
         now = trio.current_time()
-        if self._has_moved or self._working:
+        if self._has_moved or (self._in_flight and self._stalled_since is None):
             self._has_moved = False
             self._last_progress = now
         if now - self._last_progress < idle_seconds:
@@ -250,7 +243,7 @@ class Connection:
             if context.api.is_pipelined and self._is_pipelining(context):
                 await self._serve_pipelined(context)
                 return
-            await self._answer(context)
+            await self._work_on(context)
 
     def _is_pipelining(self, context: RequestContext) -> bool:
         """A producer will send on meanwhile; with commits only some clients do, and have when this one is taken."""
@@ -258,7 +251,6 @@ class Connection:
 
     async def _serve_pipelined(self, first: RequestContext) -> None:
         # From here on the connection owns these; all others are spared their cost.
-        self._in_flight = deque()
         self._begun = trio.lowlevel.ParkingLot()
         self._answered = trio.lowlevel.ParkingLot()
         try:
@@ -271,26 +263,20 @@ class Connection:
                     self._abandon(error)
         finally:
             self._pipeline = None
-            for context in self._in_flight:
-                context.release()
         if self._failure is not None:
             raise self._failure
 
     async def _take_pipelined(self, context: RequestContext | None) -> None:
         while context is not None:
-            if context.api.is_pipelined:
-                await self._begin(context)
-            else:
-                await self._wait_in_flight(0, context)
-                await self._answer(context)
+            await self._work_on(context)
             context = await self._next_request()
         self._ended = True
         self._begun.unpark()
 
     async def _next_request(self) -> RequestContext | None:
         """The next request that needs this task; all before it have been served without."""
-        if self._has_left_something:
-            return self._left_to_task()
+        if (context := self._left_to_task()) is not None:
+            return context
         sasl = self.sasl
         if sasl is not None and not sasl.is_complete and not await self._authenticate(sasl):
             return None
@@ -310,47 +296,38 @@ class Connection:
         self._has_moved = True
         context = self._accept(frame)
         if sasl is not None:
-            self._check_session(sasl, context)
+            sasl.check_session(context.api.key)
         return context
-
-    @property
-    def _has_left_something(self) -> bool:
-        return bool(self._begun_at_once) or self._handed_over is not None or self._fault is not None
 
     def _left_to_task(self) -> RequestContext | None:
-        """What was begun without this task and has to be waited for, then what it has to begin."""
-        if self._begun_at_once:
-            return self._begun_at_once.popleft()
+        """What the turn has left: the first request for this task to work on. The second task has those before it."""
         if self._fault is not None:
             self._raise_fault()
-        context, self._handed_over = self._handed_over, None
-        return context
+        in_flight = self._in_flight
+        if not in_flight:
+            return None
+        if self._pipeline is None:
+            return in_flight[0]
+        if in_flight[0].is_dispatched:
+            self._begun.unpark()
+        return None if in_flight[-1].is_dispatched else in_flight[-1]
 
     async def _served_at_once(self) -> RequestContext | None:
         """Sleep while requests need no waiting. The one that does, or None where the receiver has to be asked."""
         while True:
             await self._readiness.serve(self._transport, self._serve_at_once, first_by_itself=self._by_itself > 0)
-            if self._unsent is None:
-                return self._left_to_task()
-            await self._send_rest(*self._unsent)
-            if self._has_left_something or not self._receiver.is_settled():
-                return self._left_to_task()
-
-    async def _send_rest(self, contexts: Sequence[RequestContext], views: Sequence[Buffer]) -> None:
-        await self._send(views)
-        self._unsent = None
-        for context in contexts:
-            if context.response_bytes > _LARGE_ANSWER_BYTES:
-                self._receiver.rest()
-            context.sent()
-            context.release()
+            if self._unsent is not None:
+                await self._send_rest()
+                if not self._in_flight and self._fault is None and self._receiver.is_settled():
+                    continue
+            return self._left_to_task()
 
     def _serve_at_once(self, is_asleep: bool) -> Served:
         """Serve what has come and needs no waiting, but for the end of the turn if the task `is_asleep` (`Serve`)."""
         receiver = self._receiver
         try:
             for _ in range(min(_SERVED_AT_ONCE, self._max_pipelined)):
-                if self._stopping or self._muted_until or self._in_flight:
+                if self._stopping or self._muted_until or (self._in_flight and not self._is_pumped_later):
                     return Served.NEEDS_TASK
                 sasl = self.sasl
                 if sasl is not None and not sasl.is_complete:
@@ -361,8 +338,8 @@ class Connection:
                 self._has_moved = True
                 context = self._accept(frame)
                 if sasl is not None:
-                    self._check_session(sasl, context)
-                if not self._answer_at_once(context, may_wait=is_asleep):
+                    sasl.check_session(context.api.key)
+                if not self._begin_at_once(context, may_wait=is_asleep):
                     return Served.NEEDS_TASK
                 if receiver.is_idle:
                     return Served.ALL  # it came by itself
@@ -380,50 +357,33 @@ class Connection:
         finally:
             self._fault = None
 
-    def _answer_at_once(self, context: RequestContext, *, may_wait: bool) -> bool:
-        """Answer a request as far as nothing has to be waited for; False if the task has to go on with it.
+    def _begin_at_once(self, context: RequestContext, *, may_wait: bool) -> bool:
+        """Begin a request, and answer it if nothing has to be waited for; False if the task has to go on with it.
 
         What is pipelined is answered at the end of the turn if it `may_wait` for that, or if others before it do.
         """
-        is_done = False
-        dispatcher, begun = self._dispatcher, self._begun_at_once
+        is_first = self._in_flight[0] is context
+        if not is_first and not context.api.is_pipelined:
+            return False
         try:
-            if begun and not context.api.is_pipelined:
-                self._handed_over = context
-                is_done = True
-                return False
-            if not dispatcher.begin(context):
-                self._hand_over(context)
-                is_done = True
-                return False
-            if context.api.is_pipelined and may_wait and (begun or isinstance(context.response, Pending)):
-                is_done = True
-                if not begun:
-                    self._readiness.turn.answer(self._answer_begun_at_once)
-                begun.append(context)
-                return True
-            if not dispatcher.is_finished(context):
-                self._hand_over(context)
-                is_done = True
-                return False
-            self._by_itself = self._times_waited = 0
-            views = dispatcher.answer(context)
-            if views is not None:
-                rest = views if context.response_bytes > _LARGE_ANSWER_BYTES else self._send_now(views)
-                if rest:
-                    self._unsent = (context,), rest
-                    is_done = True
-                    return False
-            context.sent()
+            is_dispatched = self._dispatcher.begin(context)
+        except BaseException:
+            self._in_flight.pop().release()
+            raise
+        if not is_dispatched:
+            self._has_waited()
+            return False
+        if may_wait and context.api.is_pipelined and (not is_first or isinstance(context.response, Pending)):
+            if is_first:
+                self._is_pumped_later = True
+                self._readiness.turn.answer(self._pump_at_end)
             return True
-        finally:
-            if not is_done:
-                context.release()
-
-    def _hand_over(self, context: RequestContext) -> None:
-        """Leave a request to the task."""
-        self._handed_over = context
-        self._has_waited()
+        if not self._dispatcher.is_finished(context):
+            self._has_waited()
+            return False
+        self._by_itself = self._times_waited = 0
+        self._pump()
+        return self._unsent is None
 
     def _has_waited(self) -> None:
         if self._by_itself:
@@ -432,36 +392,60 @@ class Connection:
             self._times_waited = min(self._times_waited + 1, _MAX_TIMES_WAITED)
             self._by_itself = (1 << self._times_waited) - 1
 
-    def _answer_begun_at_once(self) -> None:
-        """The turn has ended: answer what waited for that, by one send. What waits for more is left to the task."""
-        dispatcher, begun = self._dispatcher, self._begun_at_once
-        answered: list[RequestContext] = []
-        views: list[Buffer] = []
-        size_bytes = 0
+    def _pump_at_end(self) -> None:
+        """The turn has ended: answer what waited for that. What waits for more is left to the task."""
+        self._is_pumped_later = False
+        if not self._in_flight:
+            return  # it has ended meanwhile
         try:
-            while begun and dispatcher.is_finished(begun[0]):
-                context = begun.popleft()
-                answered.append(context)
-                views += dispatcher.answer(context) or ()
-                size_bytes += context.response_bytes
-            rest = views if size_bytes > _LARGE_ANSWER_BYTES else self._send_now(views) if views else ()
+            self._pump()
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
             self._fault = error
-            for context in answered:
-                context.release()
         else:
-            if rest:
-                self._unsent = answered, rest
-            else:
-                for context in answered:
-                    context.sent()
-                    context.release()
-        if begun:
-            self._has_waited()
-        elif self._unsent is None and self._fault is None:
-            self._by_itself = self._times_waited = 0
-            return
+            if not self._in_flight:
+                self._by_itself = self._times_waited = 0
+                return
+            if self._unsent is None and self._in_flight[0].is_dispatched:
+                self._has_waited()
         self._readiness.wake(self._transport)
+
+    def _pump(self) -> None:
+        """Answer, by one send, the first requests as far as they are finished. What the peer does not take now is left
+        in `_unsent`.
+        """
+        dispatcher = self._dispatcher
+        views: list[Buffer] = []
+        count = size_bytes = 0
+        for context in self._in_flight:
+            if not dispatcher.is_finished(context):
+                break
+            views += dispatcher.answer(context) or ()
+            size_bytes += context.response_bytes
+            count += 1
+        rest: Sequence[Buffer] = views
+        if views and size_bytes <= _LARGE_ANSWER_BYTES and len(views) <= _MAX_SEND_VIEWS:
+            rest = self._send_now(views)
+        if rest:
+            self._unsent = count, rest
+        else:
+            self._sent(count)
+
+    async def _send_rest(self) -> None:
+        assert self._unsent is not None
+        count, views = self._unsent
+        self._unsent = None
+        await self._send(views)
+        self._sent(count)
+
+    def _sent(self, count: int) -> None:
+        """The answers of the first `count` requests have left."""
+        self._has_moved = True
+        for _ in range(count):
+            context = self._in_flight.popleft()
+            if context.response_bytes > _LARGE_ANSWER_BYTES:
+                self._receiver.rest()
+            context.sent()
+            context.release()
 
     def _send_now(self, views: list[Buffer]) -> Sequence[Buffer]:
         """Send what the peer takes now; the rest."""
@@ -506,7 +490,7 @@ class Connection:
                 if sasl.takes_raw_messages:
                     await self._take_raw_message(frame, sasl)
                 else:
-                    await self._answer(self._admit(frame, sasl))
+                    await self._work_on(self._admit(frame, sasl))
         if scope.cancelled_caught:
             raise CloseConnectionError(f"it has not authenticated within {sasl.seconds:g} s")
         self.principal = sasl.principal
@@ -515,11 +499,7 @@ class Connection:
 
     def _admit(self, frame: Frame, sasl: Sasl) -> RequestContext:
         context = self._accept(frame)
-        try:
-            context.refusal = sasl.admit(context.api.key)
-        except BaseException:
-            context.release()
-            raise
+        context.refusal = sasl.admit(context.api.key)
         return context
 
     async def _take_raw_message(self, frame: Frame, sasl: Sasl) -> None:
@@ -531,13 +511,6 @@ class Connection:
         answer = await sasl.authenticate(message, 0)
         if not sasl.has_failed:
             await self._send([len(answer.token).to_bytes(4, "big") + answer.token])
-
-    def _check_session(self, sasl: Sasl, context: RequestContext) -> None:
-        try:
-            sasl.check_session(context.api.key)
-        except BaseException:
-            context.release()
-            raise
 
     async def _rest(self, frame: Frame) -> None:
         """Wait until the connection is no longer muted, or is stopped, with the frame that came meanwhile."""
@@ -559,58 +532,32 @@ class Connection:
             frame.release()
             raise
         self.client_id = context.header.client_id
+        self._in_flight.append(context)
         return context
 
-    async def _begin(self, context: RequestContext) -> None:
-        """Do what must be done in the order of the requests, and leave the rest to `_answer_begun`."""
-        await self._wait_in_flight(self._max_pipelined - 1, context)
-        self._working += 1
-        try:
-            await self._dispatcher.dispatch(context)
-        except BaseException:
-            self._working -= 1
-            context.release()
-            raise
-        if context.is_ready and not self._in_flight and not self.has_more:
-            await self._answer_now(context)
-        else:
-            self._in_flight.append(context)
+    async def _work_on(self, context: RequestContext) -> None:
+        """Do what must be done for a request in its place; then answer it, unless the second task does."""
+        is_pipelined = False
+        if self._pipeline is not None:
+            is_pipelined = context.api.is_pipelined
+            # The request is one of them.
+            await self._wait_in_flight(self._max_pipelined if is_pipelined else 1)
+        await self._dispatcher.dispatch(context)
+        if is_pipelined and (len(self._in_flight) > 1 or not context.is_ready or self.has_more):
             self._begun.unpark()
+        else:
+            await self._answer_first()
 
-    async def _answer_now(self, context: RequestContext) -> None:
-        """Answer a request that was begun, with none before it."""
-        try:
-            try:
-                response = await self._dispatcher.finish(context)
-            finally:
-                self._working -= 1
-            if response is not None:
-                await self._send_answer(context, response)
-            else:
-                context.sent()
-        finally:
-            context.release()
-
-    async def _send_answer(self, context: RequestContext, views: Sequence[Buffer]) -> None:
-        await self._send(views)
-        if context.response_bytes > _LARGE_ANSWER_BYTES:
-            self._receiver.rest()
-        context.sent()
-
-    async def _wait_in_flight(self, allowed: int, context: RequestContext) -> None:
-        """Wait until no more than `allowed` pipelined requests are under way."""
-        try:
-            while len(self._in_flight) > allowed:
-                await self._answered.park()
-        except BaseException:
-            context.release()
-            raise
+    async def _wait_in_flight(self, allowed: int) -> None:
+        """Wait until no more than `allowed` requests are under way."""
+        while len(self._in_flight) > allowed:
+            await self._answered.park()
 
     async def _answer_begun(self) -> None:
         """Answer what was begun, in order, until the last request of the connection."""
         try:
             while self._in_flight or not self._ended:
-                if self._in_flight:
+                if self._in_flight and self._in_flight[0].is_dispatched:
                     await self._answer_first()
                     self._answered.unpark()
                 else:
@@ -620,18 +567,14 @@ class Connection:
 
     async def _answer_first(self) -> None:
         """Answer the first request under way, and by the same send those after it that need no wait."""
-        in_flight = self._in_flight
-        response = await self._dispatcher.finish(in_flight[0]) or []
-        count = 1
-        while count < len(in_flight) and in_flight[count].is_ready:
-            response += await self._dispatcher.finish(in_flight[count]) or []
-            count += 1
-        self._working -= count
-        await self._send(response)
-        for _ in range(count):
-            context = in_flight.popleft()
-            context.sent()
-            context.release()
+        first = self._in_flight[0]
+        await self._dispatcher.wait(first)
+        if self._dispatcher.is_finished(first):
+            self._pump()
+        else:
+            self._unsent = 1, await self._dispatcher.answer_in_steps(first) or ()
+        if self._unsent is not None:
+            await self._send_rest()
 
     def _abandon(self, error: CloseConnectionError | OSError) -> None:
         """End the pipeline at the first failure: what is still under way on this connection has nobody to answer."""
@@ -639,16 +582,6 @@ class Connection:
         if self._failure is None:
             self._failure = error
             self._pipeline.cancel_scope.cancel()
-
-    async def _answer(self, context: RequestContext) -> None:
-        self._working += 1
-        try:
-            await self._dispatcher.dispatch(context)
-        except BaseException:
-            self._working -= 1
-            context.release()
-            raise
-        await self._answer_now(context)
 
     async def _send(self, views: Sequence[Buffer]) -> None:
         """Send everything, waiting as long as the peer does not read: that holds up nobody but this connection."""

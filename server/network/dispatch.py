@@ -100,12 +100,12 @@ class Dispatcher:
         """Do all that must keep its place among the connection's requests: begin it, unless it was begun, and go on
         while its handler needs a task. Raises CloseConnectionError.
         """
+        if context.is_dispatched:
+            return
         if not context.is_begun:
             context.begun_at = perf_counter()
             if self.begin(context):
                 return
-        elif context.is_dispatched:
-            return
         remote_time.begin_request()
         if not context.is_begun:
             await self._begin_first_or_large(context)
@@ -165,18 +165,10 @@ class Dispatcher:
             return context.api.handler(context.request, context)
         return authorization.handle(context, context.access)
 
-    async def finish(self, context: RequestContext) -> list[Buffer] | None:
-        """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
-        if not context.is_ready:
-            await self._wait(context)
-        if not _is_large(context):
-            return self.answer(context)
-        parts = await self._finish_large(context)
-        await large_requests.forget(context)
-        context.work.leave_lane()
-        return parts
-
-    async def _wait(self, context: RequestContext) -> None:
+    async def wait(self, context: RequestContext) -> None:
+        """Wait until a request that is dispatched has its response. Raises CloseConnectionError."""
+        if context.is_ready:
+            return
         assert isinstance(context.response, Pending)
         try:
             await context.response.wait()
@@ -187,11 +179,11 @@ class Dispatcher:
             context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def is_finished(self, context: RequestContext) -> bool:
-        """Whether nothing has to be waited for, so that `answer` says the same as `finish`."""
-        return context.is_ready and (context.counted is None or not _is_large(context))
+        """Whether a request was begun and has its response, which `answer` may encode."""
+        return context.is_begun and context.is_ready and (context.counted is None or not _is_large(context))
 
     def answer(self, context: RequestContext) -> list[Buffer] | None:
-        """The bytes of a response that `is_finished`, as `finish` says."""
+        """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
         version = context.header.api_version
         if context.request is None:
             return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)
@@ -214,8 +206,8 @@ class Dispatcher:
         context.answered(response)
         return parts if context.response_bytes <= UNCOUNTED_BYTES else self._charged(context, parts)
 
-    async def _finish_large(self, context: RequestContext) -> list[Buffer] | None:
-        """An answer of many elements, encoded in steps. It is left to the context alone, to be freed in steps too."""
+    async def answer_in_steps(self, context: RequestContext) -> list[Buffer] | None:
+        """`answer` of many elements. The response is left to the context alone, to be freed in steps too."""
         version = context.header.api_version
         parts = None
         try:
@@ -233,6 +225,8 @@ class Dispatcher:
             context.response = response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
             parts = _encode(response, context, version)
         context.answered(None)
+        await large_requests.forget(context)
+        context.work.leave_lane()
         return self._charged(context, parts)
 
     def _kept_or_throttled(

@@ -68,7 +68,8 @@ def bounds(broker: Broker) -> Iterator[Bound]:
     yield Bound("partitions in fetch sessions that it does not count", in_sessions, sessions.partition_count)
     listeners = broker.listeners
     assert isinstance(listeners, Listeners)
-    begun = max((len(connection._in_flight) for connection in listeners._connections), default=0)
+    under_way = (connection._in_flight for connection in listeners._connections)
+    begun = max((sum(request.is_begun for request in requests) for requests in under_way), default=0)
     yield Bound("requests of one connection", begun, broker.config.ottla_max_in_flight_requests_per_connection)
     # One fetch of a connection is answered before the next.
     fetches = replicas.fetch_purgatory
