@@ -16,7 +16,6 @@ from ottla.server.event_loop.stages import go_on
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Response
-    from ottla.server.apis.context import RequestContext
     from ottla.server.event_loop.stages import Stages
 
 Change = Callable[[Any], "Response | None"]
@@ -136,17 +135,15 @@ async def finish(answer: Answer) -> Response | None:
     return answer.response()
 
 
-Handler = Callable[[Any, "RequestContext"], Answer]
-"""From a request to its answer. It touches no task: it may be called by whoever receives for all connections."""
-
-
-def handler_of(function: Callable[[Any, Any], Any]) -> Handler:
-    """The handler that a module's `handle` is; if that is a coroutine function it needs a task for all it does."""
+def handler_of(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Answer]:
+    """The handler that a module's `handle` is, from a request and its context to the answer. It touches no task: a
+    coroutine function needs one for all it does.
+    """
     if not iscoroutinefunction(function):
         return function
 
     @wraps(function)
-    def handle(request: Any, context: RequestContext) -> Pending:
+    def handle(request: Any, context: Any) -> Pending:
         return InTask(function(request, context))
 
     return handle

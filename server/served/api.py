@@ -16,14 +16,18 @@ import trio
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.releases import latest_versions
-from ottla.server.apis.pending import handler_of
 from ottla.server.errors import CloseConnectionError
 from ottla.server.served.metrics import ApiMetrics
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Request, Response
-    from ottla.server.apis.pending import Handler
+
+Handler = Callable[[Any, Any], Any]
+"""From a request and its context (`ottla.server.apis.context`) to its answer (`ottla.server.apis.pending`).
+
+It touches no task: it may be called by whoever receives for all connections.
+"""
 
 SERVED: Final = (
     ApiKey.PRODUCE,
@@ -291,7 +295,7 @@ class Api:
             if self.key in FORWARDED:
                 handle = import_module("ottla.server.apis.forwarded").answered_up_to_date(handle)
             self._handler = handle
-        self.handler = handler_of(self._handler)
+        self.handler = import_module("ottla.server.apis.pending").handler_of(self._handler)
         for name in _imported_later(self.key):
             import_module(name)
 
