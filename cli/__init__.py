@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "serve": "start a broker",
     "test-broker": "start a broker for tests in any language, which control it over HTTP",
     "proxy": "stand in front of a cluster and forward its clients' requests",
+    "registry": "serve a schema registry before any Kafka",
     "mirror": "keep exact copies of another cluster's topics, and move from there to here",
     "topic": "create, list, describe, alter and delete topics, and delete their oldest records",
     "config": "get, set and unset dynamic settings of topics, brokers, groups and loggers",

@@ -43,6 +43,16 @@ def exposed_console(config: BrokerConfig) -> list[str]:
     return [f"{config.ottla_http_listen} (the web console)"]
 
 
+def exposed_registry(config: BrokerConfig) -> list[str]:
+    """The address of a schema registry on which anybody can do anything."""
+    if not config.ottla_registry_listeners or config.authorizer_class_name:
+        return []
+    host = parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners").host
+    if is_loopback(host) or config.ottla_http_security_protocol.startswith("SASL_"):
+        return []
+    return [f"{config.ottla_registry_listeners} (the schema registry)"]
+
+
 def exposed(listening: Iterable[ListenAddress], endpoints: Iterable[Endpoint], config: BrokerConfig) -> list[str]:
     """The addresses, as `host:port`, on which anybody can do anything."""
     return [

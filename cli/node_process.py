@@ -210,6 +210,7 @@ def _announce(ready: Ready) -> None:
 
         others = "".join(f", {other.host}:{other.port}" for other in ready.endpoints[1:])
         others += f", {ready.http_url}" if ready.http_url else ""
+        others += f", schema registry {ready.registry_url}" if ready.registry_url else ""
         print(f"Ottla {version()} ready on {endpoint.host}:{endpoint.port}{others} (stop with Ctrl-C)", flush=True)
         return
     import json
@@ -217,6 +218,8 @@ def _announce(ready: Ready) -> None:
     line = {"event": "ready", "host": endpoint.host, "port": endpoint.port, "node_id": ready.node_id}
     if ready.http_url:
         line["http"] = ready.http_url
+    if ready.registry_url:
+        line["registry"] = ready.registry_url
     print(json.dumps(line), flush=True)
 
 
@@ -225,14 +228,15 @@ def _log_ready(ready: Ready) -> None:
     if sys.stdout.isatty():
         return
     listeners = ", ".join(f"{it.name}://{it.host}:{it.port}" for it in ready.listening)
-    keys = {"node": ready.node_id, "listeners": listeners, "http": ready.http_url}
+    keys = {"node": ready.node_id, "listeners": listeners, "http": ready.http_url, "registry": ready.registry_url}
     logger.info("ready: node %d listens on %s", ready.node_id, listeners, extra=keys)
 
 
 def _warn_if_exposed(ready: Ready) -> None:
-    from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, exposed, exposed_console
+    from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, exposed, exposed_console, exposed_registry
 
     config = ready.broker.config
-    if where := ", ".join(exposed(ready.listening, ready.endpoints, config) + exposed_console(config)):
+    others = exposed_console(config) + exposed_registry(config)
+    if where := ", ".join(exposed(ready.listening, ready.endpoints, config) + others):
         advice = "set up authentication, keep others away with a firewall, or --listen on 127.0.0.1"
         logger.warning("%s: %s; %s", where, WHAT_ANYBODY_CAN_DO, advice, extra={"listeners": where})

@@ -59,6 +59,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="like --http, with the web console (default 127.0.0.1:8080)",
     )
     parser.add_argument(
+        "--registry",
+        nargs="?",
+        const="127.0.0.1:8081",
+        metavar="HOST:PORT",
+        help="serve a schema registry with Confluent's HTTP interface (default 127.0.0.1:8081)",
+    )
+    parser.add_argument(
         "--log-format", choices=["auto", "console", "json"], help="how log lines are written (default: auto)"
     )
     parser.add_argument(

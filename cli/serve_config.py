@@ -40,6 +40,8 @@ def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | No
     if arguments.console is not None:
         flags["ottla.console.enable"] = "true"
         flags.setdefault("ottla.http.listen", arguments.console)
+    if arguments.registry is not None:
+        flags["ottla.registry.listeners"] = arguments.registry
     if arguments.log_format is not None:
         flags["ottla.log.format"] = arguments.log_format
     flags.update(overrides or {})

@@ -160,6 +160,7 @@ class Broker(Contents):
 
     def close(self) -> None:
         """Stop for good, and forget what was kept in memory or in a temporary folder."""
+        self._close_schemas()
         self._forget_clients()
         self._node.close()
         if self._temporary is not None:
@@ -246,6 +247,7 @@ class Broker(Contents):
             with self._client() as client:
                 topics.delete_all(client)
         self._let_in()
+        self._reset_schemas()
 
     # Below.
 

@@ -170,6 +170,7 @@ class Cluster(Contents):
 
     def close(self) -> None:
         """Stop all nodes for good, and delete their temporary folder, if they have one."""
+        self._close_schemas()
         self.stop()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -181,6 +182,7 @@ class Cluster(Contents):
         self.start()
         with self._client() as client:
             topics.delete_all(client)
+        self._reset_schemas()
         self._wait_until_all(lambda client: not topics.listed(client), "still has topics")
         self._let_in()
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.testing.groups import Group
+    from ottla.testing.schemas import Schemas
 
 _REQUEST_SECONDS: Final = 30.0
 _POLL_MS: Final = 100
@@ -36,6 +37,7 @@ class Contents:
         self._access = access
         self._mutex = threading.Lock()
         self._idle_clients: list[Client] = []
+        self._schemas: Schemas | None = None
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
         """Create a topic, which accepts records when this returns; `configs` by Kafka's names."""
@@ -174,6 +176,37 @@ class Contents:
             for name, partitions in seed.topics.items():
                 topics.create(client, name, partitions, {}, exist_ok=True)
             return topics.produce(client, seed.records, None)
+
+    # Schemas.
+
+    @property
+    def schema_registry_url(self) -> str:
+        """The address of a schema registry for this broker, started when it is first asked for.
+
+        It has Confluent's HTTP interface, asks for no login, and keeps its schemas in the topic `_schemas`.
+        """
+        return self.schemas.url
+
+    @property
+    def schemas(self) -> Schemas:
+        """That schema registry."""
+        from ottla.testing.schemas import Schemas
+
+        with self._mutex:
+            if self._schemas is None:
+                self._schemas = Schemas(list(self._addresses), self._access.own)
+            return self._schemas
+
+    def _reset_schemas(self) -> None:
+        """Wait until the registry, if it runs, has seen that its topic is gone."""
+        if self._schemas is not None:
+            self._schemas.wait_empty()
+
+    def _close_schemas(self) -> None:
+        with self._mutex:
+            schemas, self._schemas = self._schemas, None
+        if schemas is not None:
+            schemas.close()
 
     # How clients connect.
 

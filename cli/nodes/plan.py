@@ -169,6 +169,10 @@ def _node(
         http = parse_http_address(config.ottla_http_listen)
         port = http.port and _port(http.port + 1 + index, config.ottla_http_listen)
         overrides["ottla.http.listen"] = f"{_bracketed(http.host)}:{port}"
+    if config.ottla_registry_listeners:
+        registry = parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners")
+        port = registry.port and _port(registry.port + index, config.ottla_registry_listeners)
+        overrides["ottla.registry.listeners"] = f"{_bracketed(registry.host)}:{port}"
     return NodePlan(own, overrides, load_config(own, overrides))
 
 
@@ -212,6 +216,11 @@ def _check_ports(plan: Plan) -> None:
     wanted = [(address, "--listen") for config in plan.configs for address in listen_addresses(config)]
     wanted += [
         (parse_http_address(config.ottla_http_listen), "--http") for config in plan.configs if config.ottla_http_listen
+    ]
+    wanted += [
+        (parse_http_address(config.ottla_registry_listeners), "--registry")
+        for config in plan.configs
+        if config.ottla_registry_listeners
     ]
     if plan.page is not None:
         wanted.append((plan.page, "--http"))

@@ -29,11 +29,11 @@ def parse_listener(text: str) -> ListenAddress:
     return ListenAddress(name.upper(), host.strip("[]"), int(port))
 
 
-def parse_http_address(text: str) -> ListenAddress:
+def parse_http_address(text: str, setting: str = "ottla.http.listen") -> ListenAddress:
     """`host:port`, or a port of 127.0.0.1; `:port` is every address."""
     host, colon, port = text.strip().rpartition(":")
     if not (port.isdecimal() and int(port) <= _MAX_PORT):
-        raise ConfigError(f"ottla.http.listen is {text!r}: write host:port, with a port from 0 to {_MAX_PORT}.")
+        raise ConfigError(f"{setting} is {text!r}: write host:port, with a port from 0 to {_MAX_PORT}.")
     return ListenAddress(HTTP_LISTENER, host.strip("[]") if colon else "127.0.0.1", int(port))
 
 

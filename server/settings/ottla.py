@@ -93,6 +93,11 @@ class OttlaSettings:
         "The Protobuf types of topics' values and keys in the web console: orders=shop.Order,orders/key=shop.OrderKey.",
         check=pairs("topic=type"),
     )
+    ottla_registry_listeners: str | None = string(
+        None,
+        "Where the schema registry is served, as host:port; port 0 takes a free one, unset is nowhere. TLS and logins "
+        "are those of the HTTP port (ottla.http.security.protocol).",
+    )
     ottla_metrics_max_partitions: int = integer(
         1000,
         "Partitions, groups and committed offsets that /metrics lists one by one; the rest is in the sums only.",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.server.cluster.peers import Peers
     from ottla.server.coordinator.share.cluster import OtherShareCoordinators
     from ottla.server.coordinator.transaction.other_brokers import OtherBrokers
+    from ottla.server.http.registry import RegistryServer
     from ottla.server.http.server import HttpServer
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import Endpoint
@@ -53,7 +54,10 @@ def credentials(
     config: BrokerConfig, controller: Controller, clock: Clock, tokens: DelegationTokens | None
 ) -> Credentials | None:
     """What passwords are compared with; None where no port asks for any, and then nothing of it is loaded."""
-    if not (asks_for_anything(config) or (config.ottla_http_listen and _http_asks_for_login(config))):
+    if not (
+        asks_for_anything(config)
+        or ((config.ottla_http_listen or config.ottla_registry_listeners) and _http_asks_for_login(config))
+    ):
         return None
     from ottla.server.security.credentials import Credentials
 
@@ -123,6 +127,21 @@ def http_server(config: BrokerConfig, page_socket: str | None) -> HttpServer | N
             "ottla.http.security.protocol=SASL_SSL"
         )
     return HttpServer(parse_http_address(config.ottla_http_listen), console, tls_of_http(config), page_socket)
+
+
+def registry_server(config: BrokerConfig) -> RegistryServer | None:
+    """The schema registry's port; None where there is none, and then nothing of it is loaded."""
+    if not config.ottla_registry_listeners:
+        return None
+    from ottla.server.http.registry import RegistryServer
+
+    if config.authorizer_class_name and not _http_asks_for_login(config):
+        logger.warning(
+            "the schema registry requires no login, so everybody may do what ACLs allow User:ANONYMOUS: set "
+            "ottla.http.security.protocol=SASL_SSL"
+        )
+    address = parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners")
+    return RegistryServer(address, tls_of_http(config))
 
 
 def _http_asks_for_login(config: BrokerConfig) -> bool:

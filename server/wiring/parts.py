@@ -122,6 +122,7 @@ class Parts:
         self._connection_settings = ConnectionSettings(config, around.network, self.listeners)
         self.guard = optional.guard(config, self.broker.credentials, self.listeners)
         self.http = optional.http_server(config, around.page_socket)
+        self.registry = optional.registry_server(config)
 
     def _join_cluster(self) -> None:
         """Make what knows the other nodes, and what this one does for all when it is the controller."""
@@ -312,6 +313,8 @@ class Parts:
         self.listeners.close()
         if self.http is not None:
             self.http.close()
+        if self.registry is not None:
+            self.registry.close()
 
 
 def _throttled(config: BrokerConfig, topic: TopicImage) -> Throttled:

@@ -12,7 +12,19 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("kproto", "storage", "client", "server", "proxy", "console", "cli", "pipeline", "testing", "simulation")
+PACKAGES = (
+    "kproto",
+    "storage",
+    "client",
+    "server",
+    "proxy",
+    "registry",
+    "console",
+    "cli",
+    "pipeline",
+    "testing",
+    "simulation",
+)
 
 
 def tracked_files() -> list[str]:

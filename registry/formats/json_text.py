@@ -1,0 +1,51 @@
+"""JSON out of a schema's text, bounded in depth."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ottla.registry.formats import InvalidSchemaError
+from ottla.registry.limits import MAX_DEPTH
+
+
+def loads(text: str) -> Any:
+    """The value of a text. Raises InvalidSchemaError if it is not JSON, or nested too deeply."""
+    check_depth(text)
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError as error:
+        raise InvalidSchemaError(f"it is not JSON: {error}") from None
+
+
+def dumps(value: Any, *, sort_keys: bool = False) -> str:
+    """The text of a value, without spaces."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys)
+
+
+def check_depth(text: str) -> None:
+    """InvalidSchemaError if more than MAX_DEPTH objects and arrays are inside each other."""
+    # Most texts cannot be that deep, and counting is ten times as fast as looking.
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth, is_text, is_escaped = 0, False, False
+    for character in text:
+        if is_text:
+            if is_escaped:
+                is_escaped = False
+            elif character == "\\":
+                is_escaped = True
+            elif character == '"':
+                is_text = False
+        elif character == '"':
+            is_text = True
+        elif character in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise InvalidSchemaError(f"it has more than {MAX_DEPTH} objects and arrays inside each other")
+        elif character in "]}":
+            depth -= 1
+
+
+def _refuse(constant: str) -> Any:
+    raise InvalidSchemaError(f"it is not JSON: {constant} is no number")

@@ -1,0 +1,1 @@
+"""Confluent's HTTP interface: addresses, content types, and who may do what."""

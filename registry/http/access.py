@@ -1,0 +1,57 @@
+"""Who asks, and what they may do. A server that has users says so; without one everybody may do everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Protocol
+
+from ottla.registry.errors import RegistryError
+
+
+class Right(Enum):
+    """What one may do to a subject, or to everything."""
+
+    READ = "read"
+    WRITE = "write"
+    DELETE = "delete"
+    READ_SETTINGS = "describe the settings of"
+    CHANGE_SETTINGS = "change the settings of"
+
+
+class RefusedError(RegistryError):
+    """The caller is not known (401), has to wait (429) or may not do this (403); with headers for the answer."""
+
+    def __init__(self, code: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(code, message)
+        self.headers = dict(headers or {})
+
+
+class Caller(Protocol):
+    """Somebody who was let in."""
+
+    def may(self, right: Right, subject: str | None) -> bool:
+        """Whether they may do this to a subject, or (None) to everything; for what is left out of an answer."""
+
+    def require(self, right: Right, subject: str | None) -> None:
+        """RefusedError if they may not."""
+
+
+class Access(Protocol):
+    """Lets callers in."""
+
+    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
+        """Who sends a request with these headers (names in lower case) from this address. Raises RefusedError."""
+
+
+class Everybody:
+    """An `Access` and a `Caller` without any rule."""
+
+    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
+        return self
+
+    def may(self, right: Right, subject: str | None) -> bool:
+        return True
+
+    def require(self, right: Right, subject: str | None) -> None:
+        return None

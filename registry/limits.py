@@ -1,0 +1,26 @@
+"""Limits of what one request may ask for, and of what the registry holds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: A record of `_schemas` has to fit into a batch of the default `message.max.bytes`, 1,048,588 bytes.
+MAX_RECORD_BYTES: Final = 1_000_000
+#: JSON may write each byte of a schema as `\\u00xx`; more than twice as much is not a schema that could be stored.
+MAX_BODY_BYTES: Final = 2 * MAX_RECORD_BYTES
+#: Objects and arrays inside each other. Recursive code uses a few frames for each; Python allows 1,000.
+MAX_DEPTH: Final = 100
+#: References of one schema, and of all schemas that it leads to.
+MAX_REFERENCES: Final = 200
+#: What all of these may be together.
+MAX_REFERENCED_BYTES: Final = 4_000_000
+MAX_SUBJECT_LENGTH: Final = 1_000
+#: Versions of all subjects, deleted ones included.
+MAX_VERSIONS: Final = 1_000_000
+#: Highest id that clients can read: it is a signed 32-bit integer on the wire.
+MAX_ID: Final = 2**31 - 1
+#: Steps of one compatibility check: unions and `oneOf` are compared member by member.
+MAX_COMPARISONS: Final = 200_000
+#: Messages in one answer.
+MAX_MESSAGES: Final = 100
+MAX_LISTED: Final = 100_000

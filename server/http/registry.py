@@ -1,0 +1,65 @@
+"""The port of the schema registry, which builds on a client of the broker: it is loaded by its name, and only where
+`ottla.registry.listeners` asks for it, when the broker already serves.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ottla.server.http.server import follow_certificate, url
+from ottla.server.network.network import open_listening_socket
+
+if TYPE_CHECKING:
+    import socket
+    from ssl import SSLContext
+
+    from ottla.server.broker import Broker
+    from ottla.server.http.login import HttpLogin
+    from ottla.server.network.listener import ListenAddress
+    from ottla.server.security.tls import ReloadedTls
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG: Final = 100
+_REGISTRY: Final = "ottla.registry.node"
+
+
+class RegistryServer:
+    """Serves the registry on one address; listens from the first, and answers once `run` has begun."""
+
+    def __init__(self, address: ListenAddress, tls: ReloadedTls | None = None) -> None:
+        self._tls = tls
+        self._socket = open_listening_socket(address.host, address.port, _BACKLOG, "--registry")
+        #: What is listened on, with the real port.
+        self.address = address._replace(port=int(self._socket.getsockname()[1]))
+        self.url = url(self.address, "http" if tls is None else "https")
+
+    async def run(self, broker: Broker) -> None:
+        """Serve until cancelled, for a broker that serves. Its failure ends it alone, with a log line."""
+        from ottla.server.http.login import login_of
+
+        try:
+            login = login_of(broker)
+            context = None if self._tls is None else self._tls.context
+            mounted = await trio.to_thread.run_sync(_mount, broker, login, self._socket, context)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(mounted.log)
+                if self._tls is not None:
+                    nursery.start_soon(follow_certificate, self._tls)
+                await mounted.serve()
+        except Exception:
+            logger.exception("the schema registry on %s has failed and is closed; the broker continues", self.url)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+
+def _mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, context: SSLContext | None) -> Any:
+    return import_module(_REGISTRY).mount(broker, login, listening, context)
