@@ -61,7 +61,12 @@ def messages(kind: str, reader: Parsed, writer: Parsed, *, is_reader_new: bool) 
 
     Call it in a worker thread.
     """
-    found: list[str] = _module("compatibility", kind).messages(reader, writer, is_reader_new=is_reader_new)
+    try:
+        found: list[str] = _module("compatibility", kind).messages(reader, writer, is_reader_new=is_reader_new)
+    except RecursionError:
+        raise invalid_schema("The schemas are nested too deeply to be compared") from None
+    except ArithmeticError:
+        raise invalid_schema("The schemas have numbers that cannot be compared") from None
     return found
 
 
