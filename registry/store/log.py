@@ -119,7 +119,7 @@ class SchemaLog:
                     await self._follow()
                 except* (ClientError, RecordError) as group:
                     reason = _reason(group)
-                    if failures == 0:
+                    if failures == 0 and not _is_gone(group):
                         logger.warning("the schemas' topic is read again: %s", reason, extra={"error": reason})
                 was_connected = self._connected.is_set()
                 self._leader, self._connected = None, trio.Event()
@@ -317,12 +317,19 @@ class SchemaLog:
         raise RegistryError(50002, "Write to the Kafka store timed out; it is not known whether this was written")
 
 
-def _reason(group: BaseExceptionGroup[BaseException]) -> str:
-    def leaves(found: BaseException) -> Iterator[BaseException]:
-        if isinstance(found, BaseExceptionGroup):
-            for part in found.exceptions:
-                yield from leaves(part)
-        else:
-            yield found
+def _leaves(found: BaseException) -> Iterator[BaseException]:
+    if isinstance(found, BaseExceptionGroup):
+        for part in found.exceptions:
+            yield from _leaves(part)
+    else:
+        yield found
 
-    return "; ".join(dict.fromkeys(str(leaf) for leaf in leaves(group)))
+
+def _reason(group: BaseExceptionGroup[BaseException]) -> str:
+    return "; ".join(dict.fromkeys(str(leaf) for leaf in _leaves(group)))
+
+
+def _is_gone(group: BaseExceptionGroup[BaseException]) -> bool:
+    """Whether the topic was deleted, which is no fault."""
+    gone = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return all(isinstance(leaf, BrokerError) and leaf.code in gone for leaf in _leaves(group))
