@@ -20,6 +20,7 @@ Connect = Callable[[str, int], TrioConnection]
 
 _CREATE_TIMEOUT_MS: Final = 30_000
 _WAIT_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 1.0
 _ATTEMPTS: Final = 100
 _NOT_YET: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
@@ -33,12 +34,36 @@ class Leader(NamedTuple):
     writing: TrioConnection
 
 
+class Wish:
+    """Whether the topic should be created where it is missing: not before there is something to write."""
+
+    def __init__(self, on_missing: Callable[[str], None]) -> None:
+        """`on_missing` is told the cluster's id when there is no topic in it."""
+        self.on_missing = on_missing
+        self._made = trio.Event()
+
+    @property
+    def is_made(self) -> bool:
+        return self._made.is_set()
+
+    def make(self) -> None:
+        """Ask for the topic."""
+        self._made.set()
+
+    async def wait(self) -> None:
+        """Return when it is asked for, or when it is time to look whether somebody else has created it."""
+        with trio.move_on_after(_LOOK_SECONDS):
+            await self._made.wait()
+
+
 @asynccontextmanager
-async def connected(connect: Connect, bootstrap: Sequence[tuple[str, int]], topic: str) -> AsyncIterator[Leader]:
+async def connected(
+    connect: Connect, bootstrap: Sequence[tuple[str, int]], topic: str, wish: Wish
+) -> AsyncIterator[Leader]:
     """The leader of the topic's only partition, for the length of a block. Raises ClientError."""
     async with trio.open_nursery() as nursery:
         asked = await _any_broker(connect, bootstrap, nursery)
-        topic_id, cluster_id, host, port = await _find(asked, connect, topic, nursery)
+        topic_id, cluster_id, host, port = await _find(asked, connect, topic, nursery, wish)
         reading: TrioConnection = await nursery.start(connect(host, port).run)
         writing: TrioConnection = await nursery.start(connect(host, port).run)
         asked.close()
@@ -59,24 +84,30 @@ async def _any_broker(connect: Connect, bootstrap: Sequence[tuple[str, int]], nu
 
 
 async def _find(
-    asked: TrioConnection, connect: Connect, topic: str, nursery: trio.Nursery
+    asked: TrioConnection, connect: Connect, topic: str, nursery: trio.Nursery, wish: Wish
 ) -> tuple[UUID, str, str, int]:
-    created = False
-    for _ in range(_ATTEMPTS):
+    attempts, created = 0, False
+    while attempts < _ATTEMPTS:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         answer: MetadataResponse = await asked.call(request)
         addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        cluster_id = answer.cluster_id or ""
         (found,) = answer.topics
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not created:
+            if not wish.is_made:
+                wish.on_missing(cluster_id)
+                await wish.wait()
+                continue
             await _create(asked, connect, addresses.get(answer.controller_id), topic, nursery)
             created = True
         elif found.error_code == ErrorCode.NONE:
             if len(found.partitions) != 1:
                 raise ClientError(f"{topic} has {len(found.partitions)} partitions; a registry's topic has one")
             if (address := addresses.get(found.partitions[0].leader_id)) is not None:
-                return found.topic_id, answer.cluster_id or "", *address
+                return found.topic_id, cluster_id, *address
         elif found.error_code not in _NOT_YET:
             raise BrokerError(found.error_code, what=f"topic {topic}")
+        attempts += 1
         await trio.sleep(_WAIT_SECONDS)
     raise ClientError(f"{topic} has no leader")
 

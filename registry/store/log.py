@@ -27,7 +27,7 @@ from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.records import Record, RecordError, iter_batches, iter_records
 from ottla.registry.errors import RegistryError, UnavailableError
 from ottla.registry.store import records
-from ottla.registry.store.connections import Connect, Leader, connected
+from ottla.registry.store.connections import Connect, Leader, Wish, connected
 from ottla.registry.store.producer import Producer, Written
 from ottla.registry.store.state import State
 
@@ -79,6 +79,8 @@ class SchemaLog:
         self._leader: Leader | None = None
         self._producer = Producer(topic)
         self._ready = trio.Event()
+        self._emptied = trio.Event()
+        self._wish = Wish(self._note_missing)
         self._connected = trio.Event()
         self._grown = trio.Condition()
         self._jobs, self._queued = trio.open_memory_channel[_Job](_MAX_WAITING)
@@ -104,10 +106,10 @@ class SchemaLog:
             await self._ready.wait()
 
     async def wait_empty(self) -> None:
-        """Return when nothing is in the topic any more: it was deleted and is there again."""
-        async with self._grown:
-            while self.state.version_count or self.position or not self._ready.is_set():
-                await self._grown.wait()
+        """Return when nothing is in the topic any more, because it was deleted."""
+        while self.state.version_count or self.position or not self._ready.is_set():
+            await self._emptied.wait()
+            await self.wait_until_ready()
 
     async def run(self) -> None:
         """Read and write until cancelled. What goes wrong is told in the log and tried again."""
@@ -144,7 +146,8 @@ class SchemaLog:
     # Reading
 
     async def _follow(self) -> None:
-        async with connected(self._connect, self._bootstrap, self.topic) as leader:
+        self._wish = Wish(self._note_missing)
+        async with connected(self._connect, self._bootstrap, self.topic, self._wish) as leader:
             if self._topic_id is not None and self._topic_id != leader.topic_id:
                 logger.info("the topic %s is another one: it is read from its start", self.topic)
                 self._start_over()
@@ -163,12 +166,18 @@ class SchemaLog:
                 if self.position >= answer.last_stable_offset:
                     self._leader = leader
                     self._connected.set()
-                    if not self._ready.is_set():
-                        self._ready.set()
-                        async with self._grown:
-                            self._grown.notify_all()
+                    self._ready.set()
+
+    def _note_missing(self, cluster_id: str) -> None:
+        """There is no topic, so there are no schemas; it is created when there is something to write."""
+        if self._topic_id is not None:
+            self._start_over()
+        self._topic_id, self.cluster_id = None, cluster_id
+        self._ready.set()
 
     def _start_over(self) -> None:
+        self._emptied.set()
+        self._emptied = trio.Event()
         self.state = State()
         self.position = 0
         self._ready = trio.Event()
@@ -296,7 +305,9 @@ class SchemaLog:
                     raise StaleError
                 leader = self._leader
                 if leader is None:
-                    await self._connected.wait()
+                    self._wish.make()
+                    with trio.move_on_after(_PAUSES_SECONDS[-1]):
+                        await self._connected.wait()
                     continue
                 try:
                     return await self._producer.append(leader.writing, leader.topic_id, written)

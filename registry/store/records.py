@@ -19,6 +19,8 @@ CONTEXT: Final = "CONTEXT"
 NOOP: Final = "NOOP"
 
 AVRO: Final = "AVRO"
+#: Faster than `json.loads` of bytes, which looks for their encoding first: a start decodes every record.
+_decode: Final = json.JSONDecoder().decode
 _TENANT: Final = "default"
 #: A field that only this registry writes: the highest id of a context, kept when its schema is removed for good. It is
 #: in a DELETE_SUBJECT record of a subject that has no versions, so that to other registries the record says nothing.
@@ -107,7 +109,7 @@ def as_json(value: Any) -> str | None:
 
 def parse_key(data: bytes) -> Key | None:
     """The key of a record; None for one that this registry does not know. Raises ValueError if it is no key."""
-    fields = json.loads(data)
+    fields = _decode(data.decode())
     if not isinstance(fields, dict):
         raise ValueError("a key that is no object")  # noqa: TRY004 - for whoever skips what cannot be read
     keytype = fields.get("keytype")
@@ -127,7 +129,7 @@ def parse_key(data: bytes) -> Key | None:
 
 def parse_value(data: bytes) -> dict[str, Any]:
     """The fields of a value. Raises ValueError if it is none."""
-    fields = json.loads(data)
+    fields = _decode(data.decode())
     if not isinstance(fields, dict):
         raise ValueError("a value that is no object")  # noqa: TRY004 - the same
     return fields

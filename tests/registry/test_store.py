@@ -68,8 +68,13 @@ async def test_records_are_confluents(broker: Broker, client: Client) -> None:
     ]
 
 
-async def test_the_topic_is_compacted_and_has_one_partition(broker: Broker, client: Client) -> None:
-    assert broker.topics()[TOPIC] == 1
+async def test_the_topic_is_made_for_the_first_schema(broker: Broker, client: Client) -> None:
+    assert await client.ask("GET", "/subjects") == (200, [])
+    assert broker.topics() == {}
+    await client.register("s", INT)
+    assert broker.topics() == {TOPIC: 1}
+    assert broker._thread is not None
+    assert broker._thread.ready.broker.metadata.topics[TOPIC].configs["cleanup.policy"] == "compact"
 
 
 async def test_what_other_registries_wrote_is_read_and_continued(broker: Broker) -> None:

@@ -1,0 +1,140 @@
+"""The schema registry: look-ups and registrations a second, and what many schemas take at a start.
+
+`python -m benchmarks.registry [--schemas N] [--seconds S]` starts `ottla serve --registry` and asks it over HTTP from
+another process; then it writes N schemas to a broker and starts `ottla registry` before that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ottla.client.batch_sender import BatchSender
+from ottla.client.client import Client
+from ottla.client.topics import create_topic
+from ottla.kproto.records import Record
+from ottla.registry.store.records import SCHEMA, Content, Key, SchemaValue
+
+OTTLA = [sys.executable, "-m", "ottla.cli"]
+JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+
+
+def schema(number: int) -> str:
+    fields = [{"name": f"field_{index}", "type": ["null", "string"], "default": None} for index in range(8)]
+    return json.dumps({"type": "record", "name": f"Record{number}", "namespace": "com.example", "fields": fields})
+
+
+@contextmanager
+def started(*words: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any], float]]:
+    """A command, its ready line, and how long that took."""
+    began = time.perf_counter()
+    program = subprocess.Popen([*OTTLA, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert program.stdout is not None
+    try:
+        ready = json.loads(program.stdout.readline())
+        yield program, ready, time.perf_counter() - began
+    finally:
+        program.terminate()
+        program.wait()
+        program.stdout.close()
+
+
+def cpu_seconds(program: subprocess.Popen[str]) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{program.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def tell(what: str, program: subprocess.Popen[str], seconds: float, ask: Callable[[int], object]) -> None:
+    """Ask one after the other; on a busy machine, the server's processor time says more than the rate."""
+    began, used, count = time.perf_counter(), cpu_seconds(program), 0
+    while time.perf_counter() - began < seconds:
+        ask(count)
+        count += 1
+    rate, cpu = count / (time.perf_counter() - began), (cpu_seconds(program) - used) / count
+    print(f"{what:32} {rate:8,.0f}/s, {cpu * 1000:.2f} ms of the server's CPU each: {1 / cpu:,.0f}/s on one core")
+
+
+def resident_mib(program: subprocess.Popen[str]) -> float:
+    with open(f"/proc/{program.pid}/status", encoding="ascii") as status:
+        line = next(line for line in status if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def requests(seconds: float) -> None:
+    with started("serve", "--port", "0", "--memory", "256", "--registry", "127.0.0.1:0") as (program, ready, _):
+        connection = http.client.HTTPConnection(urlsplit(ready["registry"]).netloc)
+
+        def ask(method: str, path: str, body: object = None) -> Any:
+            connection.request(method, path, None if body is None else json.dumps(body), JSON)
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+            assert response.status == 200, answer
+            return answer
+
+        first = ask("POST", "/subjects/s/versions", {"schema": schema(0)})["id"]
+        tell("look-ups by id", program, seconds, lambda _: ask("GET", f"/schemas/ids/{first}"))
+        tell("look-ups of the latest version", program, seconds, lambda _: ask("GET", "/subjects/s/versions/latest"))
+        tell("look-ups by schema", program, seconds, lambda _: ask("POST", "/subjects/s", {"schema": schema(0)}))
+        register = lambda number: ask("POST", f"/subjects/n{number}/versions", {"schema": schema(number + 1)})  # noqa: E731
+        tell("registrations", program, seconds, register)
+
+
+def many(count: int) -> None:
+    with started("serve", "--port", "0", "--memory", "1024") as (_, ready, _):
+        with Client([("127.0.0.1", ready["port"])]) as client:
+            create_topic(client, "_schemas", 1, {"cleanup.policy": "compact"})
+            sender = BatchSender(client)
+            for number in range(count):
+                name = f"subject-{number}-value"
+                value = SchemaValue(name, 1, number + 1, Content("AVRO", schema(number)))
+                sender.add("_schemas", Record(key=Key(SCHEMA, name, 1).encode(), value=value.encode()), 0)
+            sender.flush()
+        upstream = f"127.0.0.1:{ready['port']}"
+        with started("registry", "--upstream", upstream, "--listen", "127.0.0.1:0") as (program, _, seconds):
+            cpu, memory = cpu_seconds(program), resident_mib(program)
+            print(f"start with {count:,} schemas: {seconds:.2f} s, {cpu:.2f} s of CPU, {memory:.0f} MiB")
+        with started("registry", "--upstream", upstream, "--topic", "_empty", "--listen", "127.0.0.1:0") as (
+            program,
+            _,
+            seconds,
+        ):
+            cpu, memory = cpu_seconds(program), resident_mib(program)
+            print(f"start with none: {seconds:.2f} s, {cpu:.2f} s of CPU, {memory:.0f} MiB")
+
+
+def starts(repeats: int) -> None:
+    taken: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(repeats):
+        for has_registry in taken:
+            more = ["--registry", "127.0.0.1:0"] if has_registry else []
+            with started("serve", "--port", "0", "--memory", "64", *more) as (_, _, seconds):
+                taken[has_registry].append(seconds)
+    without, with_it = (statistics.median(taken[has_registry]) for has_registry in (False, True))
+    print(f"a broker's start, median of {repeats}: {without * 1000:.0f} ms without and {with_it * 1000:.0f} ms with it")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--schemas", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
+    arguments = parser.parse_args()
+    requests(arguments.seconds)
+    many(arguments.schemas)
+    starts(arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()
