@@ -285,20 +285,27 @@ def test_a_member_that_leaves_after_it_has_rejected(wire: Wire, join: Join, sour
     assert letters(wire, queue, 1) == [Letter(0, None, None, about(member, source, 0, 1, REJECTED))]
 
 
-@pytest.mark.parametrize("case", ["is not enabled", "has no prefix", "is absent", "is Kafka's own"])
+@pytest.mark.parametrize("case", ["is not enabled", "has no prefix", "is absent"])
 def test_a_queue_that_cannot_be_used(wire: Wire, join: Join, source: Topic, case: str) -> None:
     """Records are archived all the same."""
     names: dict[str, Callable[[], str]] = {
         "is not enabled": lambda: new_topic(wire, {}).name,
         "has no prefix": lambda: new_topic(wire, QUEUE, "other.").name,
         "is absent": lambda: f"dlq.{uuid.uuid4().hex[:8]}",
-        "is Kafka's own": lambda: "__dlq",
     }
     member = join(errors_deadletterqueue_topic_name=names[case]())
     produce(wire, source, record("a"))
     epoch, _ = member.acquire(NEW, source.topic_id)
     assert member.acknowledge(epoch, source.topic_id, (0, 0, [REJECT])) == ["NONE", "NONE"]
     await_end(wire, member)
+
+
+def test_a_queue_has_no_name_of_kafkas_own(wire: Wire) -> None:
+    change = AlterableConfig(name="errors.deadletterqueue.topic.name", config_operation=0, value="__dlq")
+    asked = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name="g", configs=[change])
+    (answer,) = wire.call(IncrementalAlterConfigsRequest(resources=[asked]), 1).responses
+    words = "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'"
+    assert (name(answer.error_code), answer.error_message) == ("INVALID_CONFIG", words)
 
 
 def test_a_queue_that_is_made(wire: Wire, join: Join, source: Topic) -> None:

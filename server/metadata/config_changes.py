@@ -113,6 +113,7 @@ def check_configs(
             raise InvalidRequestError(reason)
     elif resource.type is ResourceType.GROUP:
         _check_group_configs(resource.name, configs, broker)
+        _check_dead_letter_topic(configs)
     elif resource.type is ResourceType.CLIENT_METRICS:
         _check_client_metrics_configs(resource.name, configs)
     else:
@@ -227,6 +228,13 @@ def _check_streams_assignor(name: str | None, broker: BrokerConfig) -> None:
 def _bound(name: str, bound: str) -> str:
     kind, _, rest = name.partition(".")
     return f"group.{kind}.{bound}.{rest.removeprefix('num.')}"
+
+
+def _check_dead_letter_topic(configs: Mapping[str, str]) -> None:
+    """Whether it has the prefix, and may be a queue, is only looked at when a letter is written, as in Kafka."""
+    name = "errors.deadletterqueue.topic.name"
+    if configs.get(name, "").startswith("__"):
+        raise InvalidConfigError(f"{name}: DLQ topic name must not start with '__'")
 
 
 def _check_client_metrics_configs(name: str, configs: Mapping[str, str]) -> None:
