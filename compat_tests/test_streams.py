@@ -13,7 +13,7 @@ import pytest
 
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.java import JARS, java
+from compat_tests.java import java
 from compat_tests.process import BrokerProcess
 
 WORD_COUNT = Path(__file__).resolve().parent / "java" / "WordCount.java"
@@ -24,10 +24,10 @@ TIMEOUT_S = 120.0
 
 
 @contextmanager
-def word_count(bootstrap: str, folder: Path, *settings: str, jars: Path = JARS) -> Iterator[subprocess.Popen[str]]:
-    """The application, running; killed at the end unless it has ended by then. `jars` are those of its release."""
+def word_count(bootstrap: str, folder: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
+    """The application, running; killed at the end unless it has ended by then."""
     options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    command = java(*options, str(WORD_COUNT), bootstrap, "words", "in", "out", jars=jars)
+    command = java(*options, str(WORD_COUNT), bootstrap, "words", "in", "out")
     arguments = [*command, str(folder), *settings]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -17,7 +17,7 @@ import pytest
 
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.java import JARS, NEWEST_JARS, java, missing
+from compat_tests.java import java, missing
 from compat_tests.process import BrokerProcess
 from compat_tests.test_streams import TIMEOUT_S, WORDS, word_count
 from compat_tests.wire import Wire
@@ -28,10 +28,10 @@ GROUP = "words"
 PROTOCOL = "group.protocol=streams"
 
 
-def tool(broker: BrokerProcess, *arguments: str, jars: Path = JARS) -> str:
+def tool(broker: BrokerProcess, *arguments: str) -> str:
     """What kafka-streams-groups prints."""
     main_class = "org.apache.kafka.tools.streams.StreamsGroupCommand"
-    command = java(main_class, "--bootstrap-server", broker.bootstrap, jars=jars)
+    command = java(main_class, "--bootstrap-server", broker.bootstrap)
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=200).stdout
 
 
@@ -116,10 +116,10 @@ def described(broker: BrokerProcess) -> Any:
 @pytest.mark.java
 @pytest.mark.groups
 @pytest.mark.timeout(900)
-def test_a_static_member_of_the_newest_release_comes_back_without_a_rebalance(
+def test_a_static_member_comes_back_without_a_rebalance(
     own_broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    if reason := missing(NEWEST_JARS):
+    if reason := missing():
         pytest.skip(reason)
     reference = Confluent(own_broker.bootstrap)
     reference.create_topic("in", partitions=2)
@@ -138,7 +138,7 @@ def test_a_static_member_of_the_newest_release_comes_back_without_a_rebalance(
         assert application.wait() == 0
 
     with closing(reference.consumer("out", BEGINNING, isolation="read_committed")) as out:
-        with word_count(own_broker.bootstrap, tmp_path / "a", *settings, jars=NEWEST_JARS) as application:
+        with word_count(own_broker.bootstrap, tmp_path / "a", *settings) as application:
             count("alder ash")
             await_group(own_broker, "Stable", 1)
             deadline = time.monotonic() + TIMEOUT_S
@@ -151,7 +151,7 @@ def test_a_static_member_of_the_newest_release_comes_back_without_a_rebalance(
             stop(application)
         away = described(own_broker)
         assert [(each.member_id, each.member_epoch) for each in away.members] == [(member.member_id, -2)]
-        with word_count(own_broker.bootstrap, tmp_path / "a", *settings, jars=NEWEST_JARS) as application:
+        with word_count(own_broker.bootstrap, tmp_path / "a", *settings) as application:
             count("ash elm")
             back = described(own_broker)
             assert [(each.instance_id, each.member_epoch) for each in back.members] == [
@@ -159,7 +159,7 @@ def test_a_static_member_of_the_newest_release_comes_back_without_a_rebalance(
             ]
             assert (back.group_state, back.group_epoch) == ("Stable", group.group_epoch)
             if own_broker.name == "ottla":
-                drawn = tool(own_broker, "--describe", "--group", GROUP, "--topology", jars=NEWEST_JARS)
+                drawn = tool(own_broker, "--describe", "--group", GROUP, "--topology")
                 assert "KSTREAM-SOURCE-0000000000" in drawn
             stop(application)
     counts = defaultdict(list)

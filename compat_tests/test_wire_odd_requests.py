@@ -226,8 +226,8 @@ def test_why_a_transactional_batch_is_refused(wire: Wire) -> None:
 @pytest.mark.parametrize("version", [12, 18])
 def test_negative_epochs_of_a_fetch_are_none(topic: Topic, version: int) -> None:
     topic.produce(records(2))
-    epochs: dict[str, Any]
-    for epochs in ({"current_leader_epoch": -2}, {"last_fetched_epoch": -2}):
+    odd: tuple[dict[str, Any], ...] = ({"current_leader_epoch": -2}, {"last_fetched_epoch": -2})
+    for epochs in odd:
         answered = topic.fetch_all([(0, 1)], version=version, **epochs)
         (partition,) = answered.responses[0].partitions
         assert (partition.error_code, partition.high_watermark) == (OK, 2)

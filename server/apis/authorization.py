@@ -308,7 +308,7 @@ def _handle(context: RequestContext, access: Access) -> Stages[Answer]:
     refused = None
     if rule.each is not None:
         refused = yield from _take_out(rule.each, context, access)
-    answer = context.api.handler(request, context)
+    answer: Answer = context.api.handler(request, context)
     if rule.left is not None:
         answer = InTask(_left(rule.left, answer, context, access))
     if refused is None:

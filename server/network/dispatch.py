@@ -162,7 +162,8 @@ class Dispatcher:
 
     def _handle(self, context: RequestContext) -> Answer:
         if context.access is None:
-            return context.api.handler(context.request, context)
+            answer: Answer = context.api.handler(context.request, context)
+            return answer
         return authorization.handle(context, context.access)
 
     async def wait(self, context: RequestContext) -> None:
