@@ -21,6 +21,7 @@ from ottla.kproto.messages import create_topics as ct
 from ottla.kproto.messages import delete_records as dr
 from ottla.kproto.messages import describe_topic_partitions as dtp
 from ottla.kproto.messages import fetch as f
+from ottla.kproto.messages import list_offsets as lo
 from ottla.kproto.messages import offset_commit as oc
 from ottla.kproto.messages import offset_delete as od
 from ottla.kproto.messages import offset_fetch as of
@@ -255,6 +256,8 @@ def test_what_is_not_known_stands_at_the_end_of_a_fetch(
 def test_an_isolation_level_that_is_none_is_looked_at_after_the_session(topic: Topic, level: int) -> None:
     nothing_asked = topic.fetch_all([], version=12, isolation_level=level, max_wait_ms=0)
     assert (nothing_asked.error_code, nothing_asked.responses) == (OK, [])
+    refused = topic.fetch_all([(0, 0)], version=12, isolation_level=level, session_id=7, session_epoch=-1)
+    assert (refused.error_code, refused.session_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, 7)
     no_session = topic.fetch_all([], version=12, isolation_level=level, session_epoch=1)
     assert no_session.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert topic.fetch_all([(0, 0)], version=12, isolation_level=level).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -282,3 +285,22 @@ def test_a_new_topic_is_told_with_its_settings_as_they_were_given(wire: Wire) ->
     (answered,) = wire.call(ct.CreateTopicsRequest(topics=[topic], validate_only=True, timeout_ms=5000), 7).topics
     assert answered.configs is not None
     assert [each.value for each in answered.configs if each.name == "preallocate"] == ["TRUE"]
+
+
+@pytest.mark.parametrize("version", [1, 11])
+def test_list_offsets_leaves_topics_without_partitions_out(
+    wire: Wire, topic: Topic, nothing: Topic, version: int
+) -> None:
+    asked = [lo.ListOffsetsTopic(name=each.name) for each in (topic, nothing)]
+    assert wire.call(lo.ListOffsetsRequest(replica_id=-1, topics=asked), version).topics == []
+
+
+def test_pages_of_topics_that_are_not_there(wire: Wire, topic: Topic, nothing: Topic) -> None:
+    """A page that is full ends before them, too."""
+    names = sorted([topic.name, f"zz-{nothing.name}"])
+    request = dtp.DescribeTopicPartitionsRequest(
+        topics=[dtp.TopicRequest(name=name) for name in names], response_partition_limit=2
+    )
+    answered = wire.call(request, 0)
+    assert [each.name for each in answered.topics] == [topic.name]
+    assert (answered.next_cursor.topic_name, answered.next_cursor.partition_index) == (names[1], 0)

@@ -54,14 +54,14 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
             if asked:
                 answers.append(_refused(name))
             continue
-        topic = image.topic(name)
-        if topic is None:
-            answers.append(_unknown(name))
-            continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         if room <= 0:
             next_cursor = Cursor(topic_name=name, partition_index=first)
             break
+        topic = image.topic(name)
+        if topic is None:
+            answers.append(_unknown(name))
+            continue
         page = topic.partitions[first : first + room]
         answers.append(await _topic(topic, first, page, live, context.work, has_eligible=is_enabled(image)))
         room -= len(page)

@@ -57,6 +57,7 @@ MAX_PARTITIONS: Final = 50_000
 _AT_ONCE: Final = 128
 _READ_COMMITTED: Final = 1
 _ISOLATION_LEVELS: Final = (0, _READ_COMMITTED)
+_FIRST_VERSION_WITH_SESSIONS: Final = 7
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_RACKS: Final = 11
 _FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
@@ -170,6 +171,8 @@ def _refusal(request: FetchRequest, context: RequestContext, code: ErrorCode) ->
 def _refusal_in_steps(request: FetchRequest, version: int, code: ErrorCode) -> Steps[Response | None]:
     response = yield from error_response_in_steps(request, version, code)
     assert isinstance(response, FetchResponse)
+    if version >= _FIRST_VERSION_WITH_SESSIONS:
+        response.session_id = request.session_id
     for topic in response.responses:
         for number, data in enumerate(topic.partitions):
             data.high_watermark, data.records = -1, b""

@@ -75,7 +75,8 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Resp
     for topic in request.topics:
         image = context.broker.metadata.topic(topic.name)
         answered = ListOffsetsTopicResponse(name=topic.name)
-        response.topics.append(answered)
+        if topic.partitions:
+            response.topics.append(answered)
         for asked in topic.partitions:
             number += 1
             if number % _AT_ONCE == 0:

@@ -17,7 +17,7 @@ from ottla.server.coordinator.share.state import DeliveryState, SharePartitionKe
 from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.share.config import ShareConfig, duration_ms
-from ottla.server.share.dead_letters import QueueCounters
+from ottla.server.share.dead_letters import Origin, QueueCounters
 from ottla.server.share.errors import InvalidRecordStateError
 from ottla.server.share.in_flight import ACCEPT, GAP, REJECT, RELEASE
 from ottla.server.share.partition import Life, SharePartition
@@ -71,7 +71,7 @@ class Queue:
         self.error: Exception | None = None
         self.letters: list[tuple[int, int, Cause]] = []
 
-    async def write(self, share: SharePartition, dead: Sequence[Dead]) -> list[tuple[int, int]]:
+    async def write(self, share: Origin, dead: Sequence[Dead]) -> list[tuple[int, int]]:
         if self.gate is not None:
             await self.gate.wait()
         await trio.lowlevel.checkpoint()
