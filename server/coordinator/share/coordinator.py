@@ -68,6 +68,13 @@ class ShareCoordinatorConfig(NamedTuple):
     cold_snapshot_interval_ms: int = 300_000
 
 
+def _check_epochs(*, leader_epoch: int = 0, state_epoch: int = 0) -> None:
+    """Raises InvalidRequestError with Kafka's sentence: since 4.4, -1 is no word for any epoch."""
+    for what, epoch in (("leader", leader_epoch), ("state", state_epoch)):
+        if epoch < 0:
+            raise InvalidRequestError(f"The {what} epoch cannot be a negative number.")
+
+
 class ShareCoordinator:
     """The share partitions that this broker coordinates. `nursery` runs its loads, writes and tidying."""
 
@@ -167,13 +174,14 @@ class ShareCoordinator:
             _, entry = self._find(key)
         except CoordinatorError:
             return None  # it has moved on, and was stored
-        if entry is None or state_epoch == NO_EPOCH or state_epoch >= entry.state.state_epoch:
+        if entry is None or state_epoch >= entry.state.state_epoch:
             return None
         return FencedStateEpochError(f"the state epoch is {entry.state.state_epoch}, not {state_epoch}")
 
     def _begin_initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Write:
         shard, entry = self._find(key)
-        if entry is not None and NO_EPOCH != state_epoch < entry.state_epoch:
+        _check_epochs(state_epoch=state_epoch)
+        if entry is not None and state_epoch < entry.state_epoch:
             raise FencedStateEpochError(f"the state epoch is {entry.state_epoch}, not {state_epoch}")
         is_anywhere = start_offset == UNINITIALIZED_START_OFFSET
         if entry is not None and is_anywhere and state_epoch == entry.state.state_epoch and not entry.is_ending:
@@ -195,8 +203,9 @@ class ShareCoordinator:
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         """The state of a share partition, for the leader of this epoch (`Persister.read`)."""
+        _check_epochs(leader_epoch=leader_epoch)
         shard, entry = self._find_begun(key, "Read")
-        if NO_EPOCH != leader_epoch < entry.leader_epoch:
+        if leader_epoch < entry.leader_epoch:
             raise FencedShareLeaderError(f"the leader epoch is {entry.leader_epoch}, not {leader_epoch}")
         entry.leader_epoch = max(entry.leader_epoch, leader_epoch)
 
@@ -216,10 +225,11 @@ class ShareCoordinator:
 
     async def write(self, key: SharePartitionKey, change: StateChange) -> None:
         """Store a change (`Persister.write`)."""
+        _check_epochs(leader_epoch=change.leader_epoch, state_epoch=change.state_epoch)
         shard, entry = self._find_begun(key, "Write")
-        if NO_EPOCH != change.leader_epoch < entry.leader_epoch:
+        if change.leader_epoch < entry.leader_epoch:
             raise FencedShareLeaderError(f"the leader epoch is {entry.leader_epoch}, not {change.leader_epoch}")
-        if NO_EPOCH != change.state_epoch < entry.state_epoch:
+        if change.state_epoch < entry.state_epoch:
             raise FencedStateEpochError(f"the state epoch is {entry.state_epoch}, not {change.state_epoch}")
         if max(len(change.batches), len(entry.state.batches)) > MAX_BATCHES:
             # No leader holds so many records.

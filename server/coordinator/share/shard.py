@@ -89,6 +89,9 @@ class ShareEntry:
             value.start_offset == UNINITIALIZED_START_OFFSET and value.delivery_complete_count == UNINITIALIZED_COUNT
         )
         count = state.delivery_complete_count if is_late or is_silent else value.delivery_complete_count
+        if value.start_offset == state.start_offset:
+            # Behind one start, what is complete only grows.
+            count = max(count, state.delivery_complete_count)
         self.state = ShareState(
             state.state_epoch,
             leader_epoch,

@@ -87,8 +87,10 @@ async def world(log: Any, request: pytest.FixtureRequest) -> AsyncIterator[World
         nursery.cancel_scope.cancel()
 
 
-def change(*batches: StateBatch, start: int = 0, state_epoch: int = 1, leader_epoch: int = 1) -> StateChange:
-    return StateChange(state_epoch, leader_epoch, start, 0, batches)
+def change(
+    *batches: StateBatch, start: int = 0, state_epoch: int = 1, leader_epoch: int = 1, complete: int = 0
+) -> StateChange:
+    return StateChange(state_epoch, leader_epoch, start, complete, batches)
 
 
 async def test_what_was_written_is_read_and_loaded(world: World, log: Any) -> None:
@@ -246,7 +248,26 @@ async def test_what_was_begun_anew_shuts_out_those_of_before(world: World) -> No
         await world.coordinator.write(KEY, change(state_epoch=2))
     with pytest.raises(FencedStateEpochError):
         await world.begin(state_epoch=4)
-    assert await world.coordinator.read(KEY, -1) == ShareState(5, 0, 1, 0)
+    assert await world.coordinator.read(KEY, 0) == ShareState(5, 0, 1, 0)
+
+
+async def test_epochs_are_not_negative(world: World) -> None:
+    await world.begin(state_epoch=1)
+    for refused in (
+        partial(world.coordinator.read, KEY, -1),
+        partial(world.coordinator.write, KEY, change(leader_epoch=-1)),
+        partial(world.coordinator.write, KEY, change(state_epoch=-1)),
+        partial(world.begin, state_epoch=-1),
+    ):
+        with pytest.raises(InvalidRequestError, match=r"The (leader|state) epoch cannot be a negative number\."):
+            await refused()
+
+
+async def test_what_is_complete_only_grows_behind_one_start(world: World) -> None:
+    await world.begin(start_offset=3)
+    for start, complete, expected in ((3, 5, 5), (3, 4, 5), (2, 9, 5), (4, 1, 1)):
+        await world.coordinator.write(KEY, change(start=start, complete=complete))
+        assert world.coordinator.read_summary(KEY).delivery_complete_count == expected
 
 
 async def test_a_beginning_that_is_asked_for_again_resets_nothing(world: World) -> None:
