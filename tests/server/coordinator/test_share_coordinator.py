@@ -248,7 +248,7 @@ async def test_what_was_begun_anew_shuts_out_those_of_before(world: World) -> No
         await world.coordinator.write(KEY, change(state_epoch=2))
     with pytest.raises(FencedStateEpochError):
         await world.begin(state_epoch=4)
-    assert await world.coordinator.read(KEY, 0) == ShareState(5, 0, 1, 0)
+    assert world.coordinator.read_summary(KEY) == ShareState(5, 0, 1, 0)
 
 
 async def test_epochs_are_not_negative(world: World) -> None:
