@@ -107,11 +107,11 @@ def changed_config(state: State, subject: str | None, request: Mapping[str, Any]
         given["compatibilityLevel"] = checked_level(request["compatibility"])
     for names, wanted in ((_TEXTS, str), (_FLAGS, bool), (_OBJECTS, dict)):
         for name in names:
-            value = request.get(name)
-            if value is not None and not isinstance(value, wanted):
+            sent = request.get(name)
+            if sent is not None and not isinstance(sent, wanted):
                 raise unprocessable(f"{name} is no {'text' if wanted is str else wanted.__name__}")
-            if value is not None:
-                given[name] = value
+            if sent is not None:
+                given[name] = sent
     if not given:
         checked_level(request.get("compatibility"))
     if len(json.dumps(given)) > _MAX_SETTING_BYTES:

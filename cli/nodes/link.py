@@ -93,6 +93,7 @@ class UnderSupervisor:
                 "pid": os.getpid(),
                 "listeners": listeners,
                 "http": ready.http_url,
+                "registry": ready.registry_url,
             }
         )
 

@@ -52,12 +52,15 @@ class NodePlan(NamedTuple):
     #: The socket at which the page of all nodes asks it; None if there is no such page.
     page_socket: str | None = None
 
-    def pinned(self, listeners: str, http_url: str | None) -> NodePlan:
+    def pinned(self, listeners: str, http_url: str | None, registry_url: str | None = None) -> NodePlan:
         """The same node on the ports that it got."""
         overrides = {**self.overrides, "listeners": listeners}
         if http_url is not None:
             address = parse_http_address(self.config.ottla_http_listen or "")
             overrides["ottla.http.listen"] = f"{_bracketed(address.host)}:{http_url.rpartition(':')[2]}"
+        if registry_url is not None:
+            address = parse_http_address(self.config.ottla_registry_listeners or "", "ottla.registry.listeners")
+            overrides["ottla.registry.listeners"] = f"{_bracketed(address.host)}:{registry_url.rpartition(':')[2]}"
         return self._replace(overrides=overrides, config=load_config(self.arguments, overrides), http_url=http_url)
 
     def run(self, link: UnderSupervisor) -> int:

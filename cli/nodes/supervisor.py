@@ -59,7 +59,7 @@ class NodeMember(Member):
 
     def pin(self) -> None:
         assert self.ready is not None
-        self.plan = self.plan.pinned(self.ready["listeners"], self.ready["http"])
+        self.plan = self.plan.pinned(self.ready["listeners"], self.ready["http"], self.ready["registry"])
         self.work = self.plan.run
 
     def state(self) -> Message:
@@ -283,6 +283,9 @@ def _be_page(plan: Plan, link: UnderSupervisor) -> int:
     return serve_page(plan.page, plan.configs[0], link)
 
 
+_SHOWN: Final = ("node_id", "host", "port", "pid", "http", "registry")
+
+
 def announce(nodes: list[Message], page: Message | None) -> None:
     """Say on standard output that all nodes are ready: one line for people, or one JSON object for programs."""
     addresses = [f"{node['host']}:{node['port']}" for node in nodes]
@@ -296,9 +299,7 @@ def announce(nodes: list[Message], page: Message | None) -> None:
     else:
         first = nodes[0]
         line = {"event": "ready", "host": first["host"], "port": first["port"], "node_id": first["node_id"]}
-        shown = [
-            {name: node[name] for name in ("node_id", "host", "port", "pid", "http") if node[name]} for node in nodes
-        ]
+        shown = [{name: node[name] for name in _SHOWN if node[name]} for node in nodes]
         line |= {"nodes": shown} | ({"http": http} if http else {})
         print(json.dumps(line), flush=True)
     notify(READY, f"STATUS=serving with {len(nodes)} nodes on {', '.join(addresses)}")

@@ -389,7 +389,7 @@ def _covering(schema: Mapping[str, Any], name: str) -> Any:
 
 def _matches(pattern: str, name: str) -> bool:
     """By RE2, whose time is bounded; a pattern that it does not know matches nothing."""
-    import re2
+    import re2  # type: ignore[import-untyped]
 
     try:
         return re2.search(pattern, name) is not None
