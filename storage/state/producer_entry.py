@@ -16,7 +16,6 @@ from ottla.storage.errors import (
 
 if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader, EndTxnMarker
-    from ottla.storage.state.producer_verification import VerificationGuard
 
 BATCHES_RETAINED = 5
 """How many batches a producer may have in flight, and so how many can come twice."""
@@ -179,13 +178,16 @@ def check_coordinator_epoch(entry: ProducerEntry | None, header: BatchHeader, ma
         )
 
 
-def check_sequence(entry: ProducerEntry | None, header: BatchHeader, guard: VerificationGuard | None) -> None:
-    """OutOfOrderSequenceError unless the batch follows the producer's last one; any may be the first that is known."""
+def check_sequence(entry: ProducerEntry | None, header: BatchHeader, lowest: int | None, *, is_v2: bool) -> None:
+    """OutOfOrderSequenceError unless the batch follows the producer's last one; any may be the first that is known.
+
+    `lowest` is the least sequence of its epoch that was to be verified. Under transactions v2 (`is_v2`) the first is 0.
+    """
     sequence = header.base_sequence
-    if guard is not None:
-        nothing_known = entry is None or not entry.batches
-        if sequence > guard.lowest_sequence or (guard.supports_epoch_bump and sequence != 0 and nothing_known):
-            raise _out_of_order(header, guard.lowest_sequence if sequence > guard.lowest_sequence else 0)
+    if lowest is not None and sequence > lowest:
+        raise _out_of_order(header, lowest)
+    if is_v2 and sequence != 0 and (entry is None or not entry.batches):
+        raise _out_of_order(header, 0)
     if entry is None or entry.producer_epoch == NONE:
         return
     if header.producer_epoch != entry.producer_epoch:

@@ -156,7 +156,10 @@ class ProducerStateManager:
         if require_verification and header.is_transactional:
             self._check_verified(header, guard)
         if from_client:
-            check_sequence(entry, header, self._verifications.of_epoch(header.producer_id, header.producer_epoch))
+            own = self._verifications.of_epoch(header.producer_id, header.producer_epoch)
+            # The batch's own token may be of a later epoch, which somebody has only tried.
+            is_v2 = any(each is not None and each.supports_epoch_bump for each in (own, guard))
+            check_sequence(entry, header, None if own is None else own.lowest_sequence, is_v2=is_v2)
         if entry is not None and entry.in_transaction and not header.is_transactional:
             raise InvalidTransactionStateError(
                 f"producer {header.producer_id} has a transaction open and sent a batch outside of it"

@@ -362,6 +362,15 @@ class TestVerification:
         with pytest.raises(OutOfOrderSequenceError):
             state.check(batch(3, transactional=True), require_verification=True, guard=guard)
 
+    def test_transactions_v2_begin_at_zero_after_a_later_epoch_was_tried(self) -> None:
+        state = ProducerStateManager()
+        tried = state.begin_verification(PRODUCER, 1, 0, supports_epoch_bump=True, now_ms=0)
+        guard = state.begin_verification(PRODUCER, 0, 2, supports_epoch_bump=True, now_ms=0)
+        assert guard is tried
+        with pytest.raises(OutOfOrderSequenceError, match="expected is 0"):
+            state.check(batch(2, transactional=True), require_verification=True, guard=guard)
+        assert isinstance(state.check(batch(0, transactional=True), require_verification=True, guard=guard), AppendPlan)
+
     def test_forgotten_verifications_expire(self) -> None:
         state = ProducerStateManager()
         guard = state.begin_verification(PRODUCER, 0, 0, supports_epoch_bump=False, now_ms=0)
