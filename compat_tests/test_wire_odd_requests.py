@@ -224,16 +224,16 @@ def test_why_a_transactional_batch_is_refused(wire: Wire) -> None:
         assert (answer.error_code, answer.error_message is not None) == (code, has_sentence)
 
 
+@pytest.mark.parametrize("field", ["current_leader_epoch", "last_fetched_epoch"])
 @pytest.mark.parametrize("version", [12, 18])
-def test_negative_epochs_of_a_fetch_are_none(topic: Topic, version: int) -> None:
+def test_negative_epochs_of_a_fetch_are_none(topic: Topic, version: int, field: str) -> None:
     topic.produce(records(2))
-    odd: tuple[dict[str, Any], ...] = ({"current_leader_epoch": -2}, {"last_fetched_epoch": -2})
-    for epochs in odd:
-        answered = topic.fetch_all([(0, 1)], version=version, **epochs)
-        (partition,) = answered.responses[0].partitions
-        assert (partition.error_code, partition.high_watermark) == (OK, 2)
-        assert answered.node_endpoints == []
-        assert partition.diverging_epoch is None or partition.diverging_epoch.epoch == -1
+    epoch: dict[str, Any] = {field: -2}
+    answered = topic.fetch_all([(0, 1)], version=version, **epoch)
+    (partition,) = answered.responses[0].partitions
+    assert (partition.error_code, partition.high_watermark) == (OK, 2)
+    assert answered.node_endpoints == []
+    assert partition.diverging_epoch is None or partition.diverging_epoch.epoch == -1
 
 
 @pytest.mark.parametrize("version", [11, 12])
