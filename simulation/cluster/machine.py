@@ -85,10 +85,11 @@ class Machine:
         self.world = world
         self.node_id = node_id
         self.host = world.network.host(f"10.0.0.{node_id}")
+        self.clock = Clock(0)
         self.disk = self._empty_disk()
         self._flips = Random(f"flips {world.seed} {node_id}")
         off_ms = world.rng.choice((2_000, 2_000, 600_000))
-        self.clock = Clock(world.rng.randint(-off_ms, off_ms))
+        self.clock.ahead_ms = world.rng.randint(-off_ms, off_ms)
         self.settings = {
             **settings,
             "node.id": str(node_id),
@@ -105,8 +106,8 @@ class Machine:
 
     def _empty_disk(self) -> SimulatedDisk:
         rng, pause = self.world.rng, self.world.workers.pause
-        cold_probability = rng.choice((0.0, 0.3))
-        return SimulatedDisk(rng.getrandbits(32), cold_probability=cold_probability, pause=pause, clock=self.clock)
+        seed, cold_probability = rng.getrandbits(32), rng.choice((0.0, 0.3))
+        return SimulatedDisk(seed, cold_probability=cold_probability, pause=pause, clock=self.clock)
 
     @property
     def is_running(self) -> bool:
