@@ -386,6 +386,8 @@ def test_markers_of_older_epochs(peer: Peer, broker: BrokerProcess) -> None:
     # Kafka has no code for it at this place.
     expected = "UNKNOWN_SERVER_ERROR" if broker.name == "kafka" else "INVALID_PRODUCER_EPOCH"
     assert peer.mark(commit=False, producer_epoch=-1) == expected
+    assert peer.mark(commit=False, producer_id=77_777, producer_epoch=-1) == expected
+    assert peer.mark(commit=False, producer_id=-1, producer_epoch=0) == expected
     assert peer.mark(commit=False, version=2, coordinator_epoch=5) == "NONE"
     peer.produce()
     assert peer.mark(commit=False, version=2, coordinator_epoch=4) == "TRANSACTION_COORDINATOR_FENCED"
