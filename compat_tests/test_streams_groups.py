@@ -20,6 +20,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.java import java, missing
 from compat_tests.process import BrokerProcess
 from compat_tests.test_streams import TIMEOUT_S, WORDS, word_count
+from compat_tests.test_wire_streams import configure
 from compat_tests.wire import Wire
 from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
 
@@ -124,6 +125,9 @@ def test_a_static_member_comes_back_without_a_rebalance(
     reference = Confluent(own_broker.bootstrap)
     reference.create_topic("in", partitions=2)
     reference.create_topic("out")
+    with closing(Wire(own_broker.bootstrap)) as wire:
+        # However long the application takes to start again.
+        configure(wire, GROUP, streams_session_timeout_ms="60000")
     settings = (PROTOCOL, "group.instance.id=one")
     seen: list[Record] = []
 
