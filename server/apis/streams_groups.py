@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.internal_records import streams_group as record
+from ottla.server.coordinator.errors import StreamsInvalidTopologyError
 from ottla.server.coordinator.group.streams_topology import Topology
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ MAX_ELEMENTS: Final = 10_000
 
 def topology_of(given: message.Topology) -> Topology:
     """A member's topology as the group keeps it. Raises StreamsInvalidTopologyError."""
+    if given.epoch < 0:
+        raise StreamsInvalidTopologyError("The epoch of a topology must not be negative.")
     return Topology(given.epoch, [_subtopology(each) for each in given.subtopologies])
 
 

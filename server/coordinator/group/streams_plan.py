@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from ottla.server.coordinator.errors import InvalidRequestError, StreamsInvalidTopologyError
+from ottla.server.coordinator.errors import InvalidRequestError
 from ottla.server.coordinator.group import streams_records
 from ottla.server.coordinator.group.streams_assignor import (
     NO_TASKS,
@@ -199,8 +199,6 @@ def _common_topology(group: StreamsGroup, given: Topology | None) -> Topology:
     if group.topology is None:
         if given is None:
             raise InvalidRequestError("The topology is null and the group topology is also null.")
-        if given.epoch < 0:
-            raise StreamsInvalidTopologyError("The epoch of a topology must not be negative.")
         return given
     if given is not None and given.epoch >= group.topology.epoch and given != group.topology:
         raise InvalidRequestError("Topology updates are not supported yet.")
