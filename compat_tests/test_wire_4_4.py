@@ -242,3 +242,15 @@ def test_a_share_group_has_no_offsets_to_fetch(group: GroupWire) -> None:
     )
     assert name(group.wire.call(beat, 1).error_code) == "NONE"
     assert group.fetch(topic, version=9)[0] == "NONE"
+
+
+def test_what_a_member_leaves_out_when_it_joins_again_stays(group: GroupWire) -> None:
+    topic = new_topic(group.wire)
+    group.start(topic, "a", subscribed_topic_names=[topic.name])
+    again = group.start(topic, "a", subscribed_topic_names=None, subscribed_topic_regex="nothing-like-this")
+    assert name(again.error_code) == "NONE"
+    (member,) = group.describe_consumer_group().members
+    assert (member.subscribed_topic_names, member.subscribed_topic_regex) == ([topic.name], "nothing-like-this")
+    group.start(topic, "a", subscribed_topic_names=[])
+    (member,) = group.describe_consumer_group().members
+    assert (member.subscribed_topic_names, member.subscribed_topic_regex) == ([], "nothing-like-this")

@@ -257,11 +257,10 @@ def _is_full(beat: Heartbeat) -> bool:
 def _subscription(former: ConsumerMember | None, beat: Heartbeat) -> Subscription:
     """What the member says about itself now: what it leaves out stays as it was."""
     before = former.subscription if former is not None else None
-    joins = beat.member_epoch == JOIN_EPOCH or before is None
     names, regex, assignor = beat.topic_names, beat.topic_regex, beat.server_assignor
     if before is not None:
-        names = before.topic_names if names is None and not joins else names
-        regex = before.topic_regex if regex is None and not joins else regex
+        names = before.topic_names if names is None else names
+        regex = before.topic_regex if regex is None else regex
         assignor = before.server_assignor if assignor is None else assignor
     timeout_ms = beat.rebalance_timeout_ms
     if timeout_ms == -1 and before is not None:
