@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ottla.server.share.in_flight import ACCEPT, RELEASE
+from ottla.server.share.in_flight import ACCEPT, REJECT, RELEASE
 from tests.server.coordinator import test_streams as streams
 from tests.server.coordinator import test_streams_descriptions as descriptions
 from tests.server.share.conftest import ShareClient
+from tests.server.share.test_dead_letter_nodes import QUEUE, letters, until
+from tests.server.share.test_dead_letter_nodes import begin as begin_with_queue
 from tests.server.share.test_share_groups import PATIENT, begin_early, produce
 
 Browse = Callable[..., Any]
@@ -57,6 +59,18 @@ async def test_a_share_group_shows_what_is_held_and_how_often_it_was_delivered(b
         head, row = cells(page), after(page, "Assignment", 8)
         assert head[head.index("Assignment") - 2 :][:2] == ["Partitions", "Held"]
         assert row[row.index("m") :][3:5] == ["1", "1"]
+
+
+async def test_a_share_group_shows_where_its_dead_letters_go(browse: Browse) -> None:
+    async with browse(PATIENT) as browser:
+        queue_id, member = await begin_with_queue(browser.node)
+        page = await browser.get("group", id="g")
+        assert after(page, "Dead letters", 2) == ["0", QUEUE]
+        assert await member.acknowledge(0, 0, REJECT) == 0
+        await letters(browser.node, queue_id, 1)
+        counters = browser.node.broker.share.manager.dead_letters.counters
+        await until(lambda: counters["g"].records == 1)
+        assert after(await browser.get("group", id="g"), "Dead letters", 2) == ["1", QUEUE]
 
 
 async def test_the_offsets_of_a_share_group_are_moved(browse: Browse) -> None:
