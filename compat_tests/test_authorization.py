@@ -89,6 +89,7 @@ from ottla.kproto.messages import (
     sync_group,
     txn_offset_commit,
     unregister_broker,
+    unregister_controller,
     update_features,
     write_share_group_state,
     write_txn_markers,
@@ -744,6 +745,7 @@ REQUESTS: Mapping[ApiKey, tuple[int, list[Any]]] = {
         ],
     ),
     ApiKey.UNREGISTER_BROKER: (0, [unregister_broker.UnregisterBrokerRequest(broker_id=77)]),
+    ApiKey.UNREGISTER_CONTROLLER: (0, [unregister_controller.UnregisterControllerRequest(controller_id=77)]),
     ApiKey.LIST_CONFIG_RESOURCES: (1, [list_config_resources.ListConfigResourcesRequest(resource_types=[16])]),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (
         0,
