@@ -378,12 +378,13 @@ class Connection:
                 self._is_pumped_later = True
                 self._readiness.turn.answer(self._pump_at_end)
             return True
-        if not self._dispatcher.is_finished(context):
-            self._has_waited()
-            return False
-        self._by_itself = self._times_waited = 0
         self._pump()
-        return self._unsent is None
+        if not self._in_flight:
+            self._by_itself = self._times_waited = 0
+            return True
+        if self._unsent is None:
+            self._has_waited()
+        return False
 
     def _has_waited(self) -> None:
         if self._by_itself:

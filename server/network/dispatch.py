@@ -94,7 +94,8 @@ class Dispatcher:
             return False
         self._call_handler(context)
         context.handled_at = perf_counter()
-        return context.is_dispatched
+        answer = context.response
+        return not isinstance(answer, Pending) or answer.is_dispatched
 
     async def dispatch(self, context: RequestContext) -> None:
         """Do all that must keep its place among the connection's requests: begin it, unless it was begun, and go on
@@ -181,7 +182,9 @@ class Dispatcher:
 
     def is_finished(self, context: RequestContext) -> bool:
         """Whether a request was begun and has its response, which `answer` may encode."""
-        return context.is_begun and context.is_ready and (context.counted is None or not _is_large(context))
+        answer = context.response
+        is_ready = not isinstance(answer, Pending) or answer.is_ready
+        return is_ready and context.is_begun and (context.counted is None or not _is_large(context))
 
     def answer(self, context: RequestContext) -> list[Buffer] | None:
         """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
