@@ -72,10 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
         found = group.subgroup(StartupError)
         if found is None:
             raise
-        error: BaseException = found
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise CommandError(str(error)) from None
+        reason: BaseException = found
+        while isinstance(reason, BaseExceptionGroup):
+            reason = reason.exceptions[0]
+        raise CommandError(str(reason)) from None
     return 0
 
 

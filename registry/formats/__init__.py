@@ -77,5 +77,5 @@ def _module(package: str, kind: str) -> Any:
         if (error.name or "").startswith("ottla"):
             raise
         raise invalid_schema(
-            f"Schemas of type {kind} need {error.name}, which is not installed: pip install 'ottla[registry]'"
+            f"Schemas of type {kind} need {error.name}, which is not installed: install Ottla with its extra `registry`"
         ) from None
