@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from typing import Any
 
 from ottla.registry.formats import InvalidSchemaError
@@ -13,9 +14,14 @@ def loads(text: str) -> Any:
     """The value of a text. Raises InvalidSchemaError if it is not JSON, or nested too deeply."""
     check_depth(text)
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return strict_json(text)
     except ValueError as error:
         raise InvalidSchemaError(f"it is not JSON: {error}") from None
+
+
+def strict_json(text: str) -> Any:
+    """The value of a JSON text. ValueError if it is none, also for numbers that JSON cannot write again."""
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
 
 
 def dumps(value: Any, *, sort_keys: bool = False) -> str:
@@ -48,4 +54,11 @@ def check_depth(text: str) -> None:
 
 
 def _refuse(constant: str) -> Any:
-    raise InvalidSchemaError(f"it is not JSON: {constant} is no number")
+    raise ValueError(f"{constant} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return number

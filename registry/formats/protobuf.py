@@ -65,12 +65,20 @@ def parse(text: str, references: Mapping[str, str]) -> ProtobufSchema:
         check_depth(one)
     with tempfile.TemporaryDirectory(prefix="ottla-proto-") as folder:
         for name, one in others.items():
-            path = _inside(Path(folder), name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(one, encoding="utf-8")
-        (Path(folder) / _FILE).write_text(text, encoding="utf-8")
+            _write(_inside(Path(folder), name), one)
+        _write(Path(folder) / _FILE, text)
         files = _compiled(folder)
     return ProtobufSchema(text, files.pop(_FILE), files)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except UnicodeError:
+        raise InvalidSchemaError("it has characters that UTF-8 cannot write") from None
+    except OSError as error:
+        raise InvalidSchemaError(f"the reference {path.name!r} cannot be a file: {error.strerror}") from None
 
 
 def _as_text(text: str) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote
 
 from ottla.registry.errors import RegistryError, too_large, unprocessable
 from ottla.registry.formats import InvalidSchemaError
-from ottla.registry.formats.json_text import check_depth
+from ottla.registry.formats.json_text import check_depth, strict_json
 from ottla.registry.http.access import Access, Everybody, RefusedError
 from ottla.registry.http.call import Call, Text
 from ottla.registry.http.routes import find
@@ -121,7 +121,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
     try:
         text = data.decode()
         check_depth(text)
-        body = json.loads(text)
+        body = strict_json(text)
     except InvalidSchemaError as error:
         raise RegistryError(400, f"The request cannot be read: {error}") from None
     except (ValueError, RecursionError) as error:
