@@ -14,10 +14,10 @@ from ottla.cli.topic_delete_records import delete_records
 from ottla.cli.topic_describe import describe, topic_as_json
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
+from ottla.client.topics import delete_topics
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.kproto.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -142,15 +142,9 @@ def _alter(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _delete(client: Client, arguments: argparse.Namespace) -> None:
-    response = client.call_controller(
-        DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in arguments.topics],
-            topic_names=arguments.topics,
-            timeout_ms=_timeout_ms(arguments),
-        )
-    )
+    results = delete_topics(client, arguments.topics, _timeout_ms(arguments))
     tolerated = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if arguments.if_exists else set()
-    _check(((r.name, r.error_code, r.error_message) for r in response.responses), tolerated)
+    _check(((r.name, r.error_code, r.error_message) for r in results), tolerated)
 
 
 def _check(results: Any, tolerated: Collection[int] = (), settings: Iterable[str] = ()) -> None:

@@ -51,10 +51,14 @@ class Client:
 
     def call_controller(self, request: Request) -> Any:
         """Ask the broker that Metadata names as controller."""
+        return self.controller().call(request)
+
+    def controller(self) -> BrokerConnection:
+        """The broker that Metadata names as controller, any broker if it names none that is there."""
         self.metadata([])
         if self._controller_id not in self._addresses:
-            return self.call(request)
-        return self.broker(self._controller_id).call(request)
+            return self.any_broker()
+        return self.broker(self._controller_id)
 
     def any_broker(self) -> BrokerConnection:
         """The first bootstrap address that answers."""

@@ -117,9 +117,7 @@ def described(broker: BrokerProcess) -> Any:
 @pytest.mark.java
 @pytest.mark.groups
 @pytest.mark.timeout(900)
-def test_a_static_member_comes_back_without_a_rebalance(
-    own_broker: BrokerProcess, tmp_path: Path
-) -> None:
+def test_a_static_member_comes_back_without_a_rebalance(own_broker: BrokerProcess, tmp_path: Path) -> None:
     if reason := missing():
         pytest.skip(reason)
     reference = Confluent(own_broker.bootstrap)

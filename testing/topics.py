@@ -34,11 +34,11 @@ def create(client: Client, name: str, partitions: int, configs: Mapping[str, str
 
 def delete(client: Client, names: Sequence[str]) -> None:
     """Delete topics."""
-    from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+    from ottla.client.topics import delete_topics
 
-    topics = [DeleteTopicState(name=name) for name in names]
-    response = client.call(DeleteTopicsRequest(topics=topics, topic_names=list(names), timeout_ms=_TIMEOUT_MS))
-    _check(response.responses)
+    for result in delete_topics(client, names, _TIMEOUT_MS):
+        if result.error_code:
+            raise BrokerError(result.error_code, result.error_message, what=f"topic {result.name}")
 
 
 def delete_all(client: Client) -> None:
@@ -133,9 +133,3 @@ def _bytes(data: Any) -> bytes | None:
 def _exists(client: Client, topic: str) -> bool:
     (found,) = client.metadata([topic]).topics
     return found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _check(results: Iterable[Any]) -> None:
-    for result in results:
-        if result.error_code:
-            raise BrokerError(result.error_code, result.error_message, what=f"topic {result.name}")
