@@ -21,8 +21,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
-run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that keeps its data in ./data
-	@exec $(BIN)/ottla serve --listen $(LISTEN) --data-dir data
+run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that keeps its data in ./ottla-data
+	@exec $(BIN)/ottla serve --listen $(LISTEN)
 
 # Real clients wait for more than half of their time: two cores have enough to do with three at a time.
 test: .venv/.test-ready jars clients ## every test
@@ -173,7 +173,7 @@ test-image: ## the container image: built with buildah, run, used and stopped (r
 lint-packaging: .venv/.packaging-ready ## the Dockerfile, compose files, Kubernetes manifests and (with helm) the chart
 	@$(BIN)/python packaging/lint.py
 
-clean: ## forget everything that the targets above made, but not ./data
+clean: ## forget everything that the targets above made, but not ./ottla-data
 	rm -rf .venv .jars build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
