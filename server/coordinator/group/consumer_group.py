@@ -150,10 +150,10 @@ class ConsumerMember(StaticMember[Subscription, Current]):
 
 
 def preferred_assignor(subscriptions: Iterable[Subscription], offered: Sequence[str]) -> str:
-    """The assignor of those that are offered which most members prefer; the first if nobody has a preference."""
+    """The assignor of those that are offered which most members prefer; of several the first, as where nobody does."""
     named = (each.server_assignor for each in subscriptions)
     votes = Counter(name for name in named if name is not None and name in offered)
-    return min(votes, key=lambda name: (-votes[name], name), default=offered[0])
+    return min(votes, key=lambda name: (-votes[name], offered.index(name)), default=offered[0])
 
 
 class ResolvedRegex(NamedTuple):
