@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _SHARE: Final = 2
 """The type of key by which the coordinator of a share partition is found."""
-_NO_EPOCH: Final = -1
 """Of a reader that leads nothing: it fences nobody."""
 _GROUP: Final = 32
 _STATES: Final = {0: "available", 1: "acquired", 2: "acknowledged", 3: "archiving", 4: "archived"}
@@ -112,14 +111,19 @@ def share_deliveries(
     if not keys:
         return {}
     answer = client.call(FindCoordinatorRequest(key_type=_SHARE, coordinator_keys=list(keys)))
-    client.metadata([])
+    # Since Kafka 4.4 the coordinator wants to be told the leader's epoch, and refuses an earlier one.
+    epochs = {
+        TopicPartition(topic.name or "", each.partition_index): each.leader_epoch
+        for topic in client.metadata(sorted({where.topic for where in positions})).topics
+        for each in topic.partitions
+    }
     by_node: dict[int, list[TopicPartition]] = {}
     for each in answer.coordinators:
         if not each.error_code:
             by_node.setdefault(each.node_id, []).append(keys[each.key])
     found: dict[TopicPartition, list[Delivered]] = {}
     for node_id, partitions in by_node.items():
-        found |= _read(client, node_id, group_id, partitions, positions)
+        found |= _read(client, node_id, group_id, partitions, positions, epochs)
     return found
 
 
@@ -133,6 +137,7 @@ def _read(
     group_id: str,
     partitions: Sequence[TopicPartition],
     positions: Mapping[TopicPartition, SharePosition],
+    epochs: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, list[Delivered]]:
     by_id: dict[UUID, dict[int, TopicPartition]] = {}
     for where in partitions:
@@ -142,7 +147,10 @@ def _read(
         topics=[
             ReadStateData(
                 topic_id=topic_id,
-                partitions=[PartitionData(partition=index, leader_epoch=_NO_EPOCH) for index in indexes],
+                partitions=[
+                    PartitionData(partition=index, leader_epoch=max(0, epochs.get(where, 0)))
+                    for index, where in indexes.items()
+                ],
             )
             for topic_id, indexes in by_id.items()
         ],

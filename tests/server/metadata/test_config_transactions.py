@@ -117,7 +117,7 @@ class TestConfigs:
                 ConfigResource(ResourceType.GROUP, "g"),
                 [("consumer.session.timeout.ms", SET, "1")],
                 InvalidConfigError,
-                "greater than or equal to group.consumer.min.session.timeout.ms",
+                "consumer.session.timeout.ms must be in the range 45000 to 60000 inclusive",
             ),
             (ConfigResource(ResourceType.GROUP, ""), [], InvalidRequestError, "Default group resources"),
             (

@@ -113,9 +113,9 @@ def test_a_bomb_is_refused_at_its_second_record(config: LogConfig) -> None:
 def test_a_hundred_refused_records_end_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     walked = 0
 
-    def counted(payload: bytes, header: BatchHeader) -> Any:
+    def counted(payload: bytes, header: BatchHeader, most_bytes: int) -> Any:
         nonlocal walked
-        for found in walk_produced_records(payload, header):
+        for found in walk_produced_records(payload, header, most_bytes):
             walked += 1
             yield found
 
@@ -128,8 +128,10 @@ def test_a_hundred_refused_records_end_the_walk(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("config", WALKED)
 def test_records_may_inflate_to_a_multiple_of_what_the_topic_takes(config: LogConfig, decompressed: list[int]) -> None:
-    config = config._replace(max_message_bytes=200_000)
     limit_bytes = 200_000 * append_checks.INFLATION_FACTOR
+    if config.max_decompressed_record_bytes < limit_bytes:
+        config = config._replace(max_decompressed_record_bytes=limit_bytes)
+    config = config._replace(max_message_bytes=200_000)
     check(batch(Record(-1, NOW_MS, b"k", bytes(limit_bytes - 100)), compression=Compression.GZIP), config)
     with pytest.raises(RecordTooLargeError):
         check(batch(Record(-1, NOW_MS, b"k", bytes(limit_bytes)), compression=Compression.GZIP), config)
