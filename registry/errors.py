@@ -1,4 +1,4 @@
-"""What the registry answers instead of what was asked for: Confluent's error codes, with Confluent's messages."""
+"""What the registry answers instead of what was asked for: Confluent's error codes, with sentences."""
 
 from __future__ import annotations
 
@@ -37,34 +37,33 @@ def schema_not_found(which: object = None) -> RegistryError:
 
 
 def subject_soft_deleted(subject: str) -> RegistryError:
-    return RegistryError(40404, f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently")
+    return RegistryError(40404, f"Subject '{subject}' is deleted already: permanent=true deletes it for good")
 
 
 def subject_not_soft_deleted(subject: str) -> RegistryError:
-    return RegistryError(40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
+    return RegistryError(40405, f"Subject '{subject}' can be deleted for good only after it was deleted softly")
 
 
 def version_soft_deleted(subject: str, version: int) -> RegistryError:
-    what = f"Subject '{subject}' Version {version} was soft deleted.Set permanent=true to delete permanently"
+    what = f"Version {version} of subject '{subject}' is deleted already: permanent=true deletes it for good"
     return RegistryError(40406, what)
 
 
 def version_not_soft_deleted(subject: str, version: int) -> RegistryError:
-    what = f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted"
+    what = f"Version {version} of subject '{subject}' can be deleted for good only after it was deleted softly"
     return RegistryError(40407, what)
 
 
 def compatibility_not_configured(subject: str) -> RegistryError:
-    return RegistryError(40408, f"Subject '{subject}' does not have subject-level compatibility configured")
+    return RegistryError(40408, f"Subject '{subject}' has no compatibility level of its own")
 
 
 def mode_not_configured(subject: str) -> RegistryError:
-    return RegistryError(40409, f"Subject '{subject}' does not have subject-level mode configured")
+    return RegistryError(40409, f"Subject '{subject}' has no mode of its own")
 
 
 def incompatible(messages: object) -> RegistryError:
-    what = f"Schema being registered is incompatible with an earlier schema for subject {messages}"
-    return RegistryError(409, what)
+    return RegistryError(409, f"The schema is incompatible with an earlier one of subject {messages}")
 
 
 def invalid_schema(why: str) -> RegistryError:
@@ -72,24 +71,21 @@ def invalid_schema(why: str) -> RegistryError:
 
 
 def invalid_version(version: object) -> RegistryError:
-    what = (
-        f"The specified version '{version}' is not a valid version id. Allowed values are between [1, 2^31-1] and the "
-        'string "latest"'
-    )
+    what = f"'{version}' is not a version: it is a number from 1 to 2147483647, or latest"
     return RegistryError(42202, what)
 
 
 def invalid_compatibility_level() -> RegistryError:
     what = (
-        "Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, "
-        "forward_transitive, and full_transitive"
+        "There is no such compatibility level: it is NONE, BACKWARD, FORWARD, FULL, BACKWARD_TRANSITIVE, "
+        "FORWARD_TRANSITIVE or FULL_TRANSITIVE"
     )
     return RegistryError(42203, what)
 
 
 def invalid_mode() -> RegistryError:
     return RegistryError(
-        42204, "Invalid mode. Valid values are READWRITE, READONLY, READONLY_OVERRIDE, IMPORT, FORWARD"
+        42204, "There is no such mode: it is READWRITE, READONLY, READONLY_OVERRIDE, IMPORT or FORWARD"
     )
 
 
@@ -98,11 +94,11 @@ def not_permitted(why: str) -> RegistryError:
 
 
 def reference_exists(key: str) -> RegistryError:
-    return RegistryError(42206, f"One or more references exist to the schema {key}.")
+    return RegistryError(42206, f"Other schemas refer to {key}")
 
 
 def invalid_subject(subject: str) -> RegistryError:
-    return RegistryError(42208, f"The specified subject '{subject}' is not a valid subject.")
+    return RegistryError(42208, f"'{subject}' cannot be the name of a subject")
 
 
 def too_large(why: str) -> RegistryError:

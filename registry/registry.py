@@ -164,7 +164,7 @@ class Registry:
                 compared = same_group(config, content, live)
                 found = await self._messages(content, parsed, compared, str(config["compatibilityLevel"]))
                 if found:
-                    raise errors.incompatible(f'"{subject}", details: [{", ".join(found)}]')
+                    raise errors.incompatible(f"{subject}: [{', '.join(found)}]")
             async with self._writing:
                 if self.state.versions(subject) != versions or settings.config_in_scope(self.state, subject) != config:
                     continue

@@ -60,9 +60,9 @@ class _Comparison:
                 return True
             return self._differ(
                 "MISSING_UNION_BRANCH",
-                f"The {self._reader} schema is missing a type inside a union field at path '{path or '/'}' in the "
-                f"{self._writer} schema",
-                f"reader union lacking writer type: {writer.kind.upper()}",
+                f"the union at '{path or '/'}' of the {self._reader} schema has no branch for what the "
+                f"{self._writer} one has there",
+                writer.kind.upper(),
             )
         if reader.is_record and writer.is_record:
             return self._records(reader, writer, path)
@@ -71,9 +71,8 @@ class _Comparison:
                 return True
             return self._differ(
                 "TYPE_MISMATCH",
-                f"The type (path '{path or '/'}') of a field in the {self._reader} schema does not match with the "
-                f"{self._writer} schema",
-                f"reader type: {reader.kind.upper()} not compatible with writer type: {writer.kind.upper()}",
+                f"what the {self._writer} schema has at '{path or '/'}' cannot be read as the {self._reader} one says",
+                f"{writer.kind.upper()} as {reader.kind.upper()}",
             )
         if reader.inner is not None and writer.inner is not None:
             return self.compare(reader.inner, writer.inner, f"{path}/{'items' if reader.kind == 'array' else 'values'}")
@@ -116,9 +115,9 @@ class _Comparison:
             elif not self._has_match(reader, branch):
                 is_same = self._differ(
                     "MISSING_UNION_BRANCH",
-                    f"The {self._reader} schema is missing a type inside a union field at path '{path}/{index}' in the "
-                    f"{self._writer} schema",
-                    f"reader union lacking writer type: {branch.kind.upper()}",
+                    f"the union at '{path}' of the {self._reader} schema has no branch for branch {index} of the "
+                    f"{self._writer} one",
+                    branch.kind.upper(),
                 )
         return is_same
 
@@ -126,7 +125,7 @@ class _Comparison:
         if reader.simple_name == writer.simple_name:
             return True
         return self._differ(
-            "NAME_MISMATCH", f"The name of the schema has changed (path '{path}/name')", f"expected: {writer.name}"
+            "NAME_MISMATCH", f"the two schemas have other names at '{path}/name'", f"{reader.name} for {writer.name}"
         )
 
     def _records(self, reader: Type, writer: Type, path: str) -> bool:
@@ -140,8 +139,8 @@ class _Comparison:
             elif not field.has_default:
                 is_same = self._differ(
                     "READER_FIELD_MISSING_DEFAULT_VALUE",
-                    f"The field '{field.name}' at path '{where}' in the {self._reader} schema has no default value and "
-                    f"is missing in the {self._writer} schema",
+                    f"the {self._reader} schema has a field '{field.name}' at '{where}' without a default, and the "
+                    f"{self._writer} one does not have it",
                     field.name,
                 )
         return is_same
@@ -155,8 +154,7 @@ class _Comparison:
         shown = f"[{', '.join(missing)}]"
         return self._differ(
             "MISSING_ENUM_SYMBOLS",
-            f"The {self._reader} schema is missing enum symbols '{shown}' at path '{path}/symbols' in the "
-            f"{self._writer} schema",
+            f"the enum at '{path}/symbols' of the {self._reader} schema lacks symbols of the {self._writer} one",
             shown,
         )
 
@@ -166,9 +164,8 @@ class _Comparison:
             return is_same
         return self._differ(
             "FIXED_SIZE_MISMATCH",
-            f"The size of FIXED type field at path '{path}/size' in the {self._reader} schema does not match with the "
-            f"{self._writer} schema",
-            f"expected: {writer.size}, found: {reader.size}",
+            f"the {self._reader} and the {self._writer} schema have other sizes at '{path}/size'",
+            f"{reader.size} for {writer.size}",
         )
 
     def _differ(self, error_type: str, description: str, info: str) -> bool:

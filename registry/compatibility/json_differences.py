@@ -1,55 +1,44 @@
-"""What may differ between two JSON Schemas: Confluent's names of the differences, and a sentence for each that breaks
-something.
+"""What may differ between two JSON Schemas: the names that Confluent's registry gives to differences, which its clients
+know, and a sentence for each that breaks something.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The differences that a reader does not mind are not in here.
+#: By how a difference's name ends. What a reader does not mind is not in here.
 _SENTENCES: Final = {
-    "_ADDED": "The keyword at path '{path}' in the {new} schema is not present in the {old} schema",
-    "_INCREASED": "The value at path '{path}' in the {new} schema is more than its value in the {old} schema",
-    "_DECREASED": "The value at path '{path}' in the {new} schema is less than its value in the {old} schema",
-    "_CHANGED": "The value at path '{path}' is different between the {new} and {old} schema",
-    "_NARROWED": "An array or combined type at path '{path}' has fewer elements in the {new} schema than the {old} "
-    "schema",
-    "_EXTENDED": "An array or combined type at path '{path}' has more elements in the {new} schema than the {old} "
-    "schema",
-    "_REMOVED": "The keyword at path '{path}' in the {new} schema is not present in the {old} schema",
+    "_ADDED": "at '{path}' the {new} schema demands something that the {old} one does not",
+    "_INCREASED": "the {new} schema raises the limit at '{path}' above that of the {old} one",
+    "_DECREASED": "the {new} schema lowers the limit at '{path}' below that of the {old} one",
+    "_CHANGED": "the {new} and the {old} schema do not say the same at '{path}'",
+    "_NARROWED": "of what the {old} schema allows at '{path}' the {new} one allows less",
+    "_EXTENDED": "what the {new} schema demands at '{path}' is more than the {old} one does",
+    "_REMOVED": "something that the {old} schema allows at '{path}' is gone from the {new} one",
 }
-_TYPE: Final = "A type at path '{path}' is different between the {new} schema and the {old} schema"
-_OPEN: Final = (
-    "The {new} schema has an open content model and has a property or item at path '{path}' which is missing in the "
-    "{old} schema"
-)
-_CLOSED: Final = (
-    "The {new} schema has a closed content model and is missing a property or item present at path '{path}' in the "
-    "{old} schema"
-)
-_NOT_COVERED: Final = "and is not covered by its partially open content model"
+_TYPE: Final = "the types that the {new} and the {old} schema allow at '{path}' do not fit"
+_OPEN: Final = "the {old} schema allows anything at '{path}', where the {new} one describes a value"
+_CLOSED: Final = "the {old} schema has a value at '{path}', and the {new} one allows none there"
+_GONE: Final = "the {new} schema allows at '{path}' not all that the {old} one describes there"
+_NEW: Final = "the {new} schema describes at '{path}' what the {old} one does not allow there"
 
 _OWN: Final = {
     "TYPE_CHANGED": _TYPE,
     "TYPE_NARROWED": _TYPE,
     "COMBINED_TYPE_CHANGED": _TYPE,
     "COMBINED_TYPE_SUBSCHEMAS_CHANGED": _TYPE,
-    "ENUM_ARRAY_CHANGED": _TYPE,
-    "MULTIPLE_OF_EXPANDED": "The value at path '{path}' in the {new} schema is more than its value in the {old} schema",
-    "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL": "The {new} schema has an unopen content model and has a "
-    "required property at path '{path}' which is missing in the {old} schema",
+    "ENUM_ARRAY_CHANGED": "the values that the {new} schema lists at '{path}' are not those of the {old} one",
+    "MULTIPLE_OF_EXPANDED": "numbers at '{path}' are multiples of more in the {new} schema than in the {old} one",
+    "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL": "the {new} schema requires a property at '{path}', which the "
+    "{old} one does not have",
     "PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL": _OPEN,
     "ITEM_ADDED_TO_OPEN_CONTENT_MODEL": _OPEN,
     "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL": _CLOSED,
     "ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL": _CLOSED,
-    "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "A property or item is missing in the {new} schema "
-    f"but present at path '{{path}}' in the {{old}} schema {_NOT_COVERED}",
-    "ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "A property or item is missing in the {new} schema but "
-    f"present at path '{{path}}' in the {{old}} schema {_NOT_COVERED}",
-    "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "The {new} schema has a property or item at path "
-    f"'{{path}}' which is missing in the {{old}} schema {_NOT_COVERED}",
-    "ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "The {new} schema has a property or item at path "
-    f"'{{path}}' which is missing in the {{old}} schema {_NOT_COVERED}",
+    "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": _GONE,
+    "ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": _GONE,
+    "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": _NEW,
+    "ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": _NEW,
 }
 
 

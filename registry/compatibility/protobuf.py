@@ -26,21 +26,20 @@ _FAMILIES: Final = {
 }
 
 _SENTENCES: Final = {
-    "MESSAGE_REMOVED": "The {new} schema is missing a field of type MESSAGE at path '{path}' in the {old} schema",
-    "FIELD_KIND_CHANGED": "The type of a field at path '{path}' in the {new} schema does not match the {old} schema",
-    "FIELD_SCALAR_KIND_CHANGED": "The kind of a SCALAR field at path '{path}' in the {new} schema does not match its "
-    "kind in the {old} schema",
-    "FIELD_NAMED_TYPE_CHANGED": "The type of a MESSAGE field at path '{path}' in the {new} schema does not match its "
-    "type in the {old} schema",
-    "FIELD_NUMERIC_LABEL_CHANGED": "The label of a numeric field at path '{path}' in the {new} schema does not match "
-    "its label in the {old} schema",
-    "REQUIRED_FIELD_ADDED": "A required field at path '{path}' in the {new} schema is missing in the {old} schema",
-    "REQUIRED_FIELD_REMOVED": "The {new} schema is missing a required field at path '{path}' in the {old} schema",
-    "ONEOF_FIELD_REMOVED": "The {new} schema is missing a oneof field at path '{path}' in the {old} schema",
-    "MULTIPLE_FIELDS_MOVED_TO_ONEOF": "Several fields of the oneof at path '{path}' in the {new} schema are outside of "
-    "a oneof in the {old} schema",
-    "FIELD_MOVED_TO_EXISTING_ONEOF": "A field of the oneof at path '{path}' in the {new} schema is outside of it in "
-    "the {old} schema, where the oneof has other fields",
+    "MESSAGE_REMOVED": "the {new} schema no longer has the message at '{path}' of the {old} one",
+    "FIELD_KIND_CHANGED": "at '{path}' a scalar, an enum and a message stand for each other in the {new} and the {old} "
+    "schema",
+    "FIELD_SCALAR_KIND_CHANGED": "the scalar at '{path}' is written in another way in the {new} schema than in the "
+    "{old} one",
+    "FIELD_NAMED_TYPE_CHANGED": "the field at '{path}' has another message in the {new} schema than in the {old} one",
+    "FIELD_NUMERIC_LABEL_CHANGED": "the numbers at '{path}' are repeated in only one of the {new} and the {old} schema",
+    "REQUIRED_FIELD_ADDED": "the {new} schema requires the field at '{path}', which the {old} one does not have",
+    "REQUIRED_FIELD_REMOVED": "the {old} schema requires the field at '{path}', which the {new} one does not have",
+    "ONEOF_FIELD_REMOVED": "the {new} schema lacks a choice that the oneof at '{path}' of the {old} one has",
+    "MULTIPLE_FIELDS_MOVED_TO_ONEOF": "the oneof at '{path}' of the {new} schema joins fields that the {old} one has "
+    "side by side",
+    "FIELD_MOVED_TO_EXISTING_ONEOF": "the oneof at '{path}' of the {new} schema has taken in a field that stands alone "
+    "in the {old} one",
 }
 
 

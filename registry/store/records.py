@@ -1,5 +1,5 @@
-"""Keys and values of `_schemas`, byte for byte as Confluent's registry writes them (its classes `SchemaKey`,
-`SchemaValue`, `ConfigKey`, … by Jackson, in this order of fields).
+"""Keys and values of `_schemas`, with the fields of Confluent's registry in its order (its classes `SchemaKey`,
+`SchemaValue`, `ConfigKey`, …).
 
 Values of other registries may have other orders and further fields: those of settings are kept, others are ignored.
 """

@@ -157,7 +157,8 @@ class TransactionalClient(Client):
     async def _commit(self, group: str, producer: Producer) -> list[Commit]:
         """TxnOffsetCommit looks at the topics first and then makes sure that the partition takes part."""
         commits, offsets = self.new_offsets(self.rng.sample(self.world.all_keys(group), self.rng.randint(1, 2)))
-        await trio.sleep(self.rng.choice((0, 0.02)))
+        # The coordinator of the transaction may be long in answering: topics are deleted meanwhile.
+        await trio.sleep(self.rng.choice((0, 0.02, 0.5)))
         if offsets:
             refused = await self.ask(
                 f"txn-commit {group} {producer.producer_id} {[str(each) for each in commits]}",

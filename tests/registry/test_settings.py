@@ -60,9 +60,9 @@ async def test_an_incompatible_schema_is_refused_and_told_why(client: Client) ->
     status, answer = await client.ask("POST", "/subjects/s/versions", {"schema": record("a", "b")})
     assert (status, answer["error_code"]) == (409, 409)
     assert answer["message"].startswith(
-        'Schema being registered is incompatible with an earlier schema for subject "s", details: '
-        "[{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE', description:'The field 'b' at path '/fields/1' in the new "
-        "schema has no default value and is missing in the old schema', additionalInfo:'b'}, {oldSchemaVersion: 1}, "
+        "The schema is incompatible with an earlier one of subject s: "
+        "[{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE', description:'the new schema has a field 'b' at '/fields/1' "
+        "without a default, and the old one does not have it', additionalInfo:'b'}, {oldSchemaVersion: 1}, "
     )
     body = {"schema": record("a", "b")}
     status, answer = await client.ask("POST", "/compatibility/subjects/s/versions/latest?verbose=true", body)
@@ -133,4 +133,4 @@ async def test_normalised_schemas_are_equal(client: Client) -> None:
     await client.ask("POST", "/subjects/s/versions?normalize=true", {"schema": one})
     found = await client.ask("POST", "/subjects/s?normalize=true", {"schema": other})
     assert found[1]["version"] == 1
-    assert (await client.ask("POST", "/subjects/s", {"schema": other}))[1]["version"] == 1 or found[0] == 200
+    assert found[0] == 200

@@ -50,8 +50,8 @@ async def test_what_is_missing_has_confluents_codes(client: Client) -> None:
         ("POST", "/subjects/s", {"schema": LONG}, 404, 40403, "Schema not found"),
         ("POST", "/subjects/x", {"schema": LONG}, 404, 40401, "Subject 'x' not found."),
         ("DELETE", "/subjects/x", None, 404, 40401, "Subject 'x' not found."),
-        ("GET", "/config/s", None, 404, 40408, "Subject 's' does not have subject-level compatibility configured"),
-        ("GET", "/mode/s", None, 404, 40409, "Subject 's' does not have subject-level mode configured"),
+        ("GET", "/config/s", None, 404, 40408, "Subject 's' has no compatibility level of its own"),
+        ("GET", "/mode/s", None, 404, 40409, "Subject 's' has no mode of its own"),
         ("GET", "/nothing", None, 404, 404, "HTTP 404 Not Found"),
         ("PATCH", "/subjects", None, 405, 405, "HTTP 405 Method Not Allowed"),
         ("GET", "/schemas/ids/x", None, 404, 404, "HTTP 404 Not Found"),
@@ -60,7 +60,7 @@ async def test_what_is_missing_has_confluents_codes(client: Client) -> None:
     for version in ("0", "-2", "x", "99999999999"):
         status, answer = await client.ask("GET", f"/subjects/s/versions/{version}")
         assert (status, answer["error_code"]) == (422, 42202)
-        assert answer["message"].startswith(f"The specified version '{version}' is not a valid version id.")
+        assert answer["message"].startswith(f"'{version}' is not a version: ")
 
 
 async def test_invalid_requests_are_refused(client: Client) -> None:
