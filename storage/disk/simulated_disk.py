@@ -312,7 +312,7 @@ class SimulatedDisk(Disk):
             return self._opened(handle).file.modified_ms
 
     def _modified(self, file: SimulatedFile) -> None:
-        file.modified_ms = None if self.clock is None else self.clock.time_ms()
+        file.touch(None if self.clock is None else self.clock.time_ms())
 
     # Names.
 

@@ -28,6 +28,10 @@ class SimulatedFile:
         self._durable = bytearray()
         self._dirty_pages: set[int] = set()
 
+    def touch(self, now_ms: int | None) -> None:
+        """It is changed now; None where nobody knows the time."""
+        self.modified_ms = now_ms
+
     @property
     def has_unsynced_data(self) -> bool:
         return bool(self._dirty_pages) or len(self.content) != len(self._durable)

@@ -142,7 +142,7 @@ def test_nodes_trust_each_other_and_one_page_asks_for_all_of_them(tmp_path: Path
             overview = page.get("/", auth=(name, password)).text
             assert page.get("/share-group?group=g").status_code == 401
             told = page.get("/share-group?group=g", auth=(name, password))
-            assert told.json() == {"group": "g", "partitions": []}
+            assert told.json() == {"group": "g", "partitions": [], "dead_letters": 0}
         # Commands show there what they show the brokers, once they are asked.
         rates = json.loads(ottla("top", "--json", "--interval", "0.01", "--metrics", ready["http"], *admin))
         assert set(rates["nodes"]) == {"1", "2"}
