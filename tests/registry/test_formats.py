@@ -98,8 +98,12 @@ def test_json_schemas_keep_their_order_and_are_normalised_by_name() -> None:
 
 def test_no_schema_is_fetched_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(socket.socket, "connect", lambda _socket, address: asked.append(address))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: asked.append(address) or [])
+
+    def look_up(*address: object, **_: object) -> list[object]:
+        asked.append(address)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(0)
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
