@@ -61,6 +61,15 @@ def _has_no_empty_values(value: Any) -> None:
 NO_EMPTY_VALUES = Check(_has_no_empty_values, "values that are not empty")
 
 
+def _has_distinct_values(value: Any) -> None:
+    _has_no_empty_values(value)
+    if len({*value}) < len(value):
+        raise ValueError("values must not be duplicated.")
+
+
+DISTINCT_VALUES = Check(_has_distinct_values, "values that are not empty, each once")
+
+
 def any_of(*allowed: str, least: int = 0, most: int | None = None) -> Check:
     """A list of some of the given words: `least` to `most` of them."""
 

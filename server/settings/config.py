@@ -26,6 +26,7 @@ from ottla.server.settings.replication import ReplicationSettings
 from ottla.server.settings.security import SecuritySettings
 from ottla.server.settings.topic import TopicSettings
 from ottla.server.settings.transactions import TransactionSettings
+from ottla.server.settings.types import SettingType
 
 __all__ = [
     "BROKER_SETTINGS",
@@ -186,6 +187,8 @@ class _Overriding:
                 return setting.parse(text)
         for name, factor in setting.broker_names:
             value = getattr(self.broker, BROKER_SETTINGS[name].attribute)
+            if isinstance(value, tuple) and setting.type is not SettingType.LIST:
+                return value[0]  # a group has one of those that the broker offers, by default the first
             if value is not None:
                 return value if factor == 1 else value * factor
         return setting.default

@@ -245,6 +245,27 @@ def _local(name: str, whole: str) -> _Rule:
     return _Rule((name, whole), reason)
 
 
+def _copy_lag(name: str, local: str) -> _Rule:
+    """What is not copied yet to remote storage is at most what is kept locally (DynamicRemoteLogConfig of 4.4)."""
+
+    def of(config: BrokerConfig) -> tuple[int, int]:
+        topic = config.topic_config({})
+        kept = _value(config, local)
+        if kept == -2:
+            kept = topic.retention_ms if name.endswith("ms") else topic.retention_bytes
+        return _value(config, name), kept
+
+    def reason(after: BrokerConfig, before: BrokerConfig) -> str | None:
+        lag, kept = of(after)
+        if kept < 0 or lag <= kept or (lag, kept) == of(before):
+            return None
+        return _reconfigured(
+            f"Invalid value {lag} for configuration {name}: Value must not exceed {local} (effective value: {kept})"
+        )
+
+    return _Rule((name, local), reason)
+
+
 def _cordoned(after: BrokerConfig, _: BrokerConfig) -> str | None:
     folders = after.log_dirs or after.log_dir
     missing = [folder for folder in _value(after, "cordoned.log.dirs") if folder not in folders]
@@ -286,6 +307,8 @@ _RULES: Final = (
     _Rule(("log.cleaner.threads", "log.cleaner.dedupe.buffer.size"), _cleaner_threads),
     _local("log.local.retention.ms", "log.retention.ms"),
     _local("log.local.retention.bytes", "log.retention.bytes"),
+    _copy_lag("log.remote.copy.lag.ms", "log.local.retention.ms"),
+    _copy_lag("log.remote.copy.lag.bytes", "log.local.retention.bytes"),
     _Rule(("cordoned.log.dirs",), _cordoned),
     *(
         _ordered(*(f"group.{kind}.{bound}assignment.interval.ms" for bound in ("min.", "", "max.")))

@@ -145,6 +145,7 @@ class GroupSettings:
         None,
         "The assignor of the streams group, one of group.streams.assignors; there is one.",
         in_use=False,
+        broker="group.streams.assignors",
     )
     streams_rack_aware_assignment_tags: tuple[str, ...] = strings(
         (),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.server.settings.checks import NO_EMPTY_VALUES, between, one_of
+from ottla.server.settings.checks import DISTINCT_VALUES, between, one_of
 from ottla.server.settings.declaration import (
     HIGH,
     LOW,
@@ -54,7 +54,7 @@ class SecuritySettings:
         3_600_000, "How often expired delegation tokens are removed.", check=between(1), importance=LOW
     )
     sasl_enabled_mechanisms: tuple[str, ...] = strings(
-        ("GSSAPI",), "SASL mechanisms that clients may use.", check=NO_EMPTY_VALUES, update=PER_BROKER
+        ("GSSAPI",), "SASL mechanisms that clients may use.", check=DISTINCT_VALUES, update=PER_BROKER
     )
     sasl_jaas_config: str | None = password(
         "Login settings of a listener's SASL mechanism, in JAAS form.", update=PER_BROKER
@@ -103,7 +103,7 @@ class SecuritySettings:
         60_000, "Least time between two Kerberos logins.", update=PER_BROKER, in_use=False
     )
     sasl_kerberos_principal_to_local_rules: tuple[str, ...] = strings(
-        ("DEFAULT",), "Rules from Kerberos principals to short names.", check=NO_EMPTY_VALUES, update=PER_BROKER
+        ("DEFAULT",), "Rules from Kerberos principals to short names.", check=DISTINCT_VALUES, update=PER_BROKER
     )
     sasl_kerberos_service_name: str | None = string(
         None, "Kerberos service name of the brokers, where the login configuration has no principal.", update=PER_BROKER
@@ -217,12 +217,12 @@ class SecuritySettings:
     )
     ssl_protocol: str = string("TLSv1.3", "Newest TLS protocol that is spoken.", update=PER_BROKER, in_use=False)
     ssl_enabled_protocols: tuple[str, ...] = strings(
-        ("TLSv1.2", "TLSv1.3"), "TLS protocols that are spoken.", check=NO_EMPTY_VALUES, update=PER_BROKER
+        ("TLSv1.2", "TLSv1.3"), "TLS protocols that are spoken.", check=DISTINCT_VALUES, update=PER_BROKER
     )
     ssl_cipher_suites: tuple[str, ...] = strings(
         (),
         "Cipher suites that are offered, by OpenSSL's or Java's names; empty: the system's choice.",
-        check=NO_EMPTY_VALUES,
+        check=DISTINCT_VALUES,
         update=PER_BROKER,
     )
     ssl_keystore_type: str = string(
