@@ -229,7 +229,8 @@ def test_nothing_is_loaded_for_a_project_that_asks_for_no_broker(pytester: pytes
         ),
         (
             "retention=1",
-            "*ottla does not know 'retention'. There are config, topics, load, process, nodes, users, acls, tls, max_versions.",
+            "*ottla does not know 'retention'. There are config, topics, load, process, nodes, users, acls, tls, "
+            "max_versions.",
         ),
         (
             "'orders'",

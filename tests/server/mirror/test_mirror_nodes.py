@@ -96,7 +96,7 @@ async def test_nodes_share_the_work_and_take_it_over(
         await source.append("orders", b"with both again")
         await until_copied(source, cluster)
         await Side(cluster[2]).set(ResourceType.BROKER, "", ottla_mirror_bootstrap_servers="")
-        assert cluster[2].broker.mirror.progress is None
+        await until(lambda: cluster[2].broker.mirror.progress is None)
 
 
 async def commit(side: Side, group: str, offsets: dict[TopicPartition, OffsetToCommit]) -> None:
