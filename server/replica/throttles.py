@@ -43,8 +43,8 @@ NO_THROTTLES: Final = Throttled(frozenset(), frozenset())
 
 
 def throttled_partitions(replicas: Sequence[str], node_id: int) -> frozenset[int] | None:
-    """What a topic's setting says of one node: it is `*`, or has pairs `partition:broker`."""
+    """What a topic's setting says of one node: it is `*`, or has pairs `partition:broker`, and entries that are empty."""
     if tuple(replicas) == ("*",):
         return None
-    pairs = (replica.partition(":") for replica in replicas)
+    pairs = (replica.partition(":") for replica in replicas if replica)
     return frozenset(int(partition) for partition, _, broker in pairs if int(broker) == node_id)

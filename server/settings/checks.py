@@ -115,7 +115,8 @@ GZIP_LEVEL = Check(_is_gzip_level, "1 to 9, or -1 for gzip's own default")
 
 
 def _are_throttled_replicas(value: Any) -> None:
-    if value == ("*",) or all(_is_partition_and_broker(entry) for entry in value):
+    # An entry may be empty: Kafka takes a comma at the end.
+    if value == ("*",) or all(not entry or _is_partition_and_broker(entry) for entry in value):
         return
     raise ValueError(
         "must be the literal '*' or a list of replicas in the following format: "

@@ -10,6 +10,7 @@ import trio
 from ottla.server.quotas.replication import ReplicationQuota
 from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.replica.throttles import NO_THROTTLES, Throttled, throttled_partitions
+from ottla.server.settings.config import TOPIC_SETTINGS
 from tests.server.replica.conftest import Node
 from tests.server.replica.test_replica_fetcher import Leader, fetcher_of, follower
 
@@ -51,6 +52,7 @@ async def fetched_bytes(node: Node, topic: object, *, replica_id: int = FOLLOWER
         ((), frozenset(), frozenset()),
         (("*",), None, None),
         (("0:1", "0:2", "3:1", "12:2"), frozenset({0, 3}), frozenset({0, 12})),
+        (TOPIC_SETTINGS["leader.replication.throttled.replicas"].parse("0:1,"), frozenset({0}), frozenset()),
     ],
 )
 def test_what_a_topic_says_is_about_single_replicas(
