@@ -68,7 +68,7 @@ class CoordinatorRuntime(Generic[S]):
         self._unloaded: OrderedDict[int, CoordinatorPartition[S]] = OrderedDict()
         self._is_loading = False
         self._closed = trio.Event()
-        self._is_kept = False
+        self._is_watched = False
 
     # Life
 
@@ -108,8 +108,8 @@ class CoordinatorRuntime(Generic[S]):
             replay_batch=self._replay_batch,
             start_soon=self._nursery.start_soon,
         )
-        if not self._is_kept:
-            self._is_kept = True
+        if not self._is_watched:
+            self._is_watched = True
             self._nursery.start_soon(self._close_if_cancelled)
         if not self._is_loading:
             self._is_loading = True

@@ -222,7 +222,7 @@ class HostedPartitions:
 
     def _in_a_later_epoch(self, partition: Partition, state: PartitionState) -> PartitionState:
         """The state to take. Where the log has records of later leader epochs than the metadata knows, which is older
-        then, a later one is asked for, and until it comes this node does not lead: see docs/decisions/0031.
+        then, a later one is asked for, and until it comes this node does not lead: see docs/decisions/0032.
         """
         latest = partition.log.latest_epoch
         # Of one replica alone no other can have led in the same epoch.

@@ -380,7 +380,7 @@ class SharePartition:
                     await self._archive_dead(written)
         finally:
             self.is_burying = False
-        self._buried(self)
+            self._buried(self)
 
     async def _archive_dead(self, spans: Iterable[tuple[int, int]]) -> None:
         """They are written, or could not be. It counts at once: what is lost of it is only written again."""

@@ -15,10 +15,9 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.server.coordinator.errors import FencedMemberEpochError, IllegalGenerationError, StaleMemberEpochError
+from ottla.server.coordinator.errors import IllegalGenerationError, StaleMemberEpochError
 from ottla.server.coordinator.group.assignors import ASSIGNORS, EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.classic_group import Protocol
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
 from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH, StaticGroup, StaticMember
 
 
@@ -130,23 +129,8 @@ class ConsumerMember(StaticMember[Subscription, Current]):
         return self.has_left or self.classic is not None
 
     def check_epoch(self, epoch: int, owned: Assignment | None) -> None:
-        """A heartbeat must carry the current epoch, the previous one if the answer to it was lost, or that of a join.
-
-        Raises FencedMemberEpochError.
-        """
-        current = self.current
-        if epoch in (JOIN_EPOCH, current.epoch):
-            return
-        known = f"known by the group coordinator ({current.epoch})"
-        then = "The member must abandon all its partitions and rejoin."
-        if epoch > current.epoch:
-            raise FencedMemberEpochError(
-                f"The consumer group member has a greater member epoch ({epoch}) than the one {known}. {then}"
-            )
-        if epoch != current.previous_epoch or owned is None or not _contains(current.assigned, owned):
-            raise FencedMemberEpochError(
-                f"The consumer group member has a smaller member epoch ({epoch}) than the one {known}. {then}"
-            )
+        """Whether a heartbeat with this epoch may be answered. Raises FencedMemberEpochError."""
+        self._check_epoch("consumer", epoch, lambda: owned is not None and _contains(self.current.assigned, owned))
 
 
 def preferred_assignor(subscriptions: Iterable[Subscription], offered: Sequence[str]) -> str:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ottla.server.coordinator.errors import (
     FencedInstanceIdError,
+    FencedMemberEpochError,
     GroupMaxSizeReachedError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
 )
-from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, ModernGroup, ModernMember
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 LEAVE_STATIC_EPOCH: Final = -2
 
@@ -31,6 +32,9 @@ class _Subscription(Protocol):
 class _Current(Protocol):
     @property
     def epoch(self) -> int: ...
+
+    @property
+    def previous_epoch(self) -> int: ...
 
 
 S = TypeVar("S", bound=_Subscription)
@@ -53,6 +57,23 @@ class StaticMember(ModernMember[S, C]):
     def gives_way(self) -> bool:
         """Whether another member may take its instance id."""
         return self.has_left
+
+    def _check_epoch(self, kind: str, epoch: int, holds_what_it_owns: Callable[[], bool]) -> None:
+        """A heartbeat must carry the current epoch, the previous one if the answer to it was lost, or that of a join.
+
+        With the previous one it says what the member owns, which must be part of what it has. Raises
+        FencedMemberEpochError.
+        """
+        current = self.current
+        if epoch in (JOIN_EPOCH, current.epoch):
+            return
+        if epoch == current.previous_epoch and epoch < current.epoch and holds_what_it_owns():
+            return
+        than = "greater" if epoch > current.epoch else "smaller"
+        raise FencedMemberEpochError(
+            f"The {kind} group member has a {than} member epoch ({epoch}) than the one known by the group coordinator "
+            f"({current.epoch}). The member must abandon all its partitions and rejoin."
+        )
 
 
 class StaticGroup(ModernGroup[M, S, C, T]):

@@ -17,8 +17,7 @@ from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ottla.server.coordinator.errors import FencedMemberEpochError, StaleMemberEpochError
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
+from ottla.server.coordinator.errors import StaleMemberEpochError
 from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH, StaticGroup, StaticMember
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS, NONE, Task, Tasks, TaskSet
 from ottla.server.coordinator.group.streams_description import Asking
@@ -128,23 +127,10 @@ class StreamsMember(StaticMember[StreamsSubscription, StreamsCurrent]):
         """In memory alone."""
 
     def check_epoch(self, epoch: int, owned: TaskSet | None) -> None:
-        """A heartbeat must carry the current epoch, the previous one if the answer to it was lost, or that of a join.
-
-        Raises FencedMemberEpochError.
-        """
-        current = self.current
-        if epoch in (JOIN_EPOCH, current.epoch):
-            return
-        known = f"known by the group coordinator ({current.epoch})"
-        then = "The member must abandon all its partitions and rejoin."
-        if epoch > current.epoch:
-            raise FencedMemberEpochError(
-                f"The streams group member has a greater member epoch ({epoch}) than the one {known}. {then}"
-            )
-        if epoch != current.previous_epoch or owned is None or not _contains(current.assigned.without_epochs(), owned):
-            raise FencedMemberEpochError(
-                f"The streams group member has a smaller member epoch ({epoch}) than the one {known}. {then}"
-            )
+        """Whether a heartbeat with this epoch may be answered. Raises FencedMemberEpochError."""
+        self._check_epoch(
+            "streams", epoch, lambda: owned is not None and _contains(self.current.assigned.without_epochs(), owned)
+        )
 
 
 class Owners:
