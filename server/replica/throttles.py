@@ -43,7 +43,7 @@ NO_THROTTLES: Final = Throttled(frozenset(), frozenset())
 
 
 def throttled_partitions(replicas: Sequence[str], node_id: int) -> frozenset[int] | None:
-    """What a topic's setting says of one node: it is `*`, or has pairs `partition:broker`, and entries that are empty."""
+    """What a topic's setting says of one node: it is `*`, or has pairs `partition:broker` and empty ones."""
     if tuple(replicas) == ("*",):
         return None
     pairs = (replica.partition(":") for replica in replicas if replica)
