@@ -19,7 +19,7 @@ from ottla.server.metadata.features import METADATA_VERSION, UNREGISTERED_CONTRO
 from ottla.server.metadata.image import MetadataImage
 
 
-async def handle(request: UnregisterControllerRequest, context: RequestContext) -> UnregisterControllerResponse:
+def handle(request: UnregisterControllerRequest, context: RequestContext) -> UnregisterControllerResponse:
     code, message = outcome(_refusal(request.controller_id, context.broker.metadata))
     return UnregisterControllerResponse(error_code=code, error_message=message)
 
