@@ -20,12 +20,14 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.error_responses import error_response_in_steps
 from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.errors import error_code
+from ottla.server.apis.pending import finish, handler_of
 from ottla.server.metadata.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
 
-AsyncHandler = Callable[[Any, "RequestContext"], Awaitable[Any]]
+Handle = Callable[[Any, "RequestContext"], Any]
+"""A module's `handle`: a function, or a coroutine function."""
 
 TIMED: Final = frozenset(
     {
@@ -39,12 +41,13 @@ TIMED: Final = frozenset(
 """Whose `timeout_ms` counts: `ControllerApis` gives the controller a deadline for these. Zero is over at once."""
 
 
-def answered_up_to_date(handler: AsyncHandler) -> AsyncHandler:
+def answered_up_to_date(handle: Handle) -> Callable[[Any, RequestContext], Awaitable[Any]]:
     """The handler, called once this node knows what is committed; REQUEST_TIMED_OUT if it cannot find out, or if the
     time of the request is over.
     """
+    handler = handler_of(handle)
 
-    async def handle(request: Any, context: RequestContext) -> Any:
+    async def answer(request: Any, context: RequestContext) -> Any:
         code = ErrorCode.REQUEST_TIMED_OUT
         with trio.move_on_after(max(request.timeout_ms, 0) / 1000 if request.API_KEY in TIMED else inf):
             try:
@@ -52,7 +55,7 @@ def answered_up_to_date(handler: AsyncHandler) -> AsyncHandler:
             except StoreUnavailableError as error:
                 code = error_code(error)
             else:
-                return await handler(request, context)
+                return await finish(handler(request, context))
         return await context.work.run(error_response_in_steps(request, context.header.api_version, code))
 
-    return handle
+    return answer
