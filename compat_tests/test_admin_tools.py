@@ -20,7 +20,7 @@ from compat_tests import java
 from compat_tests.apache_kafka import CLUSTER_ID
 from compat_tests.java.tools import Done, JavaTools
 from compat_tests.process import BrokerProcess
-from ottla.server.served.api import SERVED
+from ottla.server.apis.table import served as served_apis
 
 pytestmark = pytest.mark.java
 
@@ -346,9 +346,9 @@ def test_what_is_served_is_advertised_as_kafka_does(both: Both, jvm: JavaTools, 
         for broker in both
     )
     # Telemetry of clients goes to a plugin in Kafka, and here to the HTTP port: neither broker has one.
-    served = [api for api in kafka if int(api[1]) in SERVED and api[2] != "UNSUPPORTED"]
+    served = [api for api in kafka if int(api[1]) in served_apis() and api[2] != "UNSUPPORTED"]
     assert [api for api in ottla if api[2] != "UNSUPPORTED"] == served
-    assert {name for name, key, versions in kafka if int(key) in SERVED and versions == "UNSUPPORTED"} == {
+    assert {name for name, key, versions in kafka if int(key) in served_apis() and versions == "UNSUPPORTED"} == {
         "GetTelemetrySubscriptions",
         "PushTelemetry",
     }

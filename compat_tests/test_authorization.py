@@ -98,10 +98,9 @@ from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Request, Struct
-from ottla.server.apis.authorization import RULES
+from ottla.server.apis.table import needing_http, served
 from ottla.server.metadata.acls import AclOperation as Op
 from ottla.server.metadata.acls import AclResource as On
-from ottla.server.served.api import TELEMETRY
 
 pytestmark = [pytest.mark.java, pytest.mark.kafka, pytest.mark.security]
 
@@ -946,11 +945,11 @@ def asked(broker: BrokerProcess, user: str, request: Request, version: int) -> A
 
 
 def test_every_api_has_a_row() -> None:
-    tokens = {key for key in RULES if "DELEGATION_TOKEN" in key.name}
+    tokens = {key for key in served() if "DELEGATION_TOKEN" in key.name}
     everybody = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
     unlike = {ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE}  # Kafka refuses it without a plugin.
     # Neither broker serves them without a place for what clients push.
-    assert set(ALL_REQUESTS) == set(RULES) - tokens - everybody - unlike - TELEMETRY
+    assert set(ALL_REQUESTS) == set(served()) - tokens - everybody - unlike - needing_http()
 
 
 @pytest.mark.parametrize("key", ALL_REQUESTS, ids=lambda key: key.name.lower())

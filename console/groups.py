@@ -18,7 +18,7 @@ from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.server.apis.streams_descriptions import described
+from ottla.server.apis.groups.streams_descriptions import described
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.assignors import assignor_names
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember

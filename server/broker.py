@@ -10,8 +10,9 @@ from ottla.server.quotas.clients import ClientQuotas
 from ottla.storage.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from ottla.kproto.api_keys import ApiKey
     from ottla.server.client_metrics.manager import ClientMetrics
     from ottla.server.cluster.peers import Peers
     from ottla.server.coordinator.coordinators import Coordinators
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from ottla.server.metadata.producer_ids import ProducerIds
     from ottla.server.mirror.mirror import Mirror
     from ottla.server.replica.manager import ReplicaManager
+    from ottla.server.request_metrics import RequestMetrics
     from ottla.server.security.authorizer import Authorizer
     from ottla.server.security.credentials import Credentials
     from ottla.server.security.delegation_tokens import DelegationTokens
-    from ottla.server.served.api import ApiTable
     from ottla.server.settings.config import BrokerConfig
     from ottla.server.share.leader import ShareLeader
     from ottla.server.waiting.request_budget import RequestBudget
@@ -52,6 +53,21 @@ class OpenConnections(Protocol):
     def open_by_listener(self) -> Mapping[str, int]: ...
 
 
+class ServedApi(Protocol):
+    """What handlers and metrics may know of an API that this node serves."""
+
+    @property
+    def key(self) -> ApiKey: ...
+    @property
+    def min_version(self) -> int: ...
+    @property
+    def advertised_min_version(self) -> int: ...
+    @property
+    def max_version(self) -> int: ...
+    @property
+    def metrics(self) -> RequestMetrics | None: ...
+
+
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Broker:
     """One node: what it is, and the parts that serve its requests."""
@@ -59,7 +75,7 @@ class Broker:
     node_id: int
     config: BrokerConfig
     clock: Clock
-    apis: ApiTable
+    apis: Iterable[ServedApi]
     pool: BufferPool
     budget: RequestBudget
     #: Where requests of many elements go one by one.

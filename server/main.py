@@ -52,6 +52,7 @@ from ottla.storage.node_dir import make_folder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.server.apis.table import ApiTable
     from ottla.server.broker import Broker
     from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.metadata.controller import Controller
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from ottla.server.network.listener import ListenAddress
     from ottla.server.network.network import Network
     from ottla.server.quotas.clients import ClientQuotas
-    from ottla.server.served.api import ApiTable
     from ottla.server.settings.config import BrokerConfig
     from ottla.storage.store.context import RunBlocking
 

@@ -16,7 +16,9 @@ import trio
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.schema import Request, Response
-from ottla.server.apis.pending import finish
+from ottla.server.apis.pending import finish, handler_of
+from ottla.server.apis.served_api import ServedApi
+from ottla.server.apis.table import ApiTable, declaration
 from ottla.server.event_loop.supervisor import Supervisor
 from ottla.server.event_loop.work import Lane
 from ottla.server.main import Node, Ready
@@ -24,7 +26,6 @@ from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.connections import ConnectionLimits
-from ottla.server.served.api import Api, ApiTable
 from ottla.server.settings.config import BrokerConfig
 from ottla.server.waiting.request_budget import RequestBudget
 from ottla.simulation.turns import SoonEnded
@@ -94,7 +95,9 @@ class ConnectionServer:
     """Listeners over handlers made for the test."""
 
     def __init__(self, handlers: Mapping[ApiKey, Callable[..., Awaitable[Response | None]]], **limits: Any) -> None:
-        self.apis = ApiTable(Api(key, handler) for key, handler in handlers.items())
+        self.apis = ApiTable(
+            ServedApi(key, lambda key: (declaration(key), handler_of(handlers[key]))) for key in handlers
+        )
         for api in self.apis:
             # In a worker thread this would take its time, and a test that waits for quiet would find it too early.
             for version in range(api.min_version, api.max_version + 1):

@@ -18,7 +18,7 @@ from ottla.console.groups import list_groups
 from ottla.console.nodes import ask_each, other_nodes
 from ottla.console.rendering import Slices
 from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.server.apis.describe_log_dirs import disk_space, log_dir
+from ottla.server.apis.data.describe_log_dirs import disk_space, log_dir
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.telemetry.readiness import unready_reasons
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
     from ottla.server.apis.pending import Answer
+    from ottla.server.apis.served_api import ServedApi
     from ottla.server.broker import Broker
     from ottla.server.security.sasl import Sasl
-    from ottla.server.served.api import Api
     from ottla.storage.memory.iobuf import Fragment
 
 
@@ -103,7 +103,7 @@ class RequestContext:
 
     def __init__(
         self,
-        api: Api,
+        api: ServedApi,
         header: RequestHeader,
         body_start: int,
         frame: RequestFrame,

@@ -1,26 +1,34 @@
-"""Requests that a broker of Kafka forwards to the controller (`KafkaApis.handle`, `forwardToController`): `FORWARDED`.
+"""Requests that a broker of Kafka forwards to the controller (`KafkaApis.handle`, `forwardToController`).
 
 Here every node answers them, but as the controller would: on everything that was committed before the request came.
 Without this, a topic that was created at one node could be unknown at another for a moment, or, at a node that does not
 reach the metadata store, for as long as that lasts.
 
-As in Kafka, those of `TIMED` are answered by the end of their `timeout_ms`. REQUEST_TIMED_OUT means that it is not
-known what was changed.
+As in Kafka, those that `ControllerApis` gives a deadline are answered by the end of their `timeout_ms`; zero is over at
+once. REQUEST_TIMED_OUT means that it is not known what was changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.error_responses import error_response_in_steps
 from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.pending import finish, handler_of
+
+# The controller imports these when it first needs them, which would be on the event loop.
+from ottla.server.metadata import (  # noqa: F401
+    access_transactions,
+    broker_transactions,
+    config_transactions,
+    partition_transactions,
+    topic_transactions,
+)
 from ottla.server.metadata.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -29,19 +37,8 @@ if TYPE_CHECKING:
 Handle = Callable[[Any, "RequestContext"], Any]
 """A module's `handle`: a function, or a coroutine function."""
 
-TIMED: Final = frozenset(
-    {
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.ELECT_LEADERS,
-    }
-)
-"""Whose `timeout_ms` counts: `ControllerApis` gives the controller a deadline for these. Zero is over at once."""
 
-
-def answered_up_to_date(handle: Handle) -> Callable[[Any, RequestContext], Awaitable[Any]]:
+def answered_up_to_date(handle: Handle, *, is_timed: bool) -> Callable[[Any, RequestContext], Awaitable[Any]]:
     """The handler, called once this node knows what is committed; REQUEST_TIMED_OUT if it cannot find out, or if the
     time of the request is over.
     """
@@ -49,7 +46,7 @@ def answered_up_to_date(handle: Handle) -> Callable[[Any, RequestContext], Await
 
     async def answer(request: Any, context: RequestContext) -> Any:
         code = ErrorCode.REQUEST_TIMED_OUT
-        with trio.move_on_after(max(request.timeout_ms, 0) / 1000 if request.API_KEY in TIMED else inf):
+        with trio.move_on_after(max(request.timeout_ms, 0) / 1000 if is_timed else inf):
             try:
                 await context.broker.controller.catch_up()
             except StoreUnavailableError as error:

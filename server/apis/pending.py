@@ -1,7 +1,7 @@
 """What a handler returns if its answer is not there yet.
 
 A request has two phases, as in Redpanda (`process_result_stages`). In the first it keeps its place among the requests
-of its connection; in the second, which only pipelined requests have (`ottla.server.served.api.PIPELINED`), the next one
+of its connection; in the second, which only pipelined requests have (`Api.pipelined`), the next one
 is taken meanwhile.
 """
 

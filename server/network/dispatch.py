@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from ottla.kproto.schema import Response
     from ottla.server.apis.context import RequestFrame
     from ottla.server.apis.pending import Answer
+    from ottla.server.apis.served_api import ServedApi
+    from ottla.server.apis.table import ApiTable
     from ottla.server.broker import Broker
-    from ottla.server.served.api import Api, ApiTable
 
 # A frame's length, then the response header: the correlation id, and in version 1 an empty set of tagged fields.
 _PREFIX_V0 = Struct(">ii")
@@ -61,7 +62,7 @@ class Dispatcher:
         self._broker = broker
         self._quotas = quotas or ClientQuotas()
 
-    def find_api(self, api_key: int, api_version: int) -> Api:
+    def find_api(self, api_key: int, api_version: int) -> ServedApi:
         return self._apis.find(api_key, api_version)
 
     def accept(self, frame: RequestFrame, connection: RequestConnection) -> RequestContext:

@@ -48,20 +48,6 @@ _STEP: Final = 128
 #: As many records has a change of Kafka's metadata at most (QuorumController.MAX_RECORDS_PER_USER_OP).
 _MAX_CHANGES: Final = 10_000
 _MOST_OF_ENTITY: Final = 1_000
-_CHANGES: Final = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.UPDATE_FEATURES,
-    }
-)
 
 
 class Charge:
@@ -110,7 +96,7 @@ async def refusal(context: RequestContext) -> Response | None:
     request = context.request
     if request is None:
         return None
-    code = context.refusal or _refusal(request)
+    code = context.refusal or (_refusal(request) if context.api.changes_metadata else ErrorCode.NONE)
     if not code:
         return None
     steps = error_response_in_steps(request, context.header.api_version, code)
@@ -118,8 +104,6 @@ async def refusal(context: RequestContext) -> Response | None:
 
 
 def _refusal(request: Request) -> ErrorCode:
-    if request.API_KEY not in _CHANGES:
-        return ErrorCode.NONE
     if _named(request) > _MAX_CHANGES:
         return ErrorCode.POLICY_VIOLATION
     if isinstance(request, AlterClientQuotasRequest) and _has_endless_entity(request):

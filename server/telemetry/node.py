@@ -14,7 +14,7 @@ import trio
 
 from ottla.kproto.errors import ErrorCode
 from ottla.server.event_loop.pace import Pace
-from ottla.server.served.metrics import PHASES, ApiMetrics
+from ottla.server.request_metrics import PHASES, RequestMetrics
 from ottla.server.telemetry.metric import Family, Metric, Sample, counter, gauge, histogram, single
 from ottla.server.telemetry.readiness import unready_reasons
 from ottla.server.version import version
@@ -122,7 +122,7 @@ METRICS: Final = tuple(metric for metric in globals().values() if isinstance(met
 
 _PAGE_BYTES: Final = resource.getpagesize()
 
-_BY_API: Final[tuple[tuple[Metric, Callable[[ApiMetrics], float]], ...]] = (
+_BY_API: Final[tuple[tuple[Metric, Callable[[RequestMetrics], float]], ...]] = (
     (REQUESTS, lambda metrics: metrics.requests),
     (REQUEST_BYTES, lambda metrics: metrics.request_bytes),
     (RESPONSE_BYTES, lambda metrics: metrics.response_bytes),

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import trio
 
+from ottla.server.apis.table import ApiTable
 from ottla.server.broker import Broker
 from ottla.server.client_metrics.manager import ClientMetrics
 from ottla.server.cluster.controllership import Controllership, Duty
@@ -35,7 +36,6 @@ from ottla.server.replica.replica_fetchers import ReplicaFetchers
 from ottla.server.replica.stray_logs import StrayLogs
 from ottla.server.replica.throttles import Throttled, throttled_partitions
 from ottla.server.security.authorizer import authorizer_of
-from ottla.server.served.api import ApiTable
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.share.leader import ShareLeader
 from ottla.server.telemetry.changes import log_changes
@@ -107,10 +107,11 @@ class Parts:
             broker_epoch=self._broker_epoch,
             supervisor=self._supervisor,
         )
-        self.broker = self._new_broker()
+        apis = ApiTable.default(takes_telemetry=bool(config.ottla_http_listen), release=config.ottla_kafka_release)
+        self.broker = self._new_broker(apis)
         self._connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
         self.listeners = Listeners(
-            around.dispatcher(self.broker.apis, self.broker, self.broker.quotas),
+            around.dispatcher(apis, self.broker, self.broker.quotas),
             self.broker.pool,
             self.broker.budget,
             connection_limits(config),
@@ -167,14 +168,14 @@ class Parts:
             kept_logs=self.kept_logs,
         )
 
-    def _new_broker(self) -> Broker:
+    def _new_broker(self, apis: ApiTable) -> Broker:
         config, clock = self._config, self._around.clock
         budget = RequestBudget(config.ottla_memory_budget_bytes)
         return Broker(
             node_id=config.node_id,
             config=config,
             clock=clock,
-            apis=ApiTable.default(takes_telemetry=bool(config.ottla_http_listen), release=config.ottla_kafka_release),
+            apis=apis,
             pool=self.log_manager.context.pool,
             budget=budget,
             lane=Lane(lambda: config.ottla_request_max_elements, budget.parsed, self.replica_manager.response_budget),

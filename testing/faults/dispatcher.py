@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ottla.kproto.schema import Response
     from ottla.server.apis.context import RequestContext
     from ottla.server.apis.pending import Answer
+    from ottla.server.apis.table import ApiTable
     from ottla.server.broker import Broker
     from ottla.server.quotas.clients import ClientQuotas
-    from ottla.server.served.api import ApiTable
     from ottla.testing.faults.plan import FaultPlan
     from ottla.testing.requests import Requests
 

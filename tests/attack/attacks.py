@@ -29,7 +29,7 @@ from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, 
 from ottla.kproto.records import Compression, Record, assemble_batch, build_batch, compress, parse_batch_header
 from ottla.kproto.records.record import encode_record
 from ottla.kproto.schema import Field, Request, Struct
-from ottla.server.served.api import SERVED
+from ottla.server.apis.table import served
 from tests.server.apis.generated import TOPIC as KNOWN
 from tests.server.apis.generated import plain_request
 
@@ -251,7 +251,7 @@ def _fifty_thousand(key: ApiKey) -> Attack:
 
 
 #: 50,000 of whatever an API's request lists.
-EVERY_API: Final = {f"{key.name}: 50,000 elements": _fifty_thousand(key) for key in SERVED}
+EVERY_API: Final = {f"{key.name}: 50,000 elements": _fifty_thousand(key) for key in served()}
 
 
 @attack("100 connections ask for 60 MB twenty times and never read")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ottla.kproto.api_keys import ApiKey
+from ottla.server.apis.table import ApiTable
 from ottla.server.network.endpoints import listener_protocols
 from ottla.server.security.authorizer import authorizer_of
-from ottla.server.served.api import ApiTable
 from ottla.server.settings.config import TOPIC_SETTINGS
 from ottla.server.settings.sources import load
 

@@ -26,17 +26,17 @@ with atheris.instrument_imports(include=["ottla.server", "ottla.kproto"]):
     from ottla.kproto.errors import ProtocolError
     from ottla.kproto.headers import build_request_header
     from ottla.kproto.messages.metadata import MetadataRequest
-    from ottla.server.served.api import SERVED
+    from ottla.server.apis.table import declaration, served
     from ottla.testing import Broker
 
-    for api in SERVED:  # else a worker thread would import them later, without instruments
-        import_module(f"ottla.server.apis.{api.name.lower()}")
+    for key in served():  # else a worker thread would import them later, without instruments
+        declaration(key)
     for name in ("group.coordinator", "group.consumer", "transaction.coordinator", "transaction.markers"):
         import_module(f"ottla.server.coordinator.{name}")
 
 from tests.server.apis.generated import TOPIC, requests
 
-KEYS = list(SERVED)
+KEYS = list(served())
 #: Answers that may wait as long as the request says are not waited for.
 ANSWER_SECONDS = 0.2
 PER_CONNECTION = 5_000

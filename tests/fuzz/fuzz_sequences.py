@@ -34,7 +34,7 @@ from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import Compression, Record, build_batch
 from ottla.kproto.schema import Field, Request, Struct, StructType, TaggedField
-from ottla.server.served.api import SERVED, WAITING
+from ottla.server.apis.table import declaration, served
 from tests.attack.honest import TOPIC as HONEST
 from tests.attack.stage import BUDGETS_MIB, UNWATCHED, Target, suffer
 
@@ -50,6 +50,7 @@ _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _NAMES: Final = (TOPIC, "g", "txn", "m", "__consumer_offsets", "__transaction_state", "", "a/../\0é", "x" * 32_767)
 _CONFIGS: Final = ("cleanup.policy", "retention.ms", "compact", "1", "max.message.bytes", "lz4", "compression.type")
 _PROTOCOLS: Final = ("consumer", "range", "roundrobin", "uniform", "cluster", "user", "client-id")
+_WAITING: Final = frozenset(key for key in served() if declaration(key).may_wait or declaration(key).pipelined)
 _LENGTHS: Final = (0, 1, 1, 1, 2, 3, 5)
 _RARE_LENGTHS: Final = (130, 1_500, 20_000)
 
@@ -225,7 +226,7 @@ class Fuzzer:
     def _sequence(self, target: Target, generator: Generator) -> None:
         """What one connection sends."""
         chosen = generator.random
-        keys = chosen.choices(SERVED, k=chosen.choice((1, 3, 10, 40)))
+        keys = chosen.choices(tuple(served()), k=chosen.choice((1, 3, 10, 40)))
         if chosen.random() < 0.3:  # one API over and over, as its state goes on
             keys = [keys[0]] * len(keys)
         reads = chosen.random() < 0.9
@@ -239,7 +240,7 @@ class Fuzzer:
                     if chosen.random() < 0.01:
                         connection.sendall(frame[: chosen.randrange(len(frame))])
                         return
-                    connection.settimeout(_SHORT_SECONDS if key in WAITING or not reads else _ANSWER_SECONDS)
+                    connection.settimeout(_SHORT_SECONDS if key in _WAITING or not reads else _ANSWER_SECONDS)
                     connection.sendall(frame)
                     if reads and not self._read(connection, generator, key, version, number):
                         return
@@ -253,7 +254,7 @@ class Fuzzer:
                 return False
             body = _receive(connection, struct.unpack(">i", head)[0])
         except TimeoutError:
-            if key not in WAITING:
+            if key not in _WAITING:
                 self.unanswered[key.name] += 1
             return False
         self.counts["answers"] += 1

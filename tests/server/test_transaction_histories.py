@@ -22,7 +22,7 @@ import trio
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records, parse_end_txn_marker
-from ottla.server.apis import produce
+from ottla.server.apis.data import produce
 from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorLoadInProgressError
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.coordinator import (

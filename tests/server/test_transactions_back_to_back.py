@@ -14,7 +14,7 @@ from trio.testing import MockClock
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import EndTxnMarker, Record, build_batch
-from ottla.server.apis import produce
+from ottla.server.apis.data import produce
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
 from ottla.server.coordinator.transaction.other_brokers import Participation
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch

@@ -22,7 +22,7 @@ from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Struct, StructType
-from ottla.server.served.api import SERVED
+from ottla.server.apis.table import served
 from ottla.testing import Broker
 from ottla.testing.faults import answers
 
@@ -250,7 +250,7 @@ def error_codes(struct: Any) -> Iterator[int]:
                 yield from error_codes(item)
 
 
-@pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name)
+@pytest.mark.parametrize("key", served(), ids=lambda key: key.name)
 def test_the_failed_answer_of_every_api_is_well_formed_and_says_why(key: ApiKey) -> None:
     for version in key.valid_versions:
         request = sample(request_class(key), version)

@@ -11,7 +11,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import EncodeError
 from ottla.kproto.messages import request_class
 from ottla.kproto.schema import Field, Primitive, Request, StructType, TaggedField
-from ottla.server.apis.forwarded import TIMED
+from ottla.server.apis.table import declaration
 
 TOPIC = "known"
 LONGEST = "x" * 32_767
@@ -45,7 +45,7 @@ def plain_request(key: ApiKey, version: int, topic_id: UUID) -> Request:
 
 def _give_time(request: Any) -> None:
     """Without any time it would not be looked at."""
-    if request.API_KEY in TIMED and request.timeout_ms == 0:
+    if declaration(request.API_KEY).timed and request.timeout_ms == 0:
         request.timeout_ms = 60_000
 
 

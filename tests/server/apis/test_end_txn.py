@@ -7,7 +7,7 @@ from typing import Any
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.end_txn import EndTxnRequest
-from ottla.server.apis import end_txn
+from ottla.server.apis.transactions import end_txn
 from ottla.server.metadata.errors import StoreUnavailableError
 
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.server.served.api import SERVED, TELEMETRY
+from ottla.server.apis.table import needing_http, served
 
 from .generated import TOPIC, requests
 
@@ -22,13 +22,13 @@ WAITED_SECONDS = 0.1
 WAIT_WHEN_ASKED = {ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.PRODUCE}
 
 
-@pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name)
+@pytest.mark.parametrize("key", served(), ids=lambda key: key.name)
 async def test_every_valid_request_is_answered(
     serve_node: Serve, caplog: pytest.LogCaptureFixture, key: ApiKey
 ) -> None:
     caplog.set_level(logging.WARNING)
     unanswered = []
-    settings = {"ottla.metadata.store": "memory", "ottla.http.listen": "127.0.0.1:0" if key in TELEMETRY else ""}
+    settings = {"ottla.metadata.store": "memory", "ottla.http.listen": "127.0.0.1:0" if key in needing_http() else ""}
     async with serve_node(settings) as node:
         topic_id = await node.create_topic(TOPIC)
         client = await node.connect()

@@ -9,7 +9,7 @@ import trio
 from ottla.kproto import codec
 from ottla.kproto.hot.metadata import EncodedTopic, build_parts
 from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
-from ottla.server.apis.metadata_topics import EncodedTopics, View
+from ottla.server.apis.topics.metadata_topics import EncodedTopics, View
 from ottla.server.event_loop.work import Work
 from ottla.server.metadata.image import PartitionState, TopicImage
 

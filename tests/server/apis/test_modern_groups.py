@@ -11,7 +11,8 @@ import pytest
 from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.server.apis import consumer_group_describe, share_group_describe, streams_group_describe
+from ottla.server.apis.groups import consumer_group_describe, streams_group_describe
+from ottla.server.apis.share import share_group_describe
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, Current, Subscription
 from ottla.server.coordinator.group.share_group import ShareCurrent, ShareGroup, ShareSubscription
 from ottla.server.coordinator.group.streams_group import StreamsCurrent, StreamsGroup, StreamsSubscription

@@ -17,7 +17,7 @@ from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.remove_raft_voter import RemoveRaftVoterRequest
-from ottla.server.served.not_served import NOT_SERVED
+from ottla.server.apis.not_served import NOT_SERVED
 
 Serve = Callable[..., Any]
 

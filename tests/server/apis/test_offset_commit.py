@@ -14,7 +14,7 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.server.apis import offset_commit
+from ottla.server.apis.groups import offset_commit
 
 SETTINGS = {"offsets.topic.num.partitions": "1"}
 

@@ -39,18 +39,14 @@ from ottla.kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.kproto.schema import Request
-from ottla.server.apis import (
-    authorization,
-    describe_acls,
-    describe_configs,
-    describe_topic_partitions,
-    describe_transactions,
-    describe_user_scram_credentials,
-    offset_delete,
-    offset_fetch,
-    txn_offset_commit,
-)
+from ottla.server.apis import authorization
+from ottla.server.apis.access import describe_acls, describe_user_scram_credentials
+from ottla.server.apis.configs import describe_configs
+from ottla.server.apis.groups import offset_delete, offset_fetch, txn_offset_commit
 from ottla.server.apis.pending import finish
+from ottla.server.apis.table import declaration
+from ottla.server.apis.topics import describe_topic_partitions
+from ottla.server.apis.transactions import describe_transactions
 from ottla.server.coordinator.errors import (
     GroupSubscribedToTopicError,
     OffsetMetadataTooLargeError,
@@ -106,7 +102,9 @@ class Asked:
         self.work = self.counted = CountedWork()
         self.access = NoTopics(self.work)
         self.header = SimpleNamespace(api_version=version)
-        self.api = SimpleNamespace(key=key, handler=lambda *_: ConsumerGroupHeartbeatResponse())
+        self.api = SimpleNamespace(
+            key=key, rule=declaration(key).rule, handler=lambda *_: ConsumerGroupHeartbeatResponse()
+        )
         self.broker = SimpleNamespace(**{"metadata": None, **broker})
 
     async def authorized(self) -> Any:

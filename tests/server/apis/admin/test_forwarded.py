@@ -20,7 +20,8 @@ from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 from ottla.kproto.messages.elect_leaders import ElectLeadersRequest
 from ottla.kproto.messages.update_features import UpdateFeaturesRequest
 from ottla.kproto.schema import Request
-from ottla.server.apis.forwarded import TIMED, answered_up_to_date
+from ottla.server.apis.forwarded import answered_up_to_date
+from ottla.server.apis.table import declaration, served
 from ottla.server.event_loop.work import Work
 from ottla.server.metadata.memory import MemoryMetadataStore
 
@@ -39,16 +40,17 @@ Serve = Callable[[Request, int], Any]
 @pytest.fixture
 def serve(broker: Any) -> Serve:
     async def serve(request: Request, version: int) -> Any:
-        module = import_module(f"ottla.server.apis.{request.API_KEY.name.lower()}")
+        key = request.API_KEY
+        module = import_module(f"ottla.server.apis.{served()[key]}.{key.name.lower()}")
         header = SimpleNamespace(api_version=version, client_id="test")
         context: Any = SimpleNamespace(access=None, broker=broker, header=header, principal="User:ann", work=Work())
-        return await answered_up_to_date(module.handle)(request, context)
+        return await answered_up_to_date(module.handle, is_timed=module.API.timed)(request, context)
 
     return serve
 
 
 def test_each_of_them_is_tried_here() -> None:
-    assert {request.API_KEY for request, _ in REQUESTS} == TIMED
+    assert {request.API_KEY for request, _ in REQUESTS} == {key for key in served() if declaration(key).timed}
 
 
 @pytest.mark.parametrize(("request_", "version"), REQUESTS, ids=lambda it: getattr(it, "API_KEY", ""))

@@ -1,0 +1,62 @@
+"""CreateAcls (30): adds entries to the access control lists; each is answered separately.
+
+An entry that exists already is not an error. Without an authorizer each one is SECURITY_DISABLED, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ottla.server.apis.access.describe_acls import NO_AUTHORIZER
+from ottla.server.apis.context import RequestContext
+from ottla.server.apis.declaration import Api
+from ottla.server.apis.results import outcome
+from ottla.server.apis.rules import on_cluster
+from ottla.server.errors import kept
+from ottla.server.metadata.acls import Acl, AclOperation, new_acl
+from ottla.server.metadata.errors import MetadataError
+from ottla.server.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
+
+API = Api(ApiKey.CREATE_ACLS, on_cluster(AclOperation.ALTER), forwarded=True)
+
+
+async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    if context.access is None:
+        return CreateAclsResponse(
+            results=[
+                AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+                async for _ in context.work.over(request.creations)
+            ]
+        )
+    allows_networks = context.broker.metadata.features.get(METADATA_VERSION, 0) >= NETWORKS_IN_ACLS
+    errors: list[MetadataError | None] = []
+    acls: list[Acl] = []
+    async for it in context.work.over(request.creations):
+        try:
+            acls.append(
+                new_acl(
+                    it.resource_type,
+                    it.resource_name,
+                    it.resource_pattern_type,
+                    it.principal,
+                    it.host,
+                    it.operation,
+                    it.permission_type,
+                    allows_networks=allows_networks,
+                )
+            )
+        except MetadataError as error:
+            errors.append(kept(error))
+        else:
+            errors.append(None)
+    try:
+        await context.broker.controller.create_acls(acls)
+    except MetadataError as error:
+        errors = [error if earlier is None else earlier for earlier in errors]
+    results = []
+    async for failure in context.work.over(errors):
+        code, message = outcome(failure)
+        # Of what is created Kafka says nothing in a text that is empty, not absent.
+        results.append(AclCreationResult(error_code=code, error_message="" if failure is None else message))
+    return CreateAclsResponse(results=results)

@@ -1,0 +1,1 @@
+"""Brokers, features, and what stands for a KRaft quorum."""

@@ -1,0 +1,25 @@
+"""AddRaftVoter (80): there is no KRaft quorum here, so it is refused as Kafka does while `kraft.version` is 0.
+
+Kafka's counterparts are KafkaRaftClient.handleAddVoterRequest and AddVoterHandler (KIP-853).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ottla.server.apis.cluster.raft_voters import refusal
+from ottla.server.apis.declaration import Api
+from ottla.server.apis.rules import on_cluster
+from ottla.server.metadata.acls import AclOperation
+
+if TYPE_CHECKING:
+    from ottla.server.apis.context import RequestContext
+
+API = Api(ApiKey.ADD_RAFT_VOTER, on_cluster(AclOperation.ALTER))
+
+
+def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
+    code, message = refusal("Add", request.cluster_id, request.voter_id, request.voter_directory_id, context)
+    return AddRaftVoterResponse(error_code=code, error_message=message)

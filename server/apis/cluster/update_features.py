@@ -1,0 +1,46 @@
+"""UpdateFeatures (57): the finalized levels of features, all or none (KIP-584).
+
+The first update that fails is reported for all of them. Version 0's `allow_downgrade` is a safe downgrade.
+"""
+
+from __future__ import annotations
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from ottla.server.apis.context import RequestContext
+from ottla.server.apis.declaration import Api
+from ottla.server.apis.results import duplicates, outcome
+from ottla.server.apis.rules import on_cluster
+from ottla.server.metadata.acls import AclOperation
+from ottla.server.metadata.errors import InvalidRequestError, MetadataError
+from ottla.server.metadata.feature_changes import FeatureUpdate, UpgradeType
+
+API = Api(ApiKey.UPDATE_FEATURES, on_cluster(AclOperation.ALTER), forwarded=True, changes_metadata=True)
+
+
+async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+    version = context.header.api_version
+    asked = request.feature_updates
+    try:
+        if duplicates(it.feature for it in asked):
+            raise InvalidRequestError("A feature may be named only once.")
+        updates = [_update(it, version) async for it in context.work.over(asked)]
+        await context.broker.controller.update_features(updates, validate_only=request.validate_only)
+    except MetadataError as error:
+        code, message = outcome(error)
+        message = f"The update failed for all features since the following feature had an error: {message}"
+        return UpdateFeaturesResponse(error_code=code, error_message=message)
+    results = [UpdatableFeatureResult(feature=it.feature, error_message=None) for it in asked]
+    return UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def _update(asked: FeatureUpdateKey, version: int) -> FeatureUpdate:
+    upgrade_type = asked.upgrade_type
+    if version == 0:
+        upgrade_type = UpgradeType.SAFE_DOWNGRADE if asked.allow_downgrade else UpgradeType.UPGRADE
+    return FeatureUpdate(asked.feature, asked.max_version_level, upgrade_type)

@@ -1,0 +1,1 @@
+"""Records: written, read, found by time or epoch, deleted; and where they lie."""

@@ -1,0 +1,48 @@
+"""AlterReplicaLogDirs (34): a node has one data folder, so nothing can be moved.
+
+Naming the folder where a partition already is, is not an error; any other folder is LOG_DIR_NOT_FOUND. Before all that,
+a partition whose name leaves no room for what Kafka adds to it while it moves is INVALID_TOPIC_EXCEPTION.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from ottla.server.apis.context import RequestContext
+from ottla.server.apis.data.describe_log_dirs import log_dir
+from ottla.server.apis.declaration import Api
+from ottla.server.apis.rules import on_cluster
+from ottla.server.metadata.acls import AclOperation
+
+API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, on_cluster(AclOperation.ALTER))
+
+_MAX_MOVED_LENGTH: Final = 255 - len(".") - 32 - len("-future")
+"""Of topic, hyphen and partition: UnifiedLog.logFutureDirName adds a UUID in hexadecimal, and this."""
+
+
+async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    image = context.broker.metadata
+    own = log_dir(context.broker)
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for directory in request.dirs:
+        is_own = directory.path.rstrip("/") == own
+        for topic in directory.topics:
+            result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
+            async for number in context.work.over(topic.partitions):
+                code = ErrorCode.NONE
+                if len(f"{topic.name}-{number}") > _MAX_MOVED_LENGTH:
+                    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                elif not is_own:
+                    code = ErrorCode.LOG_DIR_NOT_FOUND
+                elif image.partition(topic.name, number) is None:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code))
+    return AlterReplicaLogDirsResponse(results=list(results.values()))

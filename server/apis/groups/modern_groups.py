@@ -1,0 +1,74 @@
+"""What the Describe requests of groups with one heartbeat share: who may see which group, and the errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from ottla.kproto.errors import ErrorCode
+from ottla.server.apis.errors import error_code, error_message
+from ottla.server.apis.groups.describe_groups import group_operations
+from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.metadata.acls import AclOperation, AclResource
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from uuid import UUID
+
+    from ottla.server.apis.context import RequestContext
+
+G = TypeVar("G")
+
+UNSEEN_TOPICS: Final = "The group has described topic(s) that the client is not authorized to describe."
+
+
+class Description(NamedTuple):
+    """How groups of one protocol are described.
+
+    `described` is the message of one group; `find` gives a group or raises CoordinatorError, `topic_names` the topics
+    that its description names, and `tell` describes it.
+    """
+
+    described: type[Any]
+    find: Callable[[str], Any]
+    topic_names: Callable[[Any], Iterable[str]]
+    tell: Callable[[Any], Awaitable[Any]]
+    is_served: bool = True
+    unseen_topics: str = UNSEEN_TOPICS
+
+
+async def describe(request: Any, context: RequestContext, how: Description) -> list[Any]:
+    """Each group of the request, or why it is not described; with the sender's rights, if it asks for them."""
+    groups = [await _describe(group_id, context, how) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = group_operations(group.group_id, context)
+    return groups
+
+
+async def _describe(group_id: str, context: RequestContext, how: Description) -> Any:
+    await context.work.rest()
+    if not how.is_served:
+        return how.described(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not group_id:
+        return how.described(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        group = how.find(group_id)
+    except CoordinatorError as error:
+        return how.described(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
+    access = context.access
+    if access is not None and not all(
+        access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name) for name in how.topic_names(group)
+    ):
+        return how.described(
+            group_id=group_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message=how.unseen_topics,
+        )
+    return await how.tell(group)
+
+
+def names_of(topic_ids: Iterable[UUID], context: RequestContext) -> set[str]:
+    """The names of those topics that are still there."""
+    image = context.broker.metadata
+    return {topic.name for topic_id in topic_ids if (topic := image.topic_by_id(topic_id)) is not None}

@@ -1,0 +1,78 @@
+"""AlterShareGroupOffsets (91): let a share group without members begin at other offsets (KIP-932).
+
+What was in flight is forgotten. A group that does not exist is created; one with members is NON_EMPTY_GROUP. Each
+partition is answered separately.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from ottla.kproto.schema import ZERO_UUID
+from ottla.server.apis.declaration import Api
+from ottla.server.apis.errors import error_code, error_message
+from ottla.server.apis.results import outcome
+from ottla.server.apis.rules import Each, Named, Rule, by
+from ottla.server.coordinator.errors import CoordinatorError, UnknownSharePartitionError
+from ottla.server.metadata.acls import AclOperation, AclResource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.server.apis.context import RequestContext
+    from ottla.server.metadata.image import TopicImage
+
+API = Api(
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    Rule(
+        [Named(AclOperation.READ, AclResource.GROUP, "group_id")],
+        Each(AclOperation.READ, "topics", by(AclResource.TOPIC, "topic_name")),
+    ),
+)
+
+_UNKNOWN: Final = UnknownSharePartitionError("This server does not host this topic-partition.")
+
+
+async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext) -> AlterShareGroupOffsetsResponse:
+    work, image = context.work, context.broker.metadata
+    offsets = {
+        topic.topic_name: {
+            each.partition_index: each.start_offset async for each in work.over(topic.partitions, counts=False)
+        }
+        async for topic in work.over(request.topics, counts=False)
+    }
+    # The group looks at all of them at once, so it is spared those that are not there.
+    existing = {
+        name: starts
+        async for name in work.over(offsets, counts=False)
+        if (starts := await _existing(image.topic(name), offsets[name], context))
+    }
+    try:
+        outcomes = await context.broker.group_coordinator.share_groups.alter_offsets(request.group_id, existing)
+    except CoordinatorError as error:
+        return AlterShareGroupOffsetsResponse(error_code=error_code(error), error_message=error_message(error))
+    response = AlterShareGroupOffsetsResponse()
+    async for name in work.over(offsets):
+        topic = image.topic(name)
+        answer = AlterShareGroupOffsetsResponseTopic(
+            topic_name=name, topic_id=ZERO_UUID if topic is None else topic.topic_id
+        )
+        async for index in work.over(offsets[name]):
+            code, message = outcome(outcomes.get((name, index), _UNKNOWN))
+            answer.partitions.append(
+                AlterShareGroupOffsetsResponsePartition(partition_index=index, error_code=code, error_message=message)
+            )
+        response.responses.append(answer)
+    return response
+
+
+async def _existing(topic: TopicImage | None, starts: Mapping[int, int], context: RequestContext) -> dict[int, int]:
+    count = 0 if topic is None else len(topic.partitions)
+    return {index: starts[index] async for index in context.work.over(starts, counts=False) if 0 <= index < count}

@@ -1,0 +1,129 @@
+"""WriteTxnMarkers (27): end transactions in partitions that this broker leads.
+
+Sent by transaction coordinators, and by administrators to abort a hanging transaction (KIP-664).
+"""
+
+from collections.abc import Sequence
+from typing import Final, Self
+
+import trio
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.kproto.records import EndTxnMarker
+from ottla.server.apis.context import RequestContext
+from ottla.server.apis.declaration import Api
+from ottla.server.apis.errors import error_code
+from ottla.server.apis.rules import Cluster, Rule
+from ottla.server.coordinator import errors as coordinator
+from ottla.server.coordinator.transaction.state import Partition
+from ottla.server.event_loop.pace import Pace
+from ottla.server.metadata.acls import AclOperation
+
+API = Api(ApiKey.WRITE_TXN_MARKERS, Rule([Cluster([AclOperation.ALTER, AclOperation.CLUSTER_ACTION])]))
+
+#: Markers that are written together, and flushed together.
+_WRITTEN_AT_ONCE: Final = 64
+
+# For markers, a group coordinator that is not here (yet) is the same as a leader that is not here.
+_NOT_LED: Final = (
+    coordinator.CoordinatorNotAvailableError,
+    coordinator.CoordinatorLoadInProgressError,
+    coordinator.NotCoordinatorError,
+)
+
+
+async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            result
+            for first in range(0, len(request.markers), _WRITTEN_AT_ONCE)
+            for result in await _write_some(request.markers[first : first + _WRITTEN_AT_ONCE], context)
+        ]
+    )
+
+
+async def _write_some(
+    markers: Sequence[WritableTxnMarker], context: RequestContext
+) -> Sequence[WritableTxnMarkerResult]:
+    asked = [await _Asked.of(marker, context) for marker in markers]
+    async with trio.open_nursery() as nursery:
+        for one in asked:
+            nursery.start_soon(one.write, context)
+    return [await one.answer(context) for one in asked]
+
+
+class _Asked:
+    """One marker on its way into its partitions."""
+
+    def __init__(
+        self, marker: WritableTxnMarker, known: dict[Partition, None], codes: dict[Partition, ErrorCode]
+    ) -> None:
+        self._marker = marker
+        self._known = known
+        self._codes = codes
+
+    @classmethod
+    async def of(cls, marker: WritableTxnMarker, context: RequestContext) -> Self:
+        image = context.broker.metadata
+        work = context.work
+        # Each once, however often it is named.
+        codes = {
+            Partition(topic.name, index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for topic in marker.topics
+            async for index in work.over(topic.partition_indexes)
+        }
+        known = {partition: None async for partition in work.over(codes) if image.partition(*partition) is not None}
+        work.leave(codes, known)
+        return cls(marker, known, codes)
+
+    async def write(self, context: RequestContext) -> None:
+        if self._marker.producer_id < 0 or self._marker.producer_epoch < 0:
+            # No transaction is such a producer's: whoever reads the log could do nothing with the marker.
+            async for partition in context.work.over(self._known, counts=False):
+                self._codes[partition] = ErrorCode.INVALID_PRODUCER_EPOCH
+            return
+        marker = EndTxnMarker(
+            producer_id=self._marker.producer_id,
+            producer_epoch=self._marker.producer_epoch,
+            coordinator_epoch=self._marker.coordinator_epoch,
+            is_commit=self._marker.transaction_result,
+        )
+        failed = await context.broker.transaction_markers.write(
+            self._known, marker, transaction_version=self._marker.transaction_version
+        )
+        pace = Pace()
+        for partition in self._known:
+            await pace.rest()
+            error = failed.get(partition)
+            self._codes[partition] = ErrorCode.NONE if error is None else _code(error)
+
+    async def answer(self, context: RequestContext) -> WritableTxnMarkerResult:
+        work = context.work
+        return WritableTxnMarkerResult(
+            producer_id=self._marker.producer_id,
+            topics=[
+                WritableTxnMarkerTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        WritableTxnMarkerPartitionResult(
+                            partition_index=index, error_code=self._codes[Partition(topic.name, index)]
+                        )
+                        async for index in work.over(topic.partition_indexes)
+                    ],
+                )
+                async for topic in work.over(self._marker.topics)
+            ],
+        )
+
+
+def _code(error: Exception) -> ErrorCode:
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if isinstance(error, _NOT_LED) else error_code(error)

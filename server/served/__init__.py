@@ -1,1 +1,0 @@
-"""What is served: the table of the APIs, and what their requests have cost."""

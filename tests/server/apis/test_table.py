@@ -1,0 +1,59 @@
+"""An API is declared in one place: the module that handles it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ottla.server.apis as room
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.messages.alter_partition import AlterPartitionRequest
+from ottla.server.apis.not_served import NOT_SERVED
+from ottla.server.apis.table import ApiTable, declaration, needing_http, served
+
+_PRETEND = '''
+"""AlterPartition (56), which no broker serves."""
+
+from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.server.apis.context import RequestContext
+from ottla.server.apis.declaration import Api
+from ottla.server.apis.rules import ANYBODY
+
+API = Api(ApiKey.ALTER_PARTITION, ANYBODY)
+
+
+def handle(request: AlterPartitionRequest, context: RequestContext) -> AlterPartitionResponse:
+    return AlterPartitionResponse(throttle_time_ms=request.broker_id)
+'''
+
+
+@pytest.mark.parametrize("key", served(), ids=lambda key: key.name)
+def test_each_module_declares_the_api_that_it_is_named_like(key: ApiKey) -> None:
+    assert declaration(key).key is key
+
+
+def test_every_api_of_kafka_is_served_or_has_a_reason_why_not() -> None:
+    assert set(served()).isdisjoint(NOT_SERVED)
+    assert set(served()) | set(NOT_SERVED) == set(ApiKey)
+
+
+def test_without_a_place_for_what_clients_push_only_that_is_missing() -> None:
+    assert needing_http() == {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+    assert {api.key for api in ApiTable.default(takes_telemetry=False)} == set(served()) - needing_http()
+
+
+async def test_a_new_api_is_one_new_file(
+    serve_node: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pretend"
+    folder.mkdir()
+    (folder / "alter_partition.py").write_text(_PRETEND, encoding="utf-8")
+    monkeypatch.setattr(room, "__path__", [*room.__path__, str(tmp_path)])
+    async with serve_node({"ottla.metadata.store": "memory"}) as node:
+        client = await node.connect()
+        answer = await client.call(AlterPartitionRequest(broker_id=7), ApiKey.ALTER_PARTITION.valid_versions.highest)
+    assert answer.throttle_time_ms == 7
