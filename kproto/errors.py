@@ -1,4 +1,4 @@
-"""What can go wrong on the wire: the exceptions of this package, and Kafka's error codes.
+"""Kafka's error codes, the exceptions that have one, and those of this package.
 
 `DecodeError` is the peer's fault, `EncodeError` is ours. Nothing else leaves the codecs.
 """
@@ -6,35 +6,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import ClassVar, TypeVar
 
-
-class ProtocolError(Exception):
-    """Base of every error that this package raises."""
-
-
-class DecodeError(ProtocolError):
-    """The bytes are not what the schema says: truncated, over-long, or holding a value that is not allowed."""
-
-
-class EncodeError(ProtocolError):
-    """The message cannot be written in that version: a value is out of range, null, or unknown to the version."""
-
-
-class UnsupportedApiError(DecodeError):
-    """A request whose API key or version is not known here, with what is needed to answer it all the same.
-
-    Its header was read up to the correlation id, which has the same place in every version; no more can be read.
-    """
-
-    def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
-        super().__init__(f"unsupported API key {api_key} version {api_version}")
-        self.api_key = api_key
-        self.api_version = api_version
-        self.correlation_id = correlation_id
-
-
-class FrameError(ProtocolError):
-    """The length prefix of a frame is negative or beyond the limit; the stream cannot be read further."""
+E = TypeVar("E", bound="ApiError")
 
 
 class ErrorCode(IntEnum):
@@ -205,3 +179,54 @@ class ErrorCode(IntEnum):
         "The topology description was not taken; the message says why.",
     )
     CONTROLLER_ID_NOT_REGISTERED = 136, False, "No controller of this id is registered."
+
+
+class ApiError(Exception):
+    """What a client is answered with an error code. Kafka's counterpart is ApiException."""
+
+    #: The code of the class and of those subclasses that have none of their own.
+    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def errors_by_code(base: type[E]) -> dict[ErrorCode, type[E]]:
+    """The subclasses that have a code of their own, by that code: what another broker's answer means here. Of several
+    with one code, the one that was declared first.
+    """
+    found: dict[ErrorCode, type[E]] = {}
+    for cls in base.__subclasses__():
+        if "code" in vars(cls):
+            found.setdefault(cls.code, cls)
+        for code, error in errors_by_code(cls).items():
+            found.setdefault(code, error)
+    return found
+
+
+class ProtocolError(ApiError):
+    """Base of every error that this package raises."""
+
+
+class DecodeError(ProtocolError):
+    """The bytes are not what the schema says: truncated, over-long, or holding a value that is not allowed."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class EncodeError(ProtocolError):
+    """The message cannot be written in that version: a value is out of range, null, or unknown to the version."""
+
+
+class UnsupportedApiError(DecodeError):
+    """A request whose API key or version is not known here, with what is needed to answer it all the same.
+
+    Its header was read up to the correlation id, which has the same place in every version; no more can be read.
+    """
+
+    def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
+        super().__init__(f"unsupported API key {api_key} version {api_version}")
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+
+
+class FrameError(ProtocolError):
+    """The length prefix of a frame is negative or beyond the limit; the stream cannot be read further."""

@@ -1,16 +1,17 @@
 """Everything the storage layer raises.
 
-The storage layer knows no wire error codes: `ottla.server.apis.errors` maps these classes to them. Each docstring says
-when the error is raised and what the caller may still do. If an append raises, nothing has changed: no offset was
-assigned, no byte was queued.
+Each docstring says when the error is raised and what the caller may still do; `code` is what a client is answered. If
+an append raises, nothing has changed: no offset was assigned, no byte was queued.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla.kproto.errors import ApiError, ErrorCode
 
-class StorageError(Exception):
+
+class StorageError(ApiError):
     """The base of all storage errors; never raised itself."""
 
 
@@ -21,6 +22,8 @@ class StoreOfflineError(StorageError):
     still work. Only a restart, which recovers from what the disk holds, brings the store back.
     """
 
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
 
 class DiskFullError(StorageError):
     """There is no room on the disk for now.
@@ -30,6 +33,8 @@ class DiskFullError(StorageError):
     stops. Meanwhile, what was acknowledged is served.
     """
 
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
 
 class LogClosedError(StorageError):
     """The log was closed or its partition deleted while the operation was waiting, or before it began.
@@ -37,12 +42,16 @@ class LogClosedError(StorageError):
     The caller forgets the log; the partition may exist again under another topic id.
     """
 
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
 
 class OffsetOutOfRangeError(StorageError):
     """The offset lies below the log start offset or above the readable end.
 
     Nothing is wrong with the log; the caller may read again from within the range.
     """
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
 
     def __init__(self, offset: int, log_start_offset: int, end_offset: int) -> None:
         super().__init__(f"offset {offset} is outside the log's range [{log_start_offset}, {end_offset}]")
@@ -58,6 +67,8 @@ class CorruptLogError(StorageError):
     names the damage. If a read has found it, `path` and `position` say at which byte of which file, and sound records
     may follow from the offset `resumes_at` on; otherwise these are empty and -1.
     """
+
+    code = ErrorCode.CORRUPT_MESSAGE
 
     def __init__(self, message: str, *, path: str = "", position: int = -1, resumes_at: int = -1) -> None:
         super().__init__(message)
@@ -99,6 +110,8 @@ class InvalidRecordError(RefusedRecordsError):
     is refused whole; the caller answers INVALID_RECORD.
     """
 
+    code = ErrorCode.INVALID_RECORD
+
 
 class CorruptBatchError(StorageError):
     """A batch offered for append fails its CRC or its lengths.
@@ -106,12 +119,16 @@ class CorruptBatchError(StorageError):
     The append is refused whole; the producer may send the batch again (CORRUPT_MESSAGE is retriable).
     """
 
+    code = ErrorCode.CORRUPT_MESSAGE
+
 
 class RecordTooLargeError(StorageError):
     """The batch is larger than `max.message.bytes` of the topic (MESSAGE_TOO_LARGE).
 
     The append is refused whole; the producer may split the batch.
     """
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class ChecksTakeLongError(StorageError):
@@ -123,6 +140,8 @@ class ChecksTakeLongError(StorageError):
 
 class InvalidTimestampError(RefusedRecordsError):
     """The batch's timestamp is outside what `message.timestamp.before.max.ms` and `.after.max.ms` allow."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
 
 
 class UnexpectedAppendOffsetError(StorageError):
@@ -147,12 +166,16 @@ class OutOfOrderSequenceError(ProducerStateError):
     The producer may send the missing batch, or bump its epoch (KIP-360).
     """
 
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
 
 class InvalidProducerEpochError(ProducerStateError):
     """The batch or marker carries an older epoch than the partition has seen: a fenced producer (a zombie).
 
     The producer may request a new epoch with InitProducerId.
     """
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class InvalidTransactionStateError(ProducerStateError):
@@ -162,9 +185,13 @@ class InvalidTransactionStateError(ProducerStateError):
     (KIP-890).
     """
 
+    code = ErrorCode.INVALID_TXN_STATE
+
 
 class TransactionCoordinatorFencedError(ProducerStateError):
     """The marker comes from a transaction coordinator with an older epoch than one seen before.
 
     The sender is no longer the coordinator and must stop.
     """
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ottla.client.errors import ClientError, UnexpectedAnswerError
-from ottla.kproto.errors import ErrorCode
+from ottla.kproto.errors import ErrorCode, errors_by_code
 from ottla.kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -24,7 +24,6 @@ from ottla.kproto.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from ottla.server.apis.errors import ERROR_CODES
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorLoadInProgressError,
@@ -51,9 +50,7 @@ _TRANSACTIONS: Final = "transactions"
 _MARKERS_SECONDS: Final = APPEND_TIMEOUT_MS / 1000 + 10
 """The other side gives up before."""
 
-_COORDINATOR_ERRORS: Final[Mapping[ErrorCode, type[CoordinatorError]]] = {
-    code: error for error, code in ERROR_CODES.items() if issubclass(error, CoordinatorError)
-} | {
+_COORDINATOR_ERRORS: Final[Mapping[ErrorCode, type[CoordinatorError]]] = errors_by_code(CoordinatorError) | {
     # The coordinator's metadata is behind: it will know the partition in a moment.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CoordinatorLoadInProgressError,
     ErrorCode.OPERATION_NOT_ATTEMPTED: CoordinatorLoadInProgressError,

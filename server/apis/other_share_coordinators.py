@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import ClientError
-from ottla.kproto.errors import ErrorCode
+from ottla.kproto.errors import ErrorCode, errors_by_code
 from ottla.kproto.messages import delete_share_group_state as deleting
 from ottla.kproto.messages import initialize_share_group_state as initializing
 from ottla.kproto.messages import read_share_group_state as reading
 from ottla.kproto.messages import read_share_group_state_summary as summing
 from ottla.kproto.messages import write_share_group_state as writing
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.server.apis.errors import ERROR_CODES
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
@@ -35,9 +34,7 @@ _CHANNEL: Final = "share state"
 TIMEOUT_SECONDS: Final = 10.0
 _LATEST: Final = -1
 
-_ERRORS: Final[Mapping[ErrorCode, type[CoordinatorError]]] = {
-    code: error for error, code in ERROR_CODES.items() if issubclass(error, CoordinatorError)
-} | {
+_ERRORS: Final[Mapping[ErrorCode, type[CoordinatorError]]] = errors_by_code(CoordinatorError) | {
     ErrorCode.INVALID_REQUEST: UninitializedShareError,
     ErrorCode.FENCED_LEADER_EPOCH: FencedShareLeaderError,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownSharePartitionError,

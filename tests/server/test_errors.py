@@ -8,7 +8,7 @@ import pytest
 
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.errors import ErrorCode
+from ottla.kproto.errors import ErrorCode, errors_by_code
 from ottla.kproto.messages import request_class
 from ottla.kproto.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -18,7 +18,7 @@ from ottla.kproto.messages.alter_user_scram_credentials import (
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.produce import ProduceRequest
 from ottla.kproto.schema import Struct, StructType
-from ottla.server.apis.errors import ERROR_CODES, error_code, error_response, error_response_in_steps
+from ottla.server.apis.errors import error_code, error_response, error_response_in_steps
 from ottla.server.coordinator import errors as coordinator_errors
 from ottla.server.metadata import errors as metadata_errors
 from ottla.server.replica import errors as replica_errors
@@ -117,8 +117,16 @@ def test_no_exception_of_the_layers_below_is_forgotten(module: ModuleType) -> No
         "MetadataDamagedError",
         "MoveRefusedError",
     }
-    missing = {cls.__name__ for cls in leaves if cls not in ERROR_CODES} - internal
+    missing = {cls.__name__ for cls in leaves if "code" not in vars(cls)} - internal
     assert missing == set()
+
+
+def test_what_another_broker_answers_is_the_first_error_of_its_code() -> None:
+    errors = errors_by_code(coordinator_errors.CoordinatorError)
+    assert errors[ErrorCode.NOT_COORDINATOR] is coordinator_errors.NotCoordinatorError
+    assert errors[ErrorCode.INVALID_REQUEST] is coordinator_errors.InvalidRequestError
+    assert ErrorCode.UNKNOWN_SERVER_ERROR in errors  # a state that is too large
+    assert ErrorCode.CORRUPT_MESSAGE not in errors
 
 
 def test_a_subclass_has_its_base_class_code_and_the_unforeseen_has_none() -> None:
@@ -126,4 +134,5 @@ def test_a_subclass_has_its_base_class_code_and_the_unforeseen_has_none() -> Non
         pass
 
     assert error_code(Special()) is ErrorCode.MESSAGE_TOO_LARGE
+    assert error_code(OSError()) is ErrorCode.KAFKA_STORAGE_ERROR
     assert error_code(ZeroDivisionError()) is ErrorCode.UNKNOWN_SERVER_ERROR
