@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from ottla.server.event_loop.watchdog import LoopWatchdog
+    from ottla.runtime.watchdog import LoopWatchdog
     from ottla.server.main import Node, Ready
     from ottla.server.settings.config import BrokerConfig
     from ottla.storage.disk import Disk
@@ -142,7 +142,7 @@ def _disk(arguments: argparse.Namespace) -> Disk | None:
 def _watchdog(threshold_ms: float) -> LoopWatchdog | None:
     if not threshold_ms:
         return None
-    from ottla.server.event_loop.watchdog import LoopWatchdog
+    from ottla.runtime.watchdog import LoopWatchdog
 
     return LoopWatchdog(threshold_ms)
 

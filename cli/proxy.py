@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cli import CommandError
 from ottla.cli.notify import READY, STOPPING, notify
-from ottla.server.telemetry import logs
+from ottla.runtime import logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import resource
-from pathlib import Path
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import trio
@@ -12,15 +12,18 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from ottla.cli import CommandError
-from ottla.proxy.metrics import CONTENT_TYPE
+from ottla.metrics import process
+from ottla.metrics.exposition import CONTENT_TYPE, render
 from ottla.server.errors import StartupError
 from ottla.server.http.hosts import host_name, is_local
 from ottla.server.http.server import prepare
+from ottla.server.http.streaming import StreamedResponse
 from ottla.server.network.network import open_listening_socket
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from ottla.metrics.metric import Family
     from ottla.proxy.proxy import Proxy
 
 _BACKLOG = 100
@@ -43,16 +46,12 @@ async def serve(
         await worker()
 
 
-def _of_process() -> str:
-    """Processor time and memory, by Prometheus' usual names."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return (
-        "# HELP process_cpu_seconds_total Processor time used.\n# TYPE process_cpu_seconds_total counter\n"
-        f"process_cpu_seconds_total {used.ru_utime + used.ru_stime}\n"
-        "# HELP process_resident_memory_bytes Resident memory.\n# TYPE process_resident_memory_bytes gauge\n"
-        f"process_resident_memory_bytes {pages * resource.getpagesize()}\n"
-    )
+async def _families(proxy: Proxy) -> AsyncGenerator[Family, None]:
+    async with aclosing(proxy.metrics.families(proxy.broker_count)) as families:
+        async for family in families:
+            yield family
+    for family in await trio.to_thread.run_sync(process.collect):
+        yield family
 
 
 def application(proxy: Proxy) -> Starlette:
@@ -63,8 +62,7 @@ def application(proxy: Proxy) -> Starlette:
         name = host_name(request.headers.get("host", ""))
         if "." in name and not is_local(name, ()):
             return PlainTextResponse("The proxy is not known by this name.\n", 421)
-        text = proxy.metrics.render(proxy.broker_count) + _of_process()
-        return Response(text, headers={"content-type": CONTENT_TYPE, **_NOT_CACHED})
+        return StreamedResponse(render(_families(proxy)), headers={"content-type": CONTENT_TYPE, **_NOT_CACHED})
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n", headers=_NOT_CACHED)

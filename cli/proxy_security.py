@@ -29,9 +29,9 @@ from ottla.proxy.login import ANONYMOUS
 from ottla.proxy.shared import Ways
 from ottla.proxy.transport import Accepted, SocketTransport, Transport, open_tcp, unmapped
 from ottla.proxy.upstream_login import log_in
+from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.access.sasl_authenticate import answer as answer_authenticate
 from ottla.server.apis.access.sasl_handshake import answer as answer_handshake
-from ottla.server.errors import CloseConnectionError
 from ottla.server.metadata.scram_changes import ScramCredential, ScramKey, ScramMechanism, credential_of
 from ottla.server.network.tls_transport import TlsTransport
 from ottla.server.security.credentials import Credentials, salted

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ottla.cli import CommandError, options
 from ottla.cli.serve_config import data_dir, load_config
-from ottla.server.telemetry import logs
+from ottla.runtime import logs
 
 _MEMORY_MIB = 1024
 

@@ -15,7 +15,7 @@ from ottla.kproto.messages.describe_log_dirs import DescribableLogDirTopic, Desc
 from ottla.kproto.messages.fetch import FetchPartition as AskedPartition
 from ottla.kproto.messages.fetch import FetchRequest, FetchTopic
 from ottla.kproto.records import parse_batch_header
-from ottla.server.event_loop.stages import finish
+from ottla.runtime.stages import finish
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.server.replica.offset_lookup import find_offset

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ottla.runtime.logs import KEYS
 from ottla.server.telemetry.catalog import SECTIONS
-from ottla.server.telemetry.logs import KEYS
 
 PAGE = Path(__file__).with_name("monitoring.md")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.server.event_loop.supervisor import Supervisor
+from ottla.runtime.supervisor import Supervisor
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.storage.histogram import Histogram
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ottla.kproto.api_keys import ApiKey
+    from ottla.runtime.request_budget import RequestBudget
+    from ottla.runtime.watchdog import LoopWatchdog
+    from ottla.runtime.work import Lane
     from ottla.server.client_metrics.manager import ClientMetrics
     from ottla.server.cluster.peers import Peers
     from ottla.server.coordinator.coordinators import Coordinators
@@ -20,8 +23,6 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
     from ottla.server.coordinator.transaction.other_brokers import Participation
-    from ottla.server.event_loop.watchdog import LoopWatchdog
-    from ottla.server.event_loop.work import Lane
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.metadata.producer_ids import ProducerIds
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ottla.server.security.delegation_tokens import DelegationTokens
     from ottla.server.settings.config import BrokerConfig
     from ottla.server.share.leader import ShareLeader
-    from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.clock import Clock
     from ottla.storage.log_manager import LogManager
     from ottla.storage.memory.buffer_pool import BufferPool

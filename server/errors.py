@@ -1,4 +1,4 @@
-"""What the server raises about a connection rather than about one request's answer; and errors kept as results."""
+"""Why a broker does not start, and errors that are kept as results."""
 
 from __future__ import annotations
 
@@ -7,18 +7,7 @@ from typing import TypeVar
 E = TypeVar("E", bound=BaseException)
 
 
-class ServerError(Exception):
-    """Base of what the broker raises on purpose outside storage, metadata, replica manager and coordinators."""
-
-
-class CloseConnectionError(ServerError):
-    """The connection has to end: its peer broke the protocol, or Kafka answers this case by closing.
-
-    The text is the one log line that an operator reads. Never a bug of ours: those are answered and logged in full.
-    """
-
-
-class StartupError(ServerError):
+class StartupError(Exception):
     """The broker cannot start; the text says why and what to do about it."""
 
 

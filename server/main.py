@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from ottla.runtime.supervisor import Supervisor
 from ottla.server.cluster.leaving import hand_over_partitions, leave_after_loss
 from ottla.server.errors import StartupError
-from ottla.server.event_loop.supervisor import Supervisor
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.open_store import open_store
 from ottla.server.network.dispatch import Dispatcher
@@ -52,9 +52,9 @@ from ottla.storage.node_dir import make_folder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.runtime.watchdog import LoopWatchdog
     from ottla.server.apis.table import ApiTable
     from ottla.server.broker import Broker
-    from ottla.server.event_loop.watchdog import LoopWatchdog
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import Endpoint
     from ottla.server.metadata.store import MetadataStore

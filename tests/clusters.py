@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.server.event_loop.supervisor import Supervisor
+from ottla.runtime.supervisor import Supervisor
 from ottla.server.main import Node
 from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.image import MetadataImage

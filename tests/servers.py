@@ -16,18 +16,18 @@ import trio
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.schema import Request, Response
+from ottla.runtime.request_budget import RequestBudget
+from ottla.runtime.supervisor import Supervisor
+from ottla.runtime.work import Lane
 from ottla.server.apis.pending import finish, handler_of
 from ottla.server.apis.served_api import ServedApi
 from ottla.server.apis.table import ApiTable, declaration
-from ottla.server.event_loop.supervisor import Supervisor
-from ottla.server.event_loop.work import Lane
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.connections import ConnectionLimits
 from ottla.server.settings.config import BrokerConfig
-from ottla.server.waiting.request_budget import RequestBudget
 from ottla.simulation.turns import SoonEnded
 from ottla.storage.disk import Disk
 from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget

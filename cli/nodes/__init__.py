@@ -38,8 +38,8 @@ def serve_nodes(arguments: argparse.Namespace) -> int:
     """Run the cluster until it is asked to stop; returns the exit code. Raises CommandError if it cannot start."""
     from ottla.cli.nodes.plan import check, make_plan
     from ottla.cli.nodes.supervisor import Supervisor
+    from ottla.runtime import logs
     from ottla.server.settings.config import ConfigError
-    from ottla.server.telemetry import logs
 
     try:
         plan = make_plan(arguments)

@@ -24,14 +24,14 @@ from starlette.routing import Route
 
 from ottla.cli import CommandError
 from ottla.cli.nodes.gather import merge
+from ottla.metrics.exposition import CONTENT_TYPE
+from ottla.runtime import logs
 from ottla.server.errors import StartupError
 from ottla.server.http.hosts import for_hosts
 from ottla.server.http.peer import VISITOR_HEADER, peer_host
 from ottla.server.http.server import follow_certificate, prepare, url
 from ottla.server.network.network import open_listening_socket
 from ottla.server.settings.config import ConfigError
-from ottla.server.telemetry import logs
-from ottla.server.telemetry.exposition import CONTENT_TYPE
 from ottla.server.wiring.optional import tls_of_http
 
 if TYPE_CHECKING:

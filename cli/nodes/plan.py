@@ -66,7 +66,7 @@ class NodePlan(NamedTuple):
     def run(self, link: UnderSupervisor) -> int:
         """Be this node, in a process of its own; returns the exit code."""
         from ottla.cli.node_process import run_node
-        from ottla.server.telemetry import logs
+        from ottla.runtime import logs
 
         config = self.config
         logs.configure(config.ottla_log_level, config.ottla_log_format.lower(), node_id=config.node_id)

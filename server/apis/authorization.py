@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ottla.kproto.error_responses import error_response_in_steps, item_errors_in_steps
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import Response, Struct
+from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.stages import Stages
 from ottla.server.apis.pending import Answer, Changed, InTask, Pending, begin, finish
 from ottla.server.apis.rules import DENIED, All, Each, Left
-from ottla.server.errors import CloseConnectionError
-from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.acls import AclOperation
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.kproto.errors import ErrorCode
+from ottla.runtime.work import Work
 from ottla.server.apis.pending import Pending
-from ottla.server.event_loop.work import Work
 from ottla.server.security.access import Access
 
 if TYPE_CHECKING:

@@ -24,6 +24,8 @@ from ottla.kproto.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from ottla.runtime import remote_time
+from ottla.runtime.batches import Batches
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorLoadInProgressError,
@@ -33,8 +35,6 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.transaction.markers import APPEND_TIMEOUT_MS
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.replica import errors as replica
-from ottla.server.waiting import remote_time
-from ottla.server.waiting.batches import Batches
 from ottla.storage.errors import StoreOfflineError
 
 if TYPE_CHECKING:

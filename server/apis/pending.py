@@ -12,11 +12,11 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
-from ottla.server.event_loop.stages import go_on
+from ottla.runtime.stages import go_on
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Response
-    from ottla.server.event_loop.stages import Stages
+    from ottla.runtime.stages import Stages
 
 Change = Callable[[Any], "Response | None"]
 """Makes an answer of an answer; None is none at all."""

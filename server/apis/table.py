@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 import ottla.server.apis as room
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.releases import latest_versions
+from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.pending import handler_of
 from ottla.server.apis.served_api import Handler, ServedApi
-from ottla.server.errors import CloseConnectionError
 
 if TYPE_CHECKING:
     from ottla.server.apis.declaration import Api

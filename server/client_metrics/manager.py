@@ -26,6 +26,7 @@ import trio
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.records.crc import crc32c
 from ottla.kproto.records.errors import RecordError
+from ottla.runtime.pace import Pace
 from ottla.server.client_metrics.errors import (
     ClientMetricsError,
     InvalidTelemetryRequestError,
@@ -36,7 +37,6 @@ from ottla.server.client_metrics.errors import (
     UnsupportedTelemetryCompressionError,
 )
 from ottla.server.client_metrics.series import Pushed
-from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.image import ResourceType
 from ottla.server.settings.client_match import Pattern, matches, parse_match
 from ottla.server.settings.config import CLIENT_METRICS_SETTINGS

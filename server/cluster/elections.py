@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.metadata.eligible_leaders import may_forget, min_in_sync, reconsider
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.image import NO_LEADER

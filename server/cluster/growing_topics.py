@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.metadata.image import INTERNAL_TOPICS, ConfigResource, ResourceType
 from ottla.server.metadata.internal_topics import internal_topic
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.internal_records import record_types
+from ottla.runtime.supervisor import Tasks
 from ottla.server.coordinator.replica_log import ReplicaLog
-from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.metadata.features import TRANSACTION_VERSION
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _GROUP_MODULES: Final = (
     "ottla.server.coordinator.group.coordinator",
     "ottla.server.coordinator.group.topics",
-    "ottla.server.waiting.purgatory",
+    "ottla.runtime.purgatory",
     "ottla.server.coordinator.settings",
 )
 _SHARE_MODULES: Final = (
@@ -132,10 +132,10 @@ class Coordinators:
     @cached_property
     def groups(self) -> GroupCoordinator:
         """The group coordinator."""
+        from ottla.runtime.purgatory import Purgatory
         from ottla.server.coordinator.group.coordinator import GroupCoordinator
         from ottla.server.coordinator.group.topics import GroupTopics
         from ottla.server.coordinator.settings import group_config
-        from ottla.server.waiting.purgatory import Purgatory
 
         return GroupCoordinator(
             node_id=self._config.node_id,

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable
 from typing import Protocol
 
-from ottla.server.event_loop.stages import Stages
+from ottla.runtime.stages import Stages
 from ottla.storage.turn import Turn
 
 

@@ -14,6 +14,8 @@ import trio
 
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.records import BatchBuilder, EndTxnMarker, RecordError, build_end_txn_marker, build_lone
+from ottla.runtime import remote_time
+from ottla.runtime.stages import Rest, Stages, TurnWait, Wait, go_on
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.replay import (
@@ -25,8 +27,6 @@ from ottla.server.coordinator.replay import (
     UnreadableRecordError,
     replay_batches,
 )
-from ottla.server.event_loop.stages import Rest, Stages, TurnWait, Wait, go_on
-from ottla.server.waiting import remote_time
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

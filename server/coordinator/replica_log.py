@@ -7,6 +7,7 @@ from uuid import UUID
 import trio
 
 from ottla.kproto.records import RecordError
+from ottla.runtime.stages import Stages, TurnWait
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
@@ -14,7 +15,6 @@ from ottla.server.coordinator.errors import (
     NotCoordinatorError,
     StateTooLargeError,
 )
-from ottla.server.event_loop.stages import Stages, TurnWait
 from ottla.server.replica.append import AppendOperation, Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.replica.manager import ReplicaManager

@@ -28,13 +28,13 @@ from typing import Generic
 import trio
 
 from ottla.kproto.records import EndTxnMarker
+from ottla.runtime import remote_time
+from ottla.runtime.supervisor import Tasks
 from ottla.server.coordinator.errors import CoordinatorLoadInProgressError, NotCoordinatorError
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.partition import CoordinatorPartition, Life, Plan, Write
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer, ReplayBatch, S, replay_records
-from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.metadata.image import PartitionChange
-from ottla.server.waiting import remote_time
 from ottla.storage.clock import Clock
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ottla.metrics.exposition import CONTENT_TYPE, render
 from ottla.server.http.hosts import for_known_hosts
 from ottla.server.http.login import guarded_metrics
 from ottla.server.http.streaming import StreamedResponse
 from ottla.server.telemetry import catalog, node
-from ottla.server.telemetry.exposition import CONTENT_TYPE, render
 
 if TYPE_CHECKING:
     from starlette.requests import Request

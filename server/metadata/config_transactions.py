@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.runtime.pace import Pace
 from ottla.server.errors import kept
-from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata import keys
 from ottla.server.metadata.config_changes import (
     ConfigChange,

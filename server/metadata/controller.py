@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import trio
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.metadata.bootstrap import count_start, found_cluster, random_id
 from ottla.server.metadata.broker_transactions import (
     controllership,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from ottla.runtime.pace import Pace
 from ottla.server.errors import kept
-from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata import keys
 from ottla.server.metadata.eligible_leaders import min_in_sync as min_in_sync_of
 from ottla.server.metadata.eligible_leaders import with_eligible

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from random import Random
 from typing import Final
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.metadata.errors import InvalidReplicaAssignmentError, InvalidReplicationFactorError
 from ottla.server.metadata.image import BrokerImage, PartitionState
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.settings.config import GROUP_SETTINGS, TOPIC_SETTINGS
 from ottla.server.settings.declaration import InvalidSettingError

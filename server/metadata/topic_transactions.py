@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from ottla.runtime.pace import Pace
 from ottla.server.errors import kept
-from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata import keys
 from ottla.server.metadata.errors import (
     MetadataError,

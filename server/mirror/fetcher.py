@@ -19,7 +19,7 @@ from ottla.client.offsets import EARLIEST, LATEST
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.replica.copying import append_copied
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.replica.fetch_roster import FetchRoster

@@ -14,6 +14,7 @@ from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorLoadInProgressError,
@@ -22,7 +23,6 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
-from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.settings.mirrored import Mirroring
 from ottla.storage.errors import StorageError

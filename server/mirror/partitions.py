@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.metadata.partition_changes import in_epoch
 from ottla.server.mirror.copied import CopiedPartition
 from ottla.server.mirror.fetcher import SourceFetcher

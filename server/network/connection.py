@@ -22,23 +22,23 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.api_keys import ApiKey
+from ottla.runtime import remote_time
+from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.pending import Pending
-from ottla.server.errors import CloseConnectionError
 from ottla.server.network.readiness import Served
 from ottla.server.network.receiver import Frame, FrameReceiver, LoneFrame
 from ottla.server.network.transport import Transport
 from ottla.server.security.errors import NoRuleError
 from ottla.server.security.principal import ANONYMOUS
-from ottla.server.waiting import remote_time
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
+    from ottla.runtime.request_budget import RequestBudget
     from ottla.server.apis.context import RequestContext
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.readiness import Readiness
     from ottla.server.security.entrance import Entrance
     from ottla.server.security.sasl import Sasl
-    from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)

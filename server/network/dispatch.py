@@ -18,11 +18,12 @@ from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
 from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.runtime import remote_time
+from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis import authorization
 from ottla.server.apis.context import RequestConnection, RequestContext
 from ottla.server.apis.errors import error_response
 from ottla.server.apis.pending import Pending
-from ottla.server.errors import CloseConnectionError
 from ottla.server.network import large_requests
 from ottla.server.network.large_requests import (
     ENCODED_AT_ONCE_ELEMENTS,
@@ -32,7 +33,6 @@ from ottla.server.network.large_requests import (
     Charge,
 )
 from ottla.server.quotas.clients import ClientQuotas
-from ottla.server.waiting import remote_time
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer

@@ -13,10 +13,10 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.kproto.schema import Struct, StructType
+from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.pace import Pace
+from ottla.runtime.work import LIGHT_ELEMENTS
 from ottla.server.apis.errors import error_response_in_steps
-from ottla.server.errors import CloseConnectionError
-from ottla.server.event_loop.pace import Pace
-from ottla.server.event_loop.work import LIGHT_ELEMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ottla.kproto import codec
     from ottla.kproto.codec import Buffer
     from ottla.kproto.schema import Request, Response
+    from ottla.runtime.request_budget import RequestBudget
+    from ottla.runtime.work import Container
     from ottla.server.apis.context import RequestContext
-    from ottla.server.event_loop.work import Container
-    from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import MemoryBudget
 
 #: What is shorter is parsed at once: names of no bytes take 0.2 µs each.

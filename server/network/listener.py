@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.network.connection import Connection
 from ottla.server.network.network import TcpNetwork
 from ottla.server.network.readiness import Readiness
 from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
+    from ottla.runtime.request_budget import RequestBudget
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.network import Accepted, Listening, Network
     from ottla.server.security.entrance import Entrance
-    from ottla.server.waiting.request_budget import RequestBudget
     from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
     from ottla.storage.turn import Turn
 

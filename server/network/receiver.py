@@ -17,9 +17,9 @@ import trio
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import FrameError
 from ottla.kproto.framing import PREFIX_SIZE, frame_size
-from ottla.server.errors import CloseConnectionError
+from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.request_budget import Claim, RequestBudget
 from ottla.server.network.transport import Transport
-from ottla.server.waiting.request_budget import Claim, RequestBudget
 from ottla.storage.memory.buffer_pool import SMALL_SIZES, BufferPool, MemoryBudget
 from ottla.storage.memory.iobuf import Fragment
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ottla.server.errors import CloseConnectionError
+from ottla.runtime.errors import CloseConnectionError
 from ottla.server.network.transport import has_peer_closed
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.metadata.image import IP
 from ottla.server.quotas.rates import Rate
 from ottla.server.settings.types import INT32_MAX

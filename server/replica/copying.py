@@ -9,7 +9,7 @@ from ottla.server.replica.whole_batches import pieces
 from ottla.storage.errors import UnexpectedAppendOffsetError
 
 if TYPE_CHECKING:
-    from ottla.server.event_loop.pace import Pace
+    from ottla.runtime.pace import Pace
     from ottla.server.replica.partition import Partition
     from ottla.storage.clock import Clock
 

@@ -16,7 +16,7 @@ from ottla.storage.errors import OffsetOutOfRangeError, StorageError
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.event_loop.stages import Stages
+    from ottla.runtime.stages import Stages
     from ottla.server.replica.hosted_partitions import HostedPartitions
     from ottla.server.replica.throttles import ReplicaQuota
     from ottla.storage.memory.buffer_pool import MemoryBudget

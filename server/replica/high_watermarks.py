@@ -20,7 +20,7 @@ from uuid import UUID
 
 import trio
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 
 if TYPE_CHECKING:
     from ottla.server.replica.partition import Partition

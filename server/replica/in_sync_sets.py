@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.metadata.errors import ConflictError, StoreUnavailableError
 from ottla.server.metadata.partition_changes import hand_over, in_epoch, leave
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.records import RecordError
-from ottla.server.event_loop.pace import Pace
-from ottla.server.event_loop.stages import Stages, finish
+from ottla.runtime.pace import Pace
+from ottla.runtime.purgatory import Purgatory
+from ottla.runtime.stages import Stages, finish
 from ottla.server.replica.append import AppendOperation, AppendResult, Records, TopicIdPartition
 from ottla.server.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
 from ottla.server.replica.errors import (
@@ -33,7 +34,6 @@ from ottla.server.replica.partition import Isolation, Partition, Role
 from ottla.server.replica.throttles import NO_THROTTLES, Unthrottled
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.server.replica.visible_records import aborted_transactions
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.errors import ChecksTakeLongError, StorageError
 from ottla.storage.log.partition_log import AppendOrigin
 from ottla.storage.reading.plan import read

@@ -6,7 +6,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple
 
-from ottla.server.event_loop.stages import Stages
+from ottla.runtime.stages import Stages
 from ottla.server.replica.errors import OffsetNotAvailableError
 from ottla.server.replica.partition import NO_EPOCH, Isolation, Partition
 

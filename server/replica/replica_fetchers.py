@@ -15,7 +15,7 @@ from ottla.storage.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.server.event_loop.supervisor import Supervisor
+    from ottla.runtime.supervisor import Supervisor
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.leader_session import Key
     from ottla.server.replica.manager import ReplicaManager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.storage.errors import StorageError
 from ottla.storage.kept_logs import KEPT_CONFIG, KeptLog
 from ottla.storage.stray_logs import LogId, find_logs

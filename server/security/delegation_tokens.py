@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 
 import trio
 
-from ottla.server.event_loop.pace import Pace
+from ottla.runtime.pace import Pace
 from ottla.server.metadata.delegation_tokens import (
     DelegationToken,
     TokenChanges,

@@ -27,7 +27,7 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.server.errors import CloseConnectionError
+from ottla.runtime.errors import CloseConnectionError
 from ottla.server.security.errors import AuthenticationFailedError, InvalidCredentialsError
 from ottla.server.security.mechanism import MAX_MESSAGE_BYTES, Exchange
 from ottla.server.security.principal import ANONYMOUS, user

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.event_loop.supervisor import Tasks
+from ottla.runtime.supervisor import Tasks
 from ottla.server.metadata.features import DEAD_LETTER_QUEUES, SHARE_VERSION
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.runtime.deadlines import Deadlines
+from ottla.runtime.pace import Pace
+from ottla.runtime.supervisor import Tasks
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.share.state import SharePartitionKey
 from ottla.server.errors import kept
-from ottla.server.event_loop.pace import Pace
-from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.share.errors import ShareError
 from ottla.server.share.fetch import ShareFetchOperation, ShareFetchResult
 from ottla.server.share.partition import SharePartition
 from ottla.server.share.sessions import SessionKey, ShareSession, ShareSessions
-from ottla.server.waiting.deadlines import Deadlines
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.runtime.pace import Pace
+from ottla.runtime.stages import finish
+from ottla.runtime.supervisor import Tasks
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     FencedShareLeaderError,
@@ -19,9 +22,6 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, DeliveryState, StateChange
 from ottla.server.errors import kept
-from ottla.server.event_loop.pace import Pace
-from ottla.server.event_loop.stages import finish
-from ottla.server.event_loop.supervisor import Tasks
 from ottla.server.replica.errors import NotLeaderError, ReplicaError
 from ottla.server.replica.offset_lookup import NO_OFFSET, OffsetSpec, find_offset
 from ottla.server.replica.partition import Isolation
@@ -33,13 +33,13 @@ from ottla.storage.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ottla.runtime.deadlines import Deadlines
     from ottla.server.coordinator.share.persister import Persister
     from ottla.server.coordinator.share.state import SharePartitionKey, ShareState, StateBatch
     from ottla.server.replica.partition import Partition
     from ottla.server.share.config import ShareConfig
     from ottla.server.share.dead_letters import DeadLetters
     from ottla.server.share.records import Acknowledgement, Acquired, Span
-    from ottla.server.waiting.deadlines import Deadlines
     from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

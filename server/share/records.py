@@ -11,7 +11,7 @@ from ottla.server.coordinator.share.state import DeliveryState, StateBatch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.server.waiting.deadlines import Late
+    from ottla.runtime.deadlines import Late
 
 
 class Span(NamedTuple):

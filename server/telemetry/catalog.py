@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.server.telemetry import clients, cluster, groups, mirror, node, shares
 
 if TYPE_CHECKING:
+    from ottla.metrics.metric import Family
     from ottla.server.broker import Broker
-    from ottla.server.telemetry.metric import Family
 
 #: By concern; the order is that of `docs/monitoring.md` and of a scrape.
 SECTIONS: Final = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
+from ottla.metrics.metric import Family, Sample, counter, gauge, single
+from ottla.runtime.pace import Pace
 from ottla.server.client_metrics.errors import (
     ClientMetricsError,
     InvalidTelemetryRequestError,
@@ -14,8 +16,6 @@ from ottla.server.client_metrics.errors import (
     UnreadableTelemetryError,
     UnsupportedTelemetryCompressionError,
 )
-from ottla.server.event_loop.pace import Pace
-from ottla.server.telemetry.metric import Family, Sample, counter, gauge, single
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.server.event_loop.pace import Pace
+from ottla.metrics.metric import Family, Metric, Sample, counter, gauge, single
+from ottla.runtime.pace import Pace
 from ottla.server.metadata.image import NO_LEADER
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.partition import Role
 from ottla.server.telemetry.first_by_name import FirstByName
-from ottla.server.telemetry.metric import Family, Metric, Sample, counter, gauge, single
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.server.event_loop.pace import Pace
+from ottla.metrics.metric import Family, gauge
+from ottla.runtime.pace import Pace
 from ottla.server.telemetry.cluster import local_partition
 from ottla.server.telemetry.first_by_name import FirstByName
-from ottla.server.telemetry.metric import Family, gauge
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.telemetry.metric import Family, counter, gauge, single
+from ottla.metrics.metric import Family, counter, gauge, single
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker

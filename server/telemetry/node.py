@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
@@ -13,15 +12,16 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.server.event_loop.pace import Pace
+from ottla.metrics import process
+from ottla.metrics.metric import Family, Metric, Sample, counter, gauge, histogram, single
+from ottla.runtime.pace import Pace
 from ottla.server.request_metrics import PHASES, RequestMetrics
-from ottla.server.telemetry.metric import Family, Metric, Sample, counter, gauge, histogram, single
 from ottla.server.telemetry.readiness import unready_reasons
 from ottla.server.version import version
 
 if TYPE_CHECKING:
+    from ottla.runtime.purgatory import Purgatory
     from ottla.server.broker import Broker
-    from ottla.server.waiting.purgatory import Purgatory
 
 INFO: Final = gauge("ottla_build_info", "1, with the version of Ottla and of Python.", "version", "python")
 READY: Final = gauge("ottla_ready", "1 if the broker serves everything that it should, as /readyz says.")
@@ -111,16 +111,7 @@ LOOP_LAG: Final = histogram("ottla_loop_lag_seconds", "How late a timer of the l
 LOOP_HOLDS: Final = counter("ottla_loop_holds_total", "Steps beyond ottla.loop.hold.warning.ms, where that is set.")
 LOOP_LONGEST: Final = gauge("ottla_loop_longest_hold_seconds", "The longest of these.")
 
-CPU: Final = counter("process_cpu_seconds_total", "CPU time of the process.")
-RESIDENT: Final = gauge("process_resident_memory_bytes", "Memory of the process.")
-VIRTUAL: Final = gauge("process_virtual_memory_bytes", "Address space of the process.")
-OPEN_FDS: Final = gauge("process_open_fds", "Open file descriptors.")
-MAX_FDS: Final = gauge("process_max_fds", "Limit on open file descriptors.")
-START_TIME: Final = gauge("process_start_time_seconds", "When the process began, since 1970.")
-
-METRICS: Final = tuple(metric for metric in globals().values() if isinstance(metric, Metric))
-
-_PAGE_BYTES: Final = resource.getpagesize()
+METRICS: Final = (*(metric for metric in globals().values() if isinstance(metric, Metric)), *process.METRICS)
 
 _BY_API: Final[tuple[tuple[Metric, Callable[[RequestMetrics], float]], ...]] = (
     (REQUESTS, lambda metrics: metrics.requests),
@@ -261,36 +252,14 @@ def _loop(broker: Broker) -> Iterator[Family]:
 
 
 def _process(data_path: str) -> list[Family]:
-    """What the system knows of the process. May block."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    families = [
-        single(CPU, usage.ru_utime + usage.ru_stime),
-        single(MAX_FDS, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-    ]
+    """What the system knows of the process and of its disk. May block."""
+    families = process.collect()
     try:
         found = os.statvfs(data_path)
         families.append(single(DISK_FREE, found.f_bavail * found.f_frsize))
     except OSError:
         pass  # a disk that is simulated, or a folder that is gone
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            virtual, resident = file.read().split()[:2]
-        families.append(single(VIRTUAL, int(virtual) * _PAGE_BYTES))
-        families.append(single(RESIDENT, int(resident) * _PAGE_BYTES))
-        families.append(single(OPEN_FDS, len(os.listdir("/proc/self/fd")) - 1))
-        families.append(single(START_TIME, _start_time_seconds()))
-    except FileNotFoundError:
-        pass  # no Linux
     return families
-
-
-@cache
-def _start_time_seconds() -> float:
-    with open("/proc/self/stat", "rb") as file:
-        started_ticks = int(file.read().rpartition(b")")[2].split()[19])
-    with open("/proc/stat", "rb") as file:
-        booted_seconds = next(float(line.split()[1]) for line in file if line.startswith(b"btime"))
-    return booted_seconds + started_ticks / os.sysconf("SC_CLK_TCK")
 
 
 @cache

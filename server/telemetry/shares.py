@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.event_loop.pace import Pace
-from ottla.server.telemetry.metric import Family, counter, gauge, single
+from ottla.metrics.metric import Family, counter, gauge, single
+from ottla.runtime.pace import Pace
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker

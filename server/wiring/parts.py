@@ -8,6 +8,9 @@ from uuid import uuid4
 
 import trio
 
+from ottla.runtime.request_budget import RequestBudget
+from ottla.runtime.supervisor import Loop, Supervisor
+from ottla.runtime.work import Lane
 from ottla.server.apis.table import ApiTable
 from ottla.server.broker import Broker
 from ottla.server.client_metrics.manager import ClientMetrics
@@ -18,8 +21,6 @@ from ottla.server.cluster.growing_topics import GrowingTopics
 from ottla.server.cluster.membership import Membership
 from ottla.server.cluster.peers import Peers
 from ottla.server.coordinator.coordinators import Coordinators
-from ottla.server.event_loop.supervisor import Loop, Supervisor
-from ottla.server.event_loop.work import Lane
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, ResourceType
 from ottla.server.metadata.producer_ids import ProducerIds
@@ -39,14 +40,13 @@ from ottla.server.security.authorizer import authorizer_of
 from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.share.leader import ShareLeader
 from ottla.server.telemetry.changes import log_changes
-from ottla.server.waiting.request_budget import RequestBudget
 from ottla.server.wiring import optional
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ottla.server.event_loop.watchdog import LoopWatchdog
+    from ottla.runtime.watchdog import LoopWatchdog
     from ottla.server.metadata.image import Endpoint, MetadataDelta, TopicImage
     from ottla.server.metadata.loader import Subscriber
     from ottla.server.metadata.store import MetadataStore

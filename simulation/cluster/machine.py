@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.runtime.supervisor import Supervisor
 from ottla.server.broker import Broker
-from ottla.server.event_loop.supervisor import Supervisor
 from ottla.server.main import Node, Ready
 from ottla.server.metadata.errors import DuplicateBrokerIdError, StoreUnavailableError
 from ottla.server.settings.config import BrokerConfig

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from ottla.runtime.purgatory import Purgatory
 from ottla.server import main as server_main
 from ottla.server.cluster import elections
 from ottla.server.cluster.membership import Membership
@@ -43,7 +44,6 @@ from ottla.server.replica.replica_fetcher import ReplicaFetcher
 from ottla.server.share import in_flight
 from ottla.server.share.partition import SharePartition
 from ottla.server.share.records import Run
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.simulation.cluster.simulation import simulate
 from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.log.log_state import LogState

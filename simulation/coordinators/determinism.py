@@ -11,9 +11,9 @@ from unittest import mock
 import trio
 from trio._core import _run as _trio_run
 
+from ottla.runtime import pace
 from ottla.server.coordinator import replay, runtime
 from ottla.server.coordinator.group import classic
-from ottla.server.event_loop import pace
 
 # Trio shuffles its tasks on purpose; here the seed shuffles them.
 _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]

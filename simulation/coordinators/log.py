@@ -10,8 +10,8 @@ from random import Random
 import trio
 
 from ottla.kproto.records import parse_batch_header, patch_base_offset_and_epoch
+from ottla.runtime.stages import Stages
 from ottla.server.coordinator.errors import CoordinatorNotAvailableError
-from ottla.server.event_loop.stages import Stages
 from ottla.simulation.turns import SoonEnded
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import trio
 
 from ottla.kproto.records import EndTxnMarker
+from ottla.runtime.purgatory import Purgatory
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
@@ -17,7 +18,6 @@ from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.simulation.coordinators.history import History, Key
 from ottla.simulation.coordinators.log import SimulatedLog
 

@@ -8,9 +8,9 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
+from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.errors import error_response
 from ottla.server.apis.pending import Changed, InTask
-from ottla.server.errors import CloseConnectionError
 from ottla.server.network.dispatch import Dispatcher
 from ottla.testing.faults import answers
 from ottla.testing.faults.plan import Fault, FaultKind

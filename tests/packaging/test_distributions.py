@@ -16,6 +16,8 @@ PACKAGES = (
     "kproto",
     "storage",
     "client",
+    "runtime",
+    "metrics",
     "server",
     "proxy",
     "registry",

@@ -35,12 +35,12 @@ from ottla.kproto.messages.fetch import (
     PartitionData,
 )
 from ottla.kproto.schema import ZERO_UUID, Response
+from ottla.runtime.stages import Stages
 from ottla.server.apis.data.leader_hints import leader_hint
 from ottla.server.apis.declaration import Api, general_codec
 from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.pending import Answer, begin
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import TopicNotAuthorizedError
 from ottla.server.replica.errors import FetchSessionError, UnknownTopicIdError, UnknownTopicOrPartitionError

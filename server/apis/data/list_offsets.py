@@ -28,11 +28,11 @@ from ottla.kproto.messages.list_offsets import (
 )
 from ottla.kproto.records import RecordError
 from ottla.kproto.schema import Response
+from ottla.runtime.stages import Stages
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.pending import Answer, begin
 from ottla.server.apis.rules import Each, Rule, by
-from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.replica.errors import OffsetNotAvailableError, ReplicaError
 from ottla.server.replica.offset_lookup import FoundOffset, OffsetSpec, find_offset, known_offset

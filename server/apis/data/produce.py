@@ -38,6 +38,8 @@ from ottla.kproto.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.kproto.records import RecordError
+from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.stages import Stages
 from ottla.server.apis.data.leader_hints import leader_hint
 from ottla.server.apis.data.produced_records import (
     is_transactional,
@@ -52,8 +54,6 @@ from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
 from ottla.server.apis.transactions.transaction_errors import FIRST_PRODUCE_OF_V2, produce_refusal
 from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError
 from ottla.server.coordinator.transaction.state import NO_PRODUCER_ID, Partition, ProducerIdAndEpoch
-from ottla.server.errors import CloseConnectionError
-from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import ReplicaError

@@ -21,6 +21,7 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ottla.runtime.stages import Stages
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
@@ -30,7 +31,6 @@ from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError, TopicDeletedError
 from ottla.server.coordinator.group.commits import Commit, OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
-from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.image import TopicImage
 from ottla.server.request_metrics import count_errors_of_partitions

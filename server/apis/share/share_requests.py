@@ -28,8 +28,8 @@ from ottla.server.share.sessions import SessionKey
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ottla.runtime.work import Work
     from ottla.server.apis.context import RequestContext
-    from ottla.server.event_loop.work import Work
 
 MAX_MEMBER_ID_LENGTH: Final = 36
 FIRST_VERSION_WITH_RENEWAL: Final = 2

@@ -17,12 +17,12 @@ from ottla.kproto.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.kproto.schema import Response
+from ottla.runtime.work import Work
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_response_in_steps
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.event_loop.work import Work
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.eligible_leaders import is_enabled, shown
 from ottla.server.metadata.errors import InvalidTopicError

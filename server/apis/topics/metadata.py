@@ -26,6 +26,7 @@ from ottla.kproto.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.kproto.schema import Response
+from ottla.runtime.stages import Stages
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api, general_codec
 from ottla.server.apis.errors import error_code, error_response_in_steps
@@ -33,7 +34,6 @@ from ottla.server.apis.pending import Pending, begin
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS, cluster_operations
 from ottla.server.apis.rules import BY_HANDLER
 from ottla.server.apis.topics.metadata_topics import EncodedTopics, View
-from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.eligible_leaders import is_enabled
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError

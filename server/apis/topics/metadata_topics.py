@@ -18,7 +18,7 @@ from ottla.server.metadata.image import NO_LEADER, PartitionState, TopicImage
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.event_loop.work import Work
+    from ottla.runtime.work import Work
 
 _PARTITIONS_A_STEP: Final = 32
 _ENTRY_BYTES: Final = 400

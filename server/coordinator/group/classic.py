@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 import trio
 
+from ottla.runtime.purgatory import Purgatory
+from ottla.runtime.supervisor import Loop, Tasks
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
@@ -37,8 +39,6 @@ from ottla.server.coordinator.group.classic_group import (
 )
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig, Rebalance
 from ottla.server.coordinator.group.plan import MayDescribe
-from ottla.server.event_loop.supervisor import Loop, Tasks
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000

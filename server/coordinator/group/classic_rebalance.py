@@ -8,6 +8,8 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
+from ottla.runtime.purgatory import Purgatory
+from ottla.runtime.supervisor import Tasks
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
@@ -23,8 +25,6 @@ from ottla.server.coordinator.group.classic_group import (
     SyncResult,
 )
 from ottla.server.coordinator.group.classic_sessions import Sessions
-from ottla.server.event_loop.supervisor import Tasks
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from functools import partial
 
 import trio
 
+from ottla.runtime.purgatory import Purgatory
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember
-from ottla.server.waiting.purgatory import Purgatory
 
 logger = logging.getLogger(__name__)
 

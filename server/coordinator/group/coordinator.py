@@ -11,6 +11,8 @@ from functools import partial
 
 import trio
 
+from ottla.runtime.purgatory import Purgatory
+from ottla.runtime.supervisor import Loop, Tasks
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
@@ -49,9 +51,7 @@ from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.share.persister import Persister
-from ottla.server.event_loop.supervisor import Loop, Tasks
 from ottla.server.metadata.image import MetadataDelta
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

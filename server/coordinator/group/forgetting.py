@@ -16,6 +16,7 @@ from typing import Final
 
 import trio
 
+from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group import records
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
@@ -23,7 +24,6 @@ from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.server.coordinator.runtime import CoordinatorRuntime
-from ottla.server.event_loop.pace import Pace
 
 logger = logging.getLogger(__name__)
 

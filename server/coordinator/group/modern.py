@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import trio
 
+from ottla.runtime.supervisor import Loop, Tasks
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
 from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
-from ottla.server.event_loop.supervisor import Loop, Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from ottla.runtime.purgatory import Purgatory
     from ottla.server.coordinator.group.locks import GroupLocks
     from ottla.server.coordinator.group.topics import GroupTopics
     from ottla.server.coordinator.replay import CoordinatorRecord
-    from ottla.server.waiting.purgatory import Purgatory
     from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group import commits
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
@@ -14,7 +15,6 @@ from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.server.coordinator.runtime import CoordinatorRuntime
-from ottla.server.event_loop.pace import Pace
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

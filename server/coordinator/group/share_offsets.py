@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import CoordinatorError, NonEmptyGroupError, UnknownSharePartitionError
 from ottla.server.coordinator.group import share_records
 from ottla.server.coordinator.group.share_group import TopicPartitions
 from ottla.server.coordinator.share.persister import Initialization
 from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, UNINITIALIZED_START_OFFSET, SharePartitionKey
-from ottla.server.event_loop.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

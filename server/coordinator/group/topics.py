@@ -7,8 +7,8 @@ from uuid import UUID
 
 import trio
 
+from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import InvalidRegularExpressionError
-from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.image import MetadataImage
 
 MAX_REGEX_LENGTH: Final = 4_096

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import trio
 
+from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorLoadInProgressError,
@@ -15,7 +16,6 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.share.records import SHARE_GROUP_STATE
 from ottla.server.errors import kept
-from ottla.server.event_loop.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from ottla.runtime.pace import Pace
+from ottla.runtime.supervisor import Loop, Tasks
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     FencedShareLeaderError,
@@ -36,8 +38,6 @@ from ottla.server.coordinator.share.state import (
     combine,
 )
 from ottla.server.errors import kept
-from ottla.server.event_loop.pace import Pace
-from ottla.server.event_loop.supervisor import Loop, Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -7,14 +7,14 @@ from typing import Final
 import trio
 
 from ottla.kproto.records import EndTxnMarker
+from ottla.runtime.pace import Pace
+from ottla.runtime.supervisor import Tasks
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.transaction import records
 from ottla.server.coordinator.transaction.markers import MarkerSink, write_everywhere
 from ottla.server.coordinator.transaction.shard import Completing, Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
-from ottla.server.event_loop.pace import Pace
-from ottla.server.event_loop.supervisor import Tasks
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
+from ottla.runtime.supervisor import Loop, Tasks
 from ottla.server.coordinator.errors import (
     ConcurrentTransactionsError,
     InvalidProducerIdMappingError,
@@ -45,7 +46,6 @@ from ottla.server.coordinator.transaction.state import (
     TransactionStatus,
 )
 from ottla.server.coordinator.transaction.upkeep import Upkeep
-from ottla.server.event_loop.supervisor import Loop, Tasks
 from ottla.server.metadata.image import MetadataDelta
 from ottla.storage.clock import Clock
 

@@ -22,12 +22,12 @@ from uuid import UUID
 import trio
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
+from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import CoordinatorError, LaterEpochError
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.replica_log import ACKS_ALL
 from ottla.server.coordinator.transaction.state import Partition
 from ottla.server.errors import kept
-from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import ReplicaError, RequestTimedOutError
 from ottla.server.replica.manager import ReplicaManager

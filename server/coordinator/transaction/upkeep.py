@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.transaction import records
 from ottla.server.coordinator.transaction.decisions import OVER
 from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
-from ottla.server.event_loop.pace import Pace
 from ottla.server.metadata.errors import MetadataError
 from ottla.storage.clock import Clock
 

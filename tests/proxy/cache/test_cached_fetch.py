@@ -389,4 +389,5 @@ async def test_a_disk_that_fails_switches_it_off_and_nobody_notices(
             assert await read_all(reader) == expected
         assert not cache.is_on
         assert cache.used_bytes == 0
-        assert "ottla_proxy_cache_on 0" in cached.running.proxy.metrics.render(1)
+        families = {it.metric.name: list(it.samples) async for it in cached.running.proxy.metrics.families(1)}
+        assert families["ottla_proxy_cache_on"] == [((), 0)]

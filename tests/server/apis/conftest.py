@@ -14,7 +14,7 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
-from ottla.server.event_loop.work import Work
+from ottla.runtime.work import Work
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.replica.fetch_session import FetchSessionCache

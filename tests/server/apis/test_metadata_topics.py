@@ -9,8 +9,8 @@ import trio
 from ottla.kproto import codec
 from ottla.kproto.hot.metadata import EncodedTopic, build_parts
 from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
+from ottla.runtime.work import Work
 from ottla.server.apis.topics.metadata_topics import EncodedTopics, View
-from ottla.server.event_loop.work import Work
 from ottla.server.metadata.image import PartitionState, TopicImage
 
 NOT_ASKED = -(2**31)

@@ -12,8 +12,8 @@ import trio.testing
 
 from ottla.kproto.messages.heartbeat import HeartbeatResponse
 from ottla.kproto.schema import Response
+from ottla.runtime.stages import Stages
 from ottla.server.apis.pending import Answer, Changed, InTask, Pending, begin, finish, handler_of
-from ottla.server.event_loop.stages import Stages
 
 
 class Flush(Pending):

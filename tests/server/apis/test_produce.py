@@ -16,7 +16,7 @@ from ottla.kproto import codec, headers
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.kproto.records import Record, build_batch
-from ottla.server.errors import CloseConnectionError
+from ottla.runtime.errors import CloseConnectionError
 from ottla.server.replica import errors as replica
 from ottla.server.replica.append import AppendResult, TopicIdPartition
 from ottla.server.settings.config import BrokerConfig

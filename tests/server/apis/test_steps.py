@@ -39,6 +39,7 @@ from ottla.kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.kproto.schema import Request
+from ottla.runtime.work import LIGHT_ELEMENTS, Work
 from ottla.server.apis import authorization
 from ottla.server.apis.access import describe_acls, describe_user_scram_credentials
 from ottla.server.apis.configs import describe_configs
@@ -54,7 +55,6 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
-from ottla.server.event_loop.work import LIGHT_ELEMENTS, Work
 from ottla.server.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from ottla.server.settings.config import BrokerConfig
 

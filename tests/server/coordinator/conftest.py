@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from ottla.kproto.records import parse_batch_header, patch_base_offset_and_epoch
-from ottla.server.event_loop.stages import Stages
+from ottla.runtime.stages import Stages
 from ottla.simulation.turns import SoonEnded
 
 

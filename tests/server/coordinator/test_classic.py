@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.runtime.purgatory import Purgatory
 from ottla.server.coordinator.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
@@ -27,7 +28,6 @@ from ottla.server.coordinator.group.classic_group import (
     SyncResult,
 )
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig, Rebalance
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
 

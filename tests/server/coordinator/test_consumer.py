@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.runtime.purgatory import Purgatory
 from ottla.server.coordinator.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
@@ -33,7 +34,6 @@ from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics, compile_regex
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
 STATE = PartitionState.initial((1,))

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from ottla.kproto.records import EndTxnMarker, parse_batch_header
+from ottla.runtime.purgatory import Purgatory
 from ottla.server.coordinator.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -36,7 +37,6 @@ from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.replay import Producer
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
 T0 = TopicPartition("t", 0)

@@ -13,6 +13,8 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.runtime.purgatory import Purgatory
+from ottla.runtime.stages import Stages
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     FencedMemberEpochError,
@@ -28,9 +30,7 @@ from ottla.server.coordinator.group.consumer_group import ConsumerGroupState
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics
-from ottla.server.event_loop.stages import Stages
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
 STATE = PartitionState.initial((1,))

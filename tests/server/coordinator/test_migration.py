@@ -21,6 +21,7 @@ from ottla.kproto.internal_records.consumer_protocol import (
     TopicPartition as OwnedPartitions,
 )
 from ottla.kproto.records import iter_batches, iter_records
+from ottla.runtime.purgatory import Purgatory
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
@@ -45,7 +46,6 @@ from ottla.server.coordinator.group.migration import MigrationPolicy
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
 STATE = PartitionState.initial((1,))

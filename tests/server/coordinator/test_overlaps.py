@@ -11,6 +11,7 @@ import trio.testing
 
 from ottla.kproto.internal_records.streams_group import Subtopology
 from ottla.kproto.records import BatchBuilder, EndTxnMarker
+from ottla.runtime.purgatory import Purgatory
 from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
@@ -32,7 +33,6 @@ from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import Producer
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
 STATE = PartitionState.initial((1,))

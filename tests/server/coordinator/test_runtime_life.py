@@ -17,6 +17,7 @@ import trio.testing
 
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.records import EndTxnMarker, iter_records
+from ottla.runtime.stages import Stages, TurnWait
 from ottla.server.coordinator.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -25,7 +26,6 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer
 from ottla.server.coordinator.runtime import CoordinatorRuntime
-from ottla.server.event_loop.stages import Stages, TurnWait
 from ottla.storage.clock import ManualClock
 
 UNREADABLE = CoordinatorRecord(b"unreadable", None)

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from ottla.kproto.internal_records.streams_group import Subtopology, TopicInfo
+from ottla.runtime.purgatory import Purgatory
 from ottla.server.coordinator.errors import FencedMemberEpochError, UnknownMemberIdError
 from ottla.server.coordinator.group import records, streams_records
 from ottla.server.coordinator.group.locks import GroupLocks
@@ -27,7 +28,6 @@ from ottla.server.coordinator.group.streams_group import (
 )
 from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.replay import CoordinatorRecord
-from ottla.server.waiting.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
 TOPOLOGY = Topology(

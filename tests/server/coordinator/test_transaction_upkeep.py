@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.runtime.stages import Stages
 from ottla.server.coordinator.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
@@ -22,7 +23,6 @@ from ottla.server.coordinator.transaction.completion import Completion
 from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch, Transaction, TransactionStatus
 from ottla.server.coordinator.transaction.upkeep import Upkeep
-from ottla.server.event_loop.stages import Stages
 from ottla.storage.clock import ManualClock
 from tests.server.coordinator.transactions import MINUTE_MS, P0, Markers, World, running
 

@@ -23,9 +23,9 @@ from ottla.kproto.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.pending import Pending
-from ottla.server.errors import CloseConnectionError
 
 Serve = Callable[..., Any]
 

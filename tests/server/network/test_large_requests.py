@@ -33,10 +33,10 @@ from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from ottla.kproto.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from ottla.runtime.work import LIGHT_ELEMENTS, Work
 from ottla.server.apis.data.fetch import MAX_PARTITIONS
 from ottla.server.apis.errors import error_response_in_steps
 from ottla.server.apis.topics import describe_topic_partitions
-from ottla.server.event_loop.work import LIGHT_ELEMENTS, Work
 from ottla.server.network import large_requests
 from ottla.server.network.large_requests import _drop, _emptied, _keep_elements
 

@@ -23,9 +23,9 @@ from ottla.kproto.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.pending import Pending
-from ottla.server.errors import CloseConnectionError
 from ottla.server.network import connection, readiness
 from ottla.server.network.readiness import Served
 from ottla.storage.turn import Turn

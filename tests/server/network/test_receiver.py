@@ -10,9 +10,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.server.errors import CloseConnectionError
+from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.request_budget import RequestBudget
 from ottla.server.network.receiver import Frame, FrameReceiver, LoneFrame
-from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.memory.buffer_pool import BufferPool
 
 MAX_FRAME_BYTES = 1 << 20

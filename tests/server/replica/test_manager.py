@@ -13,8 +13,8 @@ import trio
 from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
 from ottla.kproto.records import Record, build_batch, iter_batches
+from ottla.runtime.stages import finish
 from ottla.server.apis.pending import begin
-from ottla.server.event_loop.stages import finish
 from ottla.server.metadata.image import INTERNAL_TOPICS, PartitionState, TopicImage
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import (

@@ -14,7 +14,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.records import EndTxnMarker, Record, build_batch, build_end_txn_marker, iter_batches, iter_records
-from ottla.server.event_loop.stages import finish
+from ottla.runtime.stages import finish
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult

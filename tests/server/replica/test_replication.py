@@ -13,9 +13,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
+from ottla.runtime.stages import finish
 from ottla.server.coordinator.errors import CoordinatorError, NotCoordinatorError, StateTooLargeError
 from ottla.server.coordinator.replica_log import ReplicaLog
-from ottla.server.event_loop.stages import finish
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import NotLeaderError, OffsetNotAvailableError

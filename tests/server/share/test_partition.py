@@ -12,9 +12,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from ottla.runtime.deadlines import Deadlines
+from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, FencedShareLeaderError
 from ottla.server.coordinator.share.state import DeliveryState, SharePartitionKey, ShareState, StateBatch, StateChange
-from ottla.server.event_loop.pace import Pace
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.share.config import ShareConfig, duration_ms
 from ottla.server.share.dead_letters import Origin, QueueCounters
@@ -22,7 +23,6 @@ from ottla.server.share.errors import InvalidRecordStateError
 from ottla.server.share.in_flight import ACCEPT, GAP, REJECT, RELEASE
 from ottla.server.share.partition import Life, SharePartition
 from ottla.server.share.records import Acknowledgement, Acquired, Cause, Dead, Span
-from ottla.server.waiting.deadlines import Deadlines
 from ottla.storage.clock import ManualClock
 
 KEY = SharePartitionKey("g", UUID(int=1), 0)

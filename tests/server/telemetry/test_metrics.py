@@ -20,10 +20,10 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
-from ottla.server.event_loop.watchdog import LoopWatchdog
+from ottla.metrics.exposition import render
+from ottla.runtime.watchdog import LoopWatchdog
 from ottla.server.mirror.progress import MirrorProgress
 from ottla.server.telemetry import catalog
-from ottla.server.telemetry.exposition import render
 
 Serve = Callable[..., Any]
 Labels = dict[str, str]

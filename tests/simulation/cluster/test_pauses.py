@@ -6,7 +6,7 @@ from random import Random
 
 import trio
 
-from ottla.server.waiting.deadlines import Deadlines
+from ottla.runtime.deadlines import Deadlines
 from ottla.simulation.cluster.determinism import deterministic
 from ottla.simulation.cluster.pauses import PROCESS, Pauses
 from ottla.simulation.storage import determinism

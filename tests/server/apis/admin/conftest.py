@@ -14,7 +14,7 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import metadata as hot_metadata
 from ottla.kproto.schema import Request
-from ottla.server.event_loop.work import Work
+from ottla.runtime.work import Work
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
 from ottla.server.metadata.memory import MemoryMetadataStore

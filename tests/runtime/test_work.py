@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from ottla.server.errors import CloseConnectionError
-from ottla.server.event_loop.work import LIGHT_ELEMENTS, Lane, Work
+from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.work import LIGHT_ELEMENTS, Lane, Work
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
 LIMIT = 5_000
@@ -57,7 +57,7 @@ async def test_heavy_work_is_done_one_after_the_other(lane: Lane, nursery: trio.
 
 
 async def test_names_are_sorted_a_run_at_a_time(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.server.event_loop.work.SLICE_SECONDS", 0)
+    monkeypatch.setattr("ottla.runtime.work.SLICE_SECONDS", 0)
     names = [f"{n * 7919 % 5_000:04}" for n in range(LIMIT + 500)]
     taken = 0
 

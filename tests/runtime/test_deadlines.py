@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from ottla.server.waiting.deadlines import Deadlines
+from ottla.runtime.deadlines import Deadlines
 
 
 class Waiter:

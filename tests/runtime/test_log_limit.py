@@ -2,7 +2,7 @@
 
 import logging
 
-from ottla.server.telemetry.logs import LineLimit
+from ottla.runtime.logs import LineLimit
 
 
 def record(level: int = logging.INFO) -> logging.LogRecord:

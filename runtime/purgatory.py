@@ -28,8 +28,8 @@ from typing import TypeVar
 
 import trio
 
-from ottla.server.waiting import remote_time
-from ottla.server.waiting.deadlines import Deadlines
+from ottla.runtime import remote_time
+from ottla.runtime.deadlines import Deadlines
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import time
 import pytest
 import trio
 
-from ottla.server.event_loop.watchdog import LoopWatchdog
+from ottla.runtime.watchdog import LoopWatchdog
 
 
 def hog(seconds: float) -> None:

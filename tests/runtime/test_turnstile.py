@@ -6,7 +6,7 @@ from collections import Counter
 
 import trio
 
-from ottla.server.waiting.turnstile import Turnstile
+from ottla.runtime.turnstile import Turnstile
 
 
 async def test_a_few_go_through_in_each_round_in_the_order_in_which_they_come() -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 import trio
 
 from ottla.kproto.compiler.layout import STEP_ELEMENTS
-from ottla.server.errors import CloseConnectionError
-from ottla.server.event_loop.pace import SLICE_SECONDS
+from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.pace import SLICE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.server.errors import CloseConnectionError
+from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.request_budget import RequestBudget
 from ottla.server.network.receiver import Frame, FrameReceiver
-from ottla.server.waiting.request_budget import RequestBudget
 from ottla.storage.memory.buffer_pool import BufferPool
 
 MIB = 1024 * 1024

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Final
 
-from ottla.server.event_loop.pace import Pace
-from ottla.server.telemetry.metric import Family, Labels, Metric
+from ottla.metrics.metric import Family, Labels, Metric
+from ottla.runtime.pace import Pace
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from ottla.server.waiting.purgatory import Purgatory
+from ottla.runtime.purgatory import Purgatory
 
 
 @pytest.fixture

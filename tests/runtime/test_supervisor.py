@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.event_loop.supervisor import (
+from ottla.runtime.supervisor import (
     FIRST_PAUSE_SECONDS,
     MAX_PAUSE_SECONDS,
     SETTLED_SECONDS,

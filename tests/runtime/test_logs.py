@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from ottla.server.telemetry import logs
-from ottla.server.telemetry.logs import KEYS, ConsoleFormatter, JsonFormatter
+from ottla.runtime import logs
+from ottla.runtime.logs import KEYS, ConsoleFormatter, JsonFormatter
 
 
 class Terminal(io.StringIO):

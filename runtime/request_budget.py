@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ottla.server.waiting.turnstile import Turnstile
+from ottla.runtime.turnstile import Turnstile
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
 if TYPE_CHECKING:

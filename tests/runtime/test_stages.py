@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import trio
 
-from ottla.server.event_loop.stages import Stages, finish, go_on
+from ottla.runtime.stages import Stages, finish, go_on
 
 
 class Log:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.server.event_loop import pace
-from ottla.server.telemetry.exposition import render
-from ottla.server.telemetry.metric import Family, counter, gauge, histogram
+from ottla.metrics.exposition import render
+from ottla.metrics.metric import Family, counter, gauge, histogram
+from ottla.runtime import pace
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
 
 

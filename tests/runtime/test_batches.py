@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.waiting.batches import Batches
+from ottla.runtime.batches import Batches
 
 pytestmark = pytest.mark.frozen_clock
 

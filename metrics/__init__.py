@@ -1,0 +1,1 @@
+"""Metrics as they are declared, and as Prometheus reads them."""

@@ -1,1 +1,0 @@
-"""Keeping the event loop free: long work in slices, and a watchdog for whatever holds it."""
