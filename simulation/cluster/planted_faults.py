@@ -260,18 +260,21 @@ def planted(fault: PlantedFault) -> Iterator[None]:
             setattr(owner, attribute, before)
 
 
-def seeds_until_found(fault: PlantedFault, *, most: int = MOST_SEEDS, saying: str = "") -> tuple[int, str] | None:
-    """How many seeds it takes until a finding says this, and the finding; None if `most` are not enough.
+def seeds_until_found(
+    fault: PlantedFault, *, first: int = 0, most: int = MOST_SEEDS, saying: str = ""
+) -> tuple[int, str] | None:
+    """How many seeds it takes, beginning with `first`, until a finding says this, and the finding; None if `most` are
+    not enough.
 
     A fault that cannot be planted as it is, since what it calls has changed, raises the error that it ends in.
     """
     with planted(fault):
-        for seed in range(most):
+        for count, seed in enumerate([*range(first, most), *range(first)], 1):
             outcome = simulate(seed)
             if outcome.cause is not None and _is_mistake(outcome.cause):
                 raise outcome.cause
             if outcome.finding and saying in outcome.finding:
-                return seed + 1, outcome.finding
+                return count, outcome.finding
     return None
 
 

@@ -33,10 +33,11 @@ def test_a_fault_is_planted_and_taken_out(fault: PlantedFault) -> None:
     assert [owner.__dict__[attribute] for owner, attribute, _ in fault.changes] == sound
 
 
-@pytest.mark.parametrize("name", ["joins without having caught up", "not in sync is elected"])
-def test_who_may_lead_and_lacks_what_is_committed_is_seen(name: str) -> None:
+# With the seed that found each last: where it still does, those before need not be tried.
+@pytest.mark.parametrize(("name", "first"), [("joins without having caught up", 0), ("not in sync is elected", 15)])
+def test_who_may_lead_and_lacks_what_is_committed_is_seen(name: str, first: int) -> None:
     fault = next(fault for fault in FAULTS if name in fault.name)
-    assert seeds_until_found(fault, most=_MOST_SEEDS, saying="may lead it") is not None
+    assert seeds_until_found(fault, first=first, most=_MOST_SEEDS, saying="may lead it") is not None
 
 
 def test_a_fault_that_fails_itself_is_not_taken_for_found() -> None:
