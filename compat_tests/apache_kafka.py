@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from compat_tests.java import java, missing
+from compat_tests.java import QUICK, java, missing
 from compat_tests.process import (
     HOST,
     POLL_INTERVAL_S,
@@ -95,13 +95,14 @@ class ApacheKafka(BrokerProcess):
         overrides: Mapping[str, str] | None = None,
         heap_mb: int = 512,
         classes: Path | None = None,
-        jvm_options: Sequence[str] = (),
+        jvm_options: Sequence[str] = JVM_OPTIONS,
     ) -> None:
-        """`classes` is a folder of classes that `overrides` name."""
+        """`classes` is a folder of classes that `overrides` name. With `java.QUICK` as `jvm_options` it starts with two
+        thirds of the work, and is slow under load."""
         super().__init__(folder, port or free_port())
         self.heap_mb = heap_mb
         self._classes = classes
-        self._jvm_options = (*JVM_OPTIONS, *jvm_options)
+        self._jvm_options = jvm_options
         self._properties_path = folder / "server.properties"
         controller = f"{HOST}:{free_port()}"
         self._properties = SINGLE_NODE | {
@@ -125,8 +126,7 @@ class ApacheKafka(BrokerProcess):
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = (f"{name}={value}\n" for name, value in self._properties.items())
         self._properties_path.write_text("".join(lines))
-        # C1 only: this JVM lives for a second.
-        tool = java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "kafka.tools.StorageTool")
+        tool = java(*QUICK, "kafka.tools.StorageTool")
         done = subprocess.run(
             [*tool, "format", "--cluster-id", CLUSTER_ID, "--config", str(self._properties_path)],
             capture_output=True,

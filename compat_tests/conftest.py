@@ -125,7 +125,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProce
     """Apache Kafka and Ottla side by side, whatever `--broker` says: for what is compared word by word."""
     if reason := java.missing():
         pytest.skip(reason)
-    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
+    oracle = ApacheKafka(tmp_path_factory.mktemp("kafka"), jvm_options=java.QUICK)
+    with oracle as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
         yield kafka, ottla
 
 

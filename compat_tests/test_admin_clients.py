@@ -60,8 +60,7 @@ def compare(both: Both, command: Callable[[BrokerProcess], list[str]], calls: in
 
 
 def test_java(both: Both) -> None:
-    options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", str(HERE / "java" / "Admin.java"))
-    compare(both, lambda broker: java.java(*options, broker.bootstrap), 70)
+    compare(both, lambda broker: java.java_program(HERE / "java" / "Admin.java", broker.bootstrap), 70)
 
 
 @pytest.mark.kafkajs

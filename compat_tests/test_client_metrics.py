@@ -17,7 +17,7 @@ import pytest
 
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.clients.base import Record
-from compat_tests.java import compile_java
+from compat_tests.java import compiled
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import HOST, BrokerProcess, free_port
 from compat_tests.wire import Wire
@@ -47,8 +47,8 @@ def taking(broker_kind: str, http_port: int, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp("taking")
     process: BrokerProcess
     if broker_kind.startswith("kafka"):
-        classes = compile_java(RECEIVER, folder / "classes")
-        process = ApacheKafka(folder, overrides={"metric.reporters": "TelemetryReceiver"}, classes=classes)
+        reporter = {"metric.reporters": "TelemetryReceiver"}
+        process = ApacheKafka(folder, overrides=reporter, classes=compiled(RECEIVER))
     else:
         process = OttlaBroker(folder, overrides={"ottla.http.listen": f"{HOST}:{http_port}"})
     with process:

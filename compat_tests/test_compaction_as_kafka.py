@@ -8,7 +8,7 @@ be what Kafka made of them: every batch, every record, every header field but th
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.java import QUICK
 from ottla.kproto.records import BatchHeader, iter_batches, iter_records, parse_batch_header, parse_end_txn_marker
 from ottla.storage.state.aborted_transactions import AbortedTransactions
 from ottla.storage.state.producer_state import ProducerStateManager
@@ -32,17 +33,17 @@ from ottla.storage.upkeep.compaction.policy import CleanableRange
 
 pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.slow]
 
-TOPIC = "compacted"
 DAY_MS = 86_400_000
 SEGMENT_MS = 3_600_000
 OVERRIDES = {"log.cleaner.backoff.ms": "200", "log.cleaner.dedupe.buffer.size": "4194304"}
 
 
 class Traffic:
-    """Random batches into the topic. Segments roll by the records' own time, which runs ahead of the clock's."""
+    """Random batches into a topic. Segments roll by the records' own time, which runs ahead of the clock's."""
 
-    def __init__(self, bootstrap: str, rng: Random) -> None:
+    def __init__(self, bootstrap: str, topic: str, rng: Random) -> None:
         settings: dict[str, str | int | bool] = {"bootstrap.servers": bootstrap, "linger.ms": 0}
+        self.topic = topic
         self.rng = rng
         self.now_ms = int(time.time() * 1000) + SEGMENT_MS
         self.producers = [
@@ -80,7 +81,7 @@ class Traffic:
         """One to six records, some of them tombstones."""
         for _ in range(self.rng.randint(1, 6)):
             value = None if self.rng.random() < 0.2 else self.rng.randbytes(4)
-            producer.produce(TOPIC, key=self.rng.choice(list("abcdefghijkl")), value=value, timestamp=self.now_ms)
+            producer.produce(self.topic, key=self.rng.choice(list("abcdefghijkl")), value=value, timestamp=self.now_ms)
         assert producer.flush(30) == 0
 
 
@@ -183,38 +184,44 @@ def described(batch: bytes) -> tuple[object, ...]:
     return (meant, *iter_records(batch))
 
 
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    with ApacheKafka(tmp_path_factory.mktemp("kafka"), overrides=OVERRIDES, jvm_options=QUICK) as process:
+        yield process
+
+
 @pytest.mark.parametrize("seed", [1, 2])
-def test_four_passes_end_alike(seed: int, tmp_path: Path) -> None:
-    with ApacheKafka(tmp_path, overrides=OVERRIDES) as kafka:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        config = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.ms": f"{SEGMENT_MS}"}
-        config |= {"min.cleanable.dirty.ratio": "0.0", "message.timestamp.after.max.ms": f"{30 * DAY_MS}"}
-        for created in admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)]).values():
-            created.result(30)
-        log = KafkaLog(tmp_path / "logs" / f"{TOPIC}-0")
-        traffic = Traffic(kafka.bootstrap, Random(seed))
-        ottla = OttlaCleaner()
-        seen_horizons = seen_empty = 0
-        for rounds, delete_retention_ms in ((60, DAY_MS), (20, 0), (10, 0), (10, 0)):
-            traffic.run(rounds)
-            before = log.decided_batches()
-            segments = log.base_offsets()
-            assert len(segments) > 2
-            high_watermark = parse_batch_header(log.batches()[-1]).next_offset
-            expected = ottla.clean(before, segments[-1], high_watermark, delete_retention_ms)
-            alter(admin, {"delete.retention.ms": f"{delete_retention_ms}", "cleanup.policy": "compact"})
-            log.wait_until([0, segments[-1]])
-            alter(admin, {"cleanup.policy": "delete"})
-            after = [batch for batch in log.batches() if parse_batch_header(batch).base_offset < segments[-1]]
-            assert [described(batch) for batch in after] == [described(batch) for batch in expected]
-            seen_horizons += sum(parse_batch_header(batch).has_delete_horizon for batch in after)
-            seen_empty += sum(parse_batch_header(batch).record_count == 0 for batch in after)
-        assert seen_horizons
-        assert seen_empty
+def test_four_passes_end_alike(seed: int, kafka: ApacheKafka) -> None:
+    topic = f"compacted-{seed}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    config = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.ms": f"{SEGMENT_MS}"}
+    config |= {"min.cleanable.dirty.ratio": "0.0", "message.timestamp.after.max.ms": f"{30 * DAY_MS}"}
+    for created in admin.create_topics([NewTopic(topic, 1, 1, config=config)]).values():
+        created.result(30)
+    log = KafkaLog(kafka.folder / "logs" / f"{topic}-0")
+    traffic = Traffic(kafka.bootstrap, topic, Random(seed))
+    ottla = OttlaCleaner()
+    seen_horizons = seen_empty = 0
+    for rounds, delete_retention_ms in ((60, DAY_MS), (20, 0), (10, 0), (10, 0)):
+        traffic.run(rounds)
+        before = log.decided_batches()
+        segments = log.base_offsets()
+        assert len(segments) > 2
+        high_watermark = parse_batch_header(log.batches()[-1]).next_offset
+        expected = ottla.clean(before, segments[-1], high_watermark, delete_retention_ms)
+        alter(admin, topic, {"delete.retention.ms": f"{delete_retention_ms}", "cleanup.policy": "compact"})
+        log.wait_until([0, segments[-1]])
+        alter(admin, topic, {"cleanup.policy": "delete"})
+        after = [batch for batch in log.batches() if parse_batch_header(batch).base_offset < segments[-1]]
+        assert [described(batch) for batch in after] == [described(batch) for batch in expected]
+        seen_horizons += sum(parse_batch_header(batch).has_delete_horizon for batch in after)
+        seen_empty += sum(parse_batch_header(batch).record_count == 0 for batch in after)
+    assert seen_horizons
+    assert seen_empty
 
 
-def alter(admin: AdminClient, config: dict[str, str]) -> None:
+def alter(admin: AdminClient, topic: str, config: dict[str, str]) -> None:
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=entries)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(30)

@@ -22,7 +22,7 @@ import pytest
 
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.java import compile_java, java
+from compat_tests.java import QUICK, compiled, java
 from compat_tests.process import HOST, BrokerProcess, free_port
 
 SOURCE: Final = Path(__file__).resolve().parent / "java" / "Connectors.java"
@@ -62,8 +62,7 @@ class Worker:
         properties = folder / "worker.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         command = java(
-            "-XX:TieredStopAtLevel=1",
-            "-XX:+UseSerialGC",
+            *QUICK,
             "org.apache.kafka.connect.cli.ConnectDistributed",
             str(properties),
             heap_mb=256,
@@ -94,9 +93,7 @@ class Worker:
 @contextmanager
 def workers(broker: BrokerProcess, count: int, folder: Path) -> Iterator[list[Worker]]:
     """Workers that have found each other, or at least started."""
-    classes = folder / "classes"
-    classes.mkdir()
-    compile_java(SOURCE, classes)
+    classes = compiled(SOURCE)
     replicas = 3 if broker.is_cluster else 1
     with ExitStack() as stack:
         running = []

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.java import java
+from compat_tests.java import QUICK, java
 from compat_tests.process import BrokerProcess
 
 pytestmark = pytest.mark.java
@@ -24,8 +24,7 @@ def tool(broker: BrokerProcess) -> Tool:
     """Runs a tool by its class below org.apache.kafka.tools; what it printed. It must end well."""
 
     def run(name: str, *arguments: str, text: str = "") -> str:
-        options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-        command = java(*options, f"{TOOLS}.{name}", "--bootstrap-server", broker.bootstrap, *arguments)
+        command = java(*QUICK, f"{TOOLS}.{name}", "--bootstrap-server", broker.bootstrap, *arguments)
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

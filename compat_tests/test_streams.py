@@ -13,7 +13,7 @@ import pytest
 
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.java import java
+from compat_tests.java import java_program
 from compat_tests.process import BrokerProcess
 
 WORD_COUNT = Path(__file__).resolve().parent / "java" / "WordCount.java"
@@ -26,10 +26,8 @@ TIMEOUT_S = 120.0
 @contextmanager
 def word_count(bootstrap: str, folder: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
     """The application, running; killed at the end unless it has ended by then."""
-    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    command = java(*options, str(WORD_COUNT), bootstrap, "words", "in", "out")
-    arguments = [*command, str(folder), *settings]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = java_program(WORD_COUNT, bootstrap, "words", "in", "out", str(folder), *settings)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == "running\n"

@@ -88,7 +88,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """Both brokers with topic `t` of two partitions, topic `deleted.soon` and some records' worth of nothing."""
     if reason := java.missing():
         pytest.skip(reason)
-    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
+    oracle = ApacheKafka(tmp_path_factory.mktemp("kafka"), jvm_options=java.QUICK)
+    with oracle as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
         clients = (Wire(kafka.bootstrap), Wire(ottla.bootstrap))
         both = Both(*clients)
         for created in both.call(create(topic("t", 2), topic("deleted.soon"), topic("empty")), 7):

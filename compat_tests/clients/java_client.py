@@ -20,7 +20,7 @@ from compat_tests.clients.base import (
     Record,
     Start,
 )
-from compat_tests.java import java
+from compat_tests.java import java_program
 
 DRIVER = Path(__file__).resolve().parents[1] / "java" / "Driver.java"
 
@@ -29,10 +29,7 @@ class JavaDriver:
     """The JVM, and the ids of what is open in it."""
 
     def __init__(self) -> None:
-        options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-        self._process = subprocess.Popen(
-            java(*options, str(DRIVER)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._process = subprocess.Popen(java_program(DRIVER), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.ids = itertools.count(1)
 
     def ask(self, **request: Any) -> Any:

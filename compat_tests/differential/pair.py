@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.apache_kafka import JVM_OPTIONS, ApacheKafka
 from compat_tests.differential.compare import Difference, compared
 from compat_tests.differential.end_state import clean_up, end_state
 from compat_tests.differential.history import History, Step
@@ -64,7 +64,7 @@ class Pair:
             overrides=SETTINGS,
             heap_mb=768,
             # Of a run of a minute or two the second compiler takes the greater part.
-            jvm_options=("-XX:TieredStopAtLevel=1",),
+            jvm_options=(*JVM_OPTIONS, "-XX:TieredStopAtLevel=1"),
         )
         self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | OTTLA_ONLY | (ottla_overrides or {}))
 

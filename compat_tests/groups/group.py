@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from compat_tests.clients import franz_go, kafkajs
-from compat_tests.java import java
+from compat_tests.java import java_program
 
 TIMEOUT_S = 60.0
 JAVA_MEMBER = Path(__file__).resolve().parents[1] / "java" / "Member.java"
@@ -21,7 +21,7 @@ Row: TypeAlias = tuple[str, int, int, str]  # topic, partition, offset, value
 
 def _program(client: str) -> list[str]:
     if client == "java":
-        return java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", str(JAVA_MEMBER))
+        return java_program(JAVA_MEMBER)
     if client == "kafkajs":
         return kafkajs.member()
     if client == "franz-go":

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from compat_tests.java import java_program
+
 __all__ = ["RestCatalogues", "missing", "rest_catalogues"]
 
 JARS: Final = Path(__file__).resolve().parents[2] / ".jars" / "iceberg"
@@ -41,8 +43,7 @@ class RestCatalogues:
 @contextmanager
 def rest_catalogues() -> Iterator[RestCatalogues]:
     """Runs the server while the block does."""
-    options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*")
-    command = ["java", *options, str(SERVER), CREDENTIAL]
+    command = java_program(SERVER, CREDENTIAL, jars=JARS)
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from compat_tests.java import java
+from compat_tests.java import java_program
 
 TIMEOUT_SECONDS = 60
 TOOLS = Path(__file__).resolve().parent / "Tools.java"
@@ -31,10 +31,7 @@ class JavaTools:
     """The JVM. A tool is named by its class below org.apache.kafka.tools, or by a whole name that begins with kafka."""
 
     def __init__(self) -> None:
-        options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-        self._process = subprocess.Popen(
-            java(*options, str(TOOLS)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._process = subprocess.Popen(java_program(TOOLS), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, tool: str, *arguments: str) -> Done:
         """Run a tool to its end."""

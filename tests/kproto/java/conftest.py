@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from typing import Any
 
 import pytest
 
-JARS = Path(__file__).resolve().parents[3] / ".jars" / "kafka-4.4"
+from compat_tests.java import java_program, missing
+
 SOURCE = Path(__file__).with_name("Oracle.java")
 
 
@@ -63,13 +63,9 @@ class Oracle:
 
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[Oracle]:
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("there is no java on the path")
-    if not any(JARS.glob("kafka-clients-*.jar")):
-        pytest.skip(f"Kafka's jars are not in {JARS}; `make jars` fetches them")
-    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--class-path", f"{JARS}/*"]
-    with subprocess.Popen([java, *options, str(SOURCE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    if reason := missing():
+        pytest.skip(reason)
+    with subprocess.Popen(java_program(SOURCE), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             yield Oracle(process)
         finally:

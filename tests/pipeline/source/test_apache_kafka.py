@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.java, pytest.mark.kafka]
 def kafka(tmp_path: Path) -> Iterator[ApacheKafka]:
     if reason := java.missing():
         pytest.skip(reason)
-    with ApacheKafka(tmp_path) as process:
+    with ApacheKafka(tmp_path, jvm_options=java.QUICK) as process:
         yield process
 
 
