@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
 from ottla.kproto.records import NO_TIMESTAMP, iter_batches
+from ottla.storage.errors import CorruptLogError
 from ottla.storage.format.block import LONE_HEAD_BYTES, RunFlag, build_lone_head
+from ottla.storage.format.block_scan import read_exactly
 from ottla.storage.format.topic_file import topic_folder_name
 from ottla.storage.kept_logs import SET_ASIDE_FOLDER, UNFINISHED_SUFFIX
 from ottla.storage.store.segment_files import ASIDE_MARK, free_path
@@ -19,32 +22,88 @@ from ottla.storage.store.segment_files import ASIDE_MARK, free_path
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
     from ottla.storage.log.partition_log import PartitionLog
+    from ottla.storage.store.context import StorageContext
 
-__all__ = ["set_tail_aside"]
+__all__ = ["TailAside", "set_tail_aside"]
+
+_COPIED_AT_ONCE: Final = 4 << 20
 
 
-async def set_tail_aside(log: PartitionLog, offset: int, node_path: str) -> str | None:
-    """Copy what a log has written at and after an offset into a file, durably. Returns its path; None for nothing.
+class TailAside(NamedTuple):
+    """What was set aside of a log's end. `path` has the batches, and is None if there are none.
 
-    The file is whole, or not there. Raises StorageError (CorruptLogError if a part cannot be read) or OSError; then
-    nothing was copied. The caller sees to it that the log does not change meanwhile.
+    `unreadable` has the first and the last offset of each piece that cannot be read since its file is damaged;
+    `damaged` are copies of those files, in which `ottla salvage` may find more. A file that is lost has none.
+    """
+
+    path: str | None = None
+    unreadable: Sequence[tuple[int, int]] = ()
+    damaged: Sequence[str] = ()
+
+
+async def set_tail_aside(log: PartitionLog, offset: int, node_path: str) -> TailAside:
+    """Copy what a log has written at and after an offset into a file, durably.
+
+    Each file is whole, or not there. Raises StorageError or OSError if the disk cannot be read or written; then what
+    was to be set aside is not, or not all of it. The caller sees to it that the log does not change meanwhile.
     """
     offset = max(offset, log.log_start_offset)
-    if offset >= log.flushed_end_offset:
-        return None
+    end_offset = log.flushed_end_offset
+    if offset >= end_offset:
+        return TailAside()
     context = log.store.context
     folder = os.path.join(node_path, SET_ASIDE_FOLDER)
-    name = f"{topic_folder_name(log.topic, log.topic_id)}-{log.partition}-{offset}{ASIDE_MARK}"
-    path = os.path.join(folder, name)
-    copy = _Copy(context.disk, folder, path)
-    await context.offload(copy.open)
-    try:
+    name = f"{topic_folder_name(log.topic, log.topic_id)}-{log.partition}-{offset}"
+    unreadable: list[tuple[int, int]] = []
+    damaged: dict[str, None] = {}
+    copy = _Copy(context.disk, folder, os.path.join(folder, name + ASIDE_MARK))
+    async with _opened(copy, context):
         now_ms = context.clock.time_ms()
-        while offset < log.flushed_end_offset:
-            chain, offset = await log.read_batches(offset, log.flushed_end_offset)
+        while offset < end_offset:
+            try:
+                chain, offset = await log.read_batches(offset, end_offset)
+            except CorruptLogError as error:
+                if error.resumes_at <= offset:
+                    raise
+                unreadable.append((offset, min(error.resumes_at, end_offset) - 1))
+                damaged[error.path] = None
+                offset = error.resumes_at
+                continue
             with chain:
                 await context.offload(partial(copy.add, log.key, chain.to_bytes(), now_ms))
-        return await context.offload(copy.finish)
+        copies = [await _copy_damaged(context, path, folder, name) for path in damaged]
+        path = await context.offload(copy.finish) if copy.size_bytes else None
+    return TailAside(path, unreadable, [path for path in copies if path is not None])
+
+
+async def _copy_damaged(context: StorageContext, source: str, folder: str, name: str) -> str | None:
+    """Copy a data file as it is; None if there is none. Where it was copied before, that copy is left."""
+    disk = context.disk
+    path = os.path.join(folder, f"{name}.{os.path.basename(source)}{ASIDE_MARK}")
+    if not await context.offload(partial(disk.exists, source)):
+        return None
+    if await context.offload(partial(disk.exists, path)):
+        return path
+    handle = await context.offload(partial(disk.open_read, source))
+    try:
+        copy = _Copy(disk, folder, path)
+        async with _opened(copy, context):
+            size_bytes = await context.offload(partial(disk.size, handle))
+            for position in range(0, size_bytes, _COPIED_AT_ONCE):
+                await context.offload(partial(copy.add_piece, handle, position))
+            return await context.offload(copy.finish)
+    finally:
+        # The wait is for a call of the disk.
+        with trio.CancelScope(shield=True):
+            await context.offload(partial(disk.close, handle))
+
+
+@asynccontextmanager
+async def _opened(copy: _Copy, context: StorageContext) -> AsyncIterator[None]:
+    """Nothing is left of a copy that was not finished."""
+    await context.offload(copy.open)
+    try:
+        yield
     finally:
         # The wait is for a call of the disk.
         with trio.CancelScope(shield=True):
@@ -52,7 +111,7 @@ async def set_tail_aside(log: PartitionLog, offset: int, node_path: str) -> str 
 
 
 class _Copy:
-    """The file while it is written, under another name. All methods block."""
+    """A file while it is written, under another name. All methods block."""
 
     def __init__(self, disk: Disk, folder: str, path: str) -> None:
         self._disk = disk
@@ -60,8 +119,8 @@ class _Copy:
         self._path = path
         self._unfinished = path + UNFINISHED_SUFFIX
         self._handle: Handle | None = None
-        self._position = 0
         self._sequence = 0
+        self.size_bytes = 0
 
     def open(self) -> None:
         disk = self._disk
@@ -73,11 +132,20 @@ class _Copy:
         self._handle = disk.create(self._unfinished)
 
     def add(self, key: bytes, data: bytes, now_ms: int) -> None:
-        assert self._handle is not None
-        for block in _blocks(key, data, self._position, self._sequence, now_ms):
-            self._disk.pwritev(self._handle, [block], self._position)
-            self._position += len(block)
+        """Add batches of a log."""
+        for block in _blocks(key, data, self.size_bytes, self._sequence, now_ms):
+            self._write(block)
             self._sequence += 1
+
+    def add_piece(self, source: Handle, position: int) -> None:
+        """Add what a file has at a position, as it is."""
+        size_bytes = min(_COPIED_AT_ONCE, self._disk.size(source) - position)
+        self._write(read_exactly(self._disk, source, position, size_bytes))
+
+    def _write(self, content: bytes) -> None:
+        assert self._handle is not None
+        self._disk.pwritev(self._handle, [content], self.size_bytes)
+        self.size_bytes += len(content)
 
     def finish(self) -> str:
         assert self._handle is not None

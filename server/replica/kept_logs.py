@@ -73,10 +73,21 @@ class KeptLogs:
             logger.warning("%s in %s cannot be written: %s", KEPT_FILE, self._folder, error, extra=keys)
 
     async def set_aside(self, log: PartitionLog, offset: int) -> None:
-        """Copy what a log has at and after an offset into a file, before it is cut there. StorageError or OSError."""
+        """Copy what a log has at and after an offset into a file, before it is cut there. StorageError or OSError.
+
+        Damage in the log is no reason to keep all of it for ever: what cannot be read is in a copy of the data file.
+        """
         end_offset = log.log_end_offset
-        path = await set_tail_aside(log, offset, self._folder)
-        if path is not None:
+        aside = await set_tail_aside(log, offset, self._folder)
+        keys = {"topic": log.topic, "partition": log.partition}
+        if aside.unreadable:
+            text = "%s of %s-%d cannot be read, as the data file is damaged, and its leader does not have %s; see %s"
+            several = len(aside.unreadable) > 1 or aside.unreadable[0][0] < aside.unreadable[0][1]
+            which = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in aside.unreadable)
+            copies = ", ".join(f"`ottla salvage {path}`" for path in aside.damaged) or "a backup: the file is gone"
+            offsets = f"offset{'s' if several else ''} {which}"
+            logger.error(text, offsets, log.topic, log.partition, "them" if several else "it", copies, extra=keys)
+        if aside.path is not None:
             text = "%s-%d: offsets %d to %d, which its leader does not have, are set aside in %s: see `ottla salvage`"
-            keys = {"topic": log.topic, "partition": log.partition, "path": path}
-            logger.error(text, log.topic, log.partition, offset, end_offset - 1, path, extra=keys)
+            keys |= {"path": aside.path}
+            logger.error(text, log.topic, log.partition, offset, end_offset - 1, aside.path, extra=keys)

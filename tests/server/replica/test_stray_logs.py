@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from ottla.storage.kept_logs import cut_files, read_kept_logs
 from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
 from tests.clusters import Cluster, Member, RunCluster, run_cluster
+from tests.server.replica.test_damaged_replicas import damage
 from tests.server.replica.test_followers import LAG, acknowledged, create, leader_is, partition_at, values, values_of
 
 __all__ = ["run_cluster"]
@@ -151,6 +153,35 @@ async def test_what_a_leader_cuts_from_a_stray_log_that_follows_is_set_aside(run
         assert read_kept_logs(RealDisk(), node_path(node)) == []
 
 
+@pytest.mark.parametrize("is_noted", [False, True])
+async def test_a_damaged_log_is_cut_when_all_of_it_is_set_aside(
+    run_cluster: RunCluster, is_noted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What can be read goes into one file; the bytes of the data file with what cannot be read, into another."""
+    written = [letter * 50 for letter in (b"a", b"b", b"c", b"d")]
+    async with run_cluster(2, LAG) as cluster:
+        await create(cluster, (2,))
+        for value in written:
+            await acknowledged(cluster[2], value)
+        folder = Path(node_path(cluster[2]))
+        await move_in_the_metadata(cluster, 2, PartitionState(leader=1, replicas=(1,), isr=(1,), leader_epoch=9))
+        damage(folder, written[1], is_noted_too=is_noted)
+        node = await cluster.start(2)
+        (content,) = [content for content in contents(folder, "**/*.data") if written[2] in content]
+        await acknowledged(cluster[1], b"other")
+        await cluster[1].broker.controller.change_partition("t", 0, partial(reassign, target=(1, 2), brokers=(1, 2)))
+        with trio.fail_after(20):
+            await cluster.until(leader_is(1, (1, 2)))
+        assert await values(node) == [b"other"]
+        cut, copied = sorted(cut_files(RealDisk(), node_path(node)), key=lambda path: ".data." in path)
+        assert next(contents(folder, f"**/{Path(copied).name}")).startswith(content)
+        for path in (copied, cut):
+            found = [values_of(batch.content[batch.position :])[0] for batch in salvage(RealDisk(), path)]
+            assert found == [written[0], written[2], written[3]]
+        assert "offset 1 of t-0 cannot be read" in caplog.text
+        assert copied in caplog.text
+
+
 @pytest.mark.parametrize("replicas", [(2, 1), (2,)])
 async def test_what_was_committed_is_set_aside_before_a_replica_is_cut(
     run_cluster: RunCluster, replicas: tuple[int, ...]
@@ -192,6 +223,10 @@ async def test_a_kept_log_that_is_moved_away_again_is_not_removed(run_cluster: R
         log = node.broker.log_manager.get_log(stray.topic_id, 0)
         assert log is not None
         assert (log.log_start_offset, log.log_end_offset) == (0, 1)
+
+
+def contents(folder: Path, pattern: str) -> Iterator[bytes]:
+    return (path.read_bytes() for path in folder.glob(pattern))
 
 
 def partition_has(replicas: tuple[int, ...]) -> Callable[[MetadataImage], bool]:
