@@ -78,6 +78,11 @@ class Security(NamedTuple):
 NO_SECURITY: Final = Security()
 
 
+def protocol_of(*, logs_in: bool, encrypts: bool) -> str:
+    """The `security.protocol` of connections with or without a login, encrypted or not."""
+    return ("SASL_" if logs_in else "") + ("SSL" if encrypts else PLAINTEXT)
+
+
 def read_properties(path: str | Path) -> dict[str, str]:
     """A client's properties out of a file; raises SecurityConfigError."""
     from ottla.client.properties import parse_properties

@@ -11,13 +11,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.acls import AclTextError, parse_entry
-from ottla.client.security import Login, Security
+from ottla.client.security import Login, Security, protocol_of
+from ottla.testing import client_configs
 from ottla.testing.errors import BrokerError
 
 if TYPE_CHECKING:
     import ssl
 
     from ottla.client.client import Client
+    from ottla.client.tls import Tls
     from ottla.kproto.messages.create_acls import AclCreation
     from ottla.server.security.certificates import Pair
 
@@ -26,14 +28,6 @@ SCRAM: Final = "SCRAM-SHA-512"
 _HOSTS: Final = ("127.0.0.1", "localhost")
 _FIXTURE: Final = "ottla-fixture"
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", SCRAM)
-_PROTOCOLS: Final = {
-    (False, False): "PLAINTEXT",
-    (False, True): "SSL",
-    (True, False): "SASL_PLAINTEXT",
-    (True, True): "SASL_SSL",
-}
-_LOGIN_MODULES: Final = {"PLAIN": "plain.PlainLoginModule"}
-_SCRAM_MODULE: Final = "scram.ScramLoginModule"
 _ANY: Final = 1
 
 
@@ -50,7 +44,7 @@ class Access:
         self._encrypts = tls
         self._password = secrets.token_urlsafe(18)
         self._credentials: list[Any] = []
-        self.protocol = _PROTOCOLS[self._asks_who, tls]
+        self.protocol = protocol_of(logs_in=self._asks_who, encrypts=tls)
 
     @property
     def is_open(self) -> bool:
@@ -102,12 +96,19 @@ class Access:
     @property
     def own(self) -> Security:
         """How the fixture itself connects."""
-        login = Login("PLAIN", _FIXTURE, self._password) if self._asks_who else None
+        return Security(Login("PLAIN", _FIXTURE, self._password) if self._asks_who else None, self._tls)
+
+    def of_user(self, user: str | None, mechanism: str) -> Security:
+        """How a user connects; None: the first one. Raises BrokerError if there is no such user."""
+        return Security(Login(mechanism, *self._known(user)) if self._asks_who else None, self._tls)
+
+    @property
+    def _tls(self) -> Tls | None:
         if not self._encrypts:
-            return Security(login)
+            return None
         from ottla.client.tls import Tls
 
-        return Security(login, Tls(authorities=self.authority))
+        return Tls(authorities=self.authority)
 
     def prepare(self, client: Client) -> None:
         """Make these the only users, with exactly these rights."""
@@ -125,37 +126,20 @@ class Access:
 
     def client_config(self, bootstrap: str, user: str | None, mechanism: str) -> dict[str, Any]:
         """How a user connects, as settings with librdkafka's names."""
-        found: dict[str, Any] = {"bootstrap.servers": bootstrap, "security.protocol": self.protocol}
-        if self._asks_who:
-            name, password = self._known(user)
-            found |= {"sasl.mechanism": mechanism, "sasl.username": name, "sasl.password": password}
-        if self.authority is not None:
-            found["ssl.ca.pem"] = self.authority
-        return found
+        return client_configs.librdkafka_config(bootstrap, self.of_user(user, mechanism))
 
     def java_config(self, bootstrap: str, user: str | None, mechanism: str) -> dict[str, Any]:
         """The same with Java's names."""
-        found: dict[str, Any] = {"bootstrap.servers": bootstrap, "security.protocol": self.protocol}
-        if self._asks_who:
-            name, password = (text.replace("\\", "\\\\").replace('"', '\\"') for text in self._known(user))
-            module = _LOGIN_MODULES.get(mechanism, _SCRAM_MODULE)
-            found |= {
-                "sasl.mechanism": mechanism,
-                "sasl.jaas.config": (
-                    f'org.apache.kafka.common.security.{module} required username="{name}" password="{password}";'
-                ),
-            }
-        if self.authority is not None:
-            found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.authority}
-        return found
+        return client_configs.java_config(bootstrap, self.of_user(user, mechanism))
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """An SSL context that trusts the broker's certificate; None without TLS."""
-        if self.authority is None:
+        tls = self.own.tls
+        if tls is None:
             return None
-        import ssl
+        from ottla.client.tls import context_of
 
-        return ssl.create_default_context(cadata=self.authority)
+        return context_of(tls)
 
     def _known(self, user: str | None) -> tuple[str, str]:
         name = next(iter(self._users), "") if user is None else user

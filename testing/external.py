@@ -1,7 +1,7 @@
 """An Apache Kafka that runs elsewhere, with the face of the test broker: the same tests run against it.
 
 What goes beyond Kafka's protocol skips the test with a sentence: settings of the broker, faults, the clock, requests,
-restarts. What a test leaves is removed after it: topics and groups that were not there before.
+restarts, users. What a test leaves is removed after it: topics and groups that were not there before.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ottla.client.addresses import parse_addresses
-from ottla.client.errors import AddressError
+from ottla.client.errors import AddressError, SecurityConfigError
+from ottla.client.security import NO_SECURITY, Security, from_properties, read_properties
 from ottla.kproto.errors import ErrorCode
 from ottla.testing import topics
 from ottla.testing.access import Access
@@ -19,14 +20,18 @@ from ottla.testing.contents import Contents
 from ottla.testing.errors import BrokerError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ottla.client.client import Client
+    from ottla.client.security import Login
 
 _SETTLE_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
 
 
 class ExternalBroker(Contents):
-    """A cluster that tests use and do not own: `bootstrap` as clients take it. Raises BrokerError if it is no address.
+    """A cluster that tests use and do not own: `bootstrap` as clients take it, and a file of client properties that
+    says how to connect. Raises BrokerError if the one is no address, or the other cannot be read.
 
     Whatever topics and groups it has when it is opened, it keeps. No two test runs may use one at the same time: each
     would remove what the other one has made.
@@ -36,8 +41,8 @@ class ExternalBroker(Contents):
     fixture = "ottla_broker"
     is_running = True
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(Access(None, None, tls=False))
+    def __init__(self, bootstrap: str, command_config: str | Path | None = None) -> None:
+        super().__init__(_ExternalAccess(bootstrap, _security(command_config)))
         try:
             self._servers = parse_addresses(bootstrap)
         except AddressError as error:
@@ -53,6 +58,8 @@ class ExternalBroker(Contents):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close_schemas()
+        self.reset()
         self._forget_clients()
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -68,19 +75,68 @@ class ExternalBroker(Contents):
     def reset(self) -> None:
         """Remove the topics and groups that were not there at first. A group with members is left alone."""
         with self._client() as client:
-            made = sorted(set(topics.listed(client)) - self._topics)
+            made = set(topics.listed(client)) - self._topics
             if made:
-                topics.delete(client, made)
+                topics.delete(client, sorted(made))
             _delete_groups(client, sorted(_groups(client) - self._groups))
             deadline = time.monotonic() + _SETTLE_SECONDS
-            while set(topics.listed(client)) - self._topics:
+            awaited = made - self._created_anew()
+            while awaited & set(topics.listed(client)):
                 if time.monotonic() > deadline:
                     raise BrokerError(f"{self._bootstrap} still has topics that were deleted {_SETTLE_SECONDS:g} s ago")
                 time.sleep(_POLL_SECONDS)
+        if made > awaited:
+            self._reset_schemas()
+
+    def _created_anew(self) -> set[str]:
+        """The topics that others create again as soon as they are gone: that of the schema registry, if it runs."""
+        if self._schemas is None:
+            return set()
+        from ottla.registry.store.log import TOPIC
+
+        return {TOPIC}
 
     @property
     def _addresses(self) -> Sequence[tuple[str, int]]:
         return self._servers
+
+
+class _ExternalAccess(Access):
+    """One login, which is given: the tests' as well as the fixture's own."""
+
+    def __init__(self, bootstrap: str, security: Security) -> None:
+        super().__init__(None, None, tls=False)
+        self._bootstrap = bootstrap
+        self._security = security
+
+    @property
+    def authority(self) -> str | None:
+        return None if self._security.tls is None else self._security.tls.authorities
+
+    @property
+    def own(self) -> Security:
+        return self._security
+
+    def of_user(self, user: str | None, mechanism: str) -> Security:
+        """The same whatever the mechanism; the test is skipped if it asks for somebody else."""
+        del mechanism
+        login = self._security.login
+        if user is not None and (login is None or user != login.user):
+            skip(f"the test needs the user {user!r}, and this run connects to {self._bootstrap} {_as_whom(login)}")
+        return self._security
+
+
+def _as_whom(login: Login | None) -> str:
+    return "without a login" if login is None else f"as {login.user!r}"
+
+
+def _security(command_config: str | Path | None) -> Security:
+    if command_config is None:
+        return NO_SECURITY
+    try:
+        return from_properties(read_properties(command_config))
+    except SecurityConfigError as error:
+        raise BrokerError(f"--ottla-command-config: {error}") from None
 
 
 def skip(reason: str) -> NoReturn:

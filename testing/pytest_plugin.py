@@ -10,7 +10,8 @@
 - `--ottla-data-dir`: keep the data in this folder instead of in memory, to look at it afterwards.
 - `ottla_config` in pytest's settings: broker settings for every broker, one `name=value` per line.
 - `--ottla-bootstrap`, or OTTLA_TEST_BOOTSTRAP: the same tests with an Apache Kafka that runs elsewhere. What only
-  Ottla's own broker offers skips the test.
+  Ottla's own broker offers skips the test. `--ottla-command-config`, or OTTLA_TEST_COMMAND_CONFIG, names a file of
+  client properties with the login and the certificates that it asks for.
 
 When a test with one of them fails, its report says which topics and groups there were.
 """
@@ -55,11 +56,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("OTTLA_TEST_BOOTSTRAP"),
         help="run the tests against the Apache Kafka at this address (also: OTTLA_TEST_BOOTSTRAP)",
     )
+    group.addoption(
+        "--ottla-command-config",
+        metavar="FILE",
+        help="how to connect to that Apache Kafka: a client's properties, as Kafka's tools take them "
+        "(also: OTTLA_TEST_COMMAND_CONFIG)",
+    )
     parser.addini("ottla_config", "settings of test brokers, one name=value a line", type="linelist", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
+    if config.getoption("--ottla-command-config") and not config.getoption("--ottla-bootstrap"):
+        raise pytest.UsageError(
+            "--ottla-command-config says how to connect to the Kafka of --ottla-bootstrap: give both"
+        )
     if config.getoption("--ottla-bootstrap") and getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("--ottla-bootstrap: tests that share one Kafka cannot run in parallel")
 
@@ -81,7 +92,10 @@ def ottla_session_broker(request: pytest.FixtureRequest) -> Iterator[Broker | Ex
     if bootstrap := request.config.getoption("--ottla-bootstrap"):
         from ottla.testing.external import ExternalBroker
 
-        with ExternalBroker(bootstrap) as external:
+        command_config = request.config.getoption("--ottla-command-config") or os.environ.get(
+            "OTTLA_TEST_COMMAND_CONFIG"
+        )
+        with ExternalBroker(bootstrap, command_config or None) as external:
             yield external
         return
     from ottla.testing.broker import Broker
