@@ -63,12 +63,11 @@ class _Entry(NamedTuple):
 
 
 class _Asker:
-    """Who asks, from where. The address is read when the first network is compared with it."""
+    """Where somebody asks from. The address is read when the first network is compared with it."""
 
-    __slots__ = ("_address", "_host", "principal")
+    __slots__ = ("_address", "_host")
 
-    def __init__(self, principal: str, host: str) -> None:
-        self.principal = principal
+    def __init__(self, host: str) -> None:
         self._host = _same_for_all(host)
         self._address: IPv4Address | IPv6Address | Literal[False] | None = False
 
@@ -81,37 +80,54 @@ class _Asker:
         return self._address is not None and entry.network.has(self._address)
 
 
+_About = dict[str, list[_Entry]]
+"""Entries by the principals that they are about: as many may be about one topic as there are users."""
+
+
 class _Entries:
     """The entries for one type of resource, by how they name it, and by whom they are about."""
 
     def __init__(self) -> None:
-        self.literal: dict[str, list[_Entry]] = {}
-        self.prefixed: dict[str, list[_Entry]] = {}
-        self.lengths: list[int] = []
-        self._about: dict[str, list[_Entry]] = {}
+        self._literal: dict[str, _About] = {}
+        self._prefixed: dict[str, _About] = {}
+        self._lengths: list[int] = []
+        self._about: _About = {}
 
-    def add(self, acl: Acl) -> None:
-        entry = _Entry(acl, network_of(acl.host))
+    def add(self, entry: _Entry) -> None:
+        acl = entry.acl
         self._about.setdefault(acl.principal, []).append(entry)
-        named = self.literal if acl.pattern is AclPattern.LITERAL else self.prefixed
-        named.setdefault(acl.name, []).append(entry)
-        if named is self.prefixed and len(acl.name) not in self.lengths:
-            self.lengths.append(len(acl.name))
+        named = self._literal if acl.pattern is AclPattern.LITERAL else self._prefixed
+        named.setdefault(acl.name, {}).setdefault(acl.principal, []).append(entry)
+        if named is self._prefixed and len(acl.name) not in self._lengths:
+            self._lengths.append(len(acl.name))
 
-    def of(self, name: str) -> Iterator[_Entry]:
-        """All entries whose resources include the one of this name."""
-        yield from self.literal.get(name, ())
-        if name != WILDCARD:
-            yield from self.literal.get(WILDCARD, ())
-        for length in self.lengths:
-            if length <= len(name):
-                yield from self.prefixed.get(name[:length], ())
+    def of(self, name: str) -> Iterator[_About]:
+        """All entries whose resources include the one of this name, by how they name it."""
+        if (literal := self._literal.get(name)) is not None:
+            yield literal
+        if name != WILDCARD and (anything := self._literal.get(WILDCARD)) is not None:
+            yield anything
+        for length in self._lengths:
+            if length <= len(name) and (prefixed := self._prefixed.get(name[:length])) is not None:
+                yield prefixed
 
     def about(self, principal: str) -> Iterator[_Entry]:
         """All entries that are about somebody, by name or because they are about everybody."""
-        yield from self._about.get(principal, ())
-        if principal != _ANYBODY:
-            yield from self._about.get(_ANYBODY, ())
+        return _about(self._about, principal)
+
+
+def _about(entries: _About, principal: str) -> Iterator[_Entry]:
+    yield from entries.get(principal, ())
+    if principal != _ANYBODY:
+        yield from entries.get(_ANYBODY, ())
+
+
+class _Hosts(dict[str, tuple[str, Network | None]]):
+    """The form of each host that is compared, and its network, if it is one: many entries share a host."""
+
+    def __missing__(self, host: str) -> tuple[str, Network | None]:
+        read = self[host] = _same_for_all(host), network_of(host)
+        return read
 
 
 class Authorizer:
@@ -130,10 +146,10 @@ class Authorizer:
         if delta.after.acls is delta.before.acls:
             return
         entries: dict[AclResource, _Entries] = {}
-        pace = Pace()
+        pace, hosts = Pace(), _Hosts()
         for acl in delta.after.acls:
             await pace.rest()
-            _enter(acl, entries)
+            _enter(acl, entries, hosts)
         self._entries = entries
         outdated, self._kept = self._kept, {}
         while outdated:
@@ -143,8 +159,9 @@ class Authorizer:
     def replace(self, acls: Iterable[Acl]) -> None:
         """Decide by these entries from now on."""
         entries: dict[AclResource, _Entries] = {}
+        hosts = _Hosts()
         for acl in acls:
-            _enter(acl, entries)
+            _enter(acl, entries, hosts)
         self._entries = entries
         self._kept.clear()
 
@@ -170,18 +187,18 @@ class Authorizer:
         """As `allows`, with the reason, and not cached."""
         if principal in self._super_users:
             return Decision(True, "it is a super user (super.users)")
-        asker = _Asker(principal, host)
+        asker = _Asker(host)
         entries = self._entries.get(resource)
         has_entries = False
         allowing: Acl | None = None
-        for entry in entries.of(name) if entries is not None else ():
+        for named in entries.of(name) if entries is not None else ():
             has_entries = True
-            if not _concerns(entry, asker, operation):
-                continue
-            acl = entry.acl
-            if acl.permission is AclPermission.DENY:
-                return Decision(False, str(acl))
-            allowing = acl
+            for entry in _about(named, principal):
+                if not _concerns(entry, asker, operation):
+                    continue
+                if entry.acl.permission is AclPermission.DENY:
+                    return Decision(False, str(entry.acl))
+                allowing = entry.acl
         if allowing is not None:
             return Decision(True, str(allowing))
         if has_entries:
@@ -206,7 +223,7 @@ class Authorizer:
         entries = self._entries.get(resource)
         if entries is None:
             return False
-        asker = _Asker(principal, host)
+        asker = _Asker(host)
         names: dict[tuple[AclPermission, AclPattern], set[str]] = {
             (permission, pattern): set() for permission in AclPermission for pattern in AclPattern
         }
@@ -225,8 +242,12 @@ class Authorizer:
         return any(not name.startswith(denied_prefixes) for name in some)
 
 
-def _enter(acl: Acl, entries: dict[AclResource, _Entries]) -> None:
-    entries.setdefault(acl.resource, _Entries()).add(acl._replace(host=_same_for_all(acl.host)))
+def _enter(acl: Acl, entries: dict[AclResource, _Entries], hosts: _Hosts) -> None:
+    host, network = hosts[acl.host]
+    of_resource = entries.get(acl.resource)
+    if of_resource is None:
+        of_resource = entries[acl.resource] = _Entries()
+    of_resource.add(_Entry(acl if host == acl.host else acl._replace(host=host), network))
 
 
 def _same_for_all(host: str) -> str:
@@ -239,7 +260,7 @@ def _same_for_all(host: str) -> str:
 
 def _concerns(entry: _Entry, asker: _Asker, operation: AclOperation) -> bool:
     acl = entry.acl
-    if acl.principal not in (asker.principal, _ANYBODY) or not asker.is_at(entry):
+    if not asker.is_at(entry):
         return False
     if acl.operation in (operation, AclOperation.ALL):
         return True

@@ -360,3 +360,20 @@ class TestNetworks:
         with pytest.raises(UnsupportedFeatureLevelError, match=words):
             new_acl(TOPIC, "t", LITERAL, "User:a", "10.0.0.0/99", READ, ALLOW, allows_networks=False)
         assert new_acl(TOPIC, "t", LITERAL, "User:a", "10.0.0.1", READ, ALLOW, allows_networks=False)
+
+
+def test_a_decision_looks_at_no_entry_about_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many may be about one topic as there are users."""
+    looked: list[Acl] = []
+    concerns = authorizer_module._concerns
+
+    def watched(entry: Any, *rest: Any) -> bool:
+        looked.append(entry.acl)
+        return concerns(entry, *rest)
+
+    monkeypatch.setattr(authorizer_module, "_concerns", watched)
+    own, everybodys = acl("shared", principal="User:me"), acl("shared", principal="User:*", operation=WRITE)
+    made = authorizer(*(acl("shared", principal=f"User:{number}") for number in range(1000)), own, everybodys)
+    assert made.decide("User:me", HOST, READ, TOPIC, "shared").is_allowed
+    assert not made.decide("User:other", HOST, READ, TOPIC, "shared").is_allowed
+    assert looked == [own, everybodys, everybodys]
