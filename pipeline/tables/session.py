@@ -20,7 +20,7 @@ __all__ = ["DELTA_PACKAGES", "KAFKA_PACKAGES", "own_settings", "session"]
 DELTA_PACKAGES: Final = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 KAFKA_PACKAGES: Final = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0",
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
@@ -101,7 +101,8 @@ def packages(job: JobConfig) -> dict[str, str]:
         if not pyspark.__version__.startswith(_PACKAGES_SPARK):
             raise JobError(
                 f"Delta tables and source kafka need packages for Spark {pyspark.__version__}: name them in [spark] as "
-                '"spark.jars.packages". Parquet and Iceberg tables with source ottla need none.'
+                f'"spark.jars.packages", or install pyspark {_PACKAGES_SPARK}*, whose packages are known. Parquet and '
+                "Iceberg tables with source ottla need none."
             )
         settings["spark.jars.packages"] = ",".join(needed)
     return settings

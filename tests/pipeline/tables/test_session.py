@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
+import pyspark
 import pytest
 
 from ottla.pipeline.tables import config
+from ottla.pipeline.tables.errors import JobError
 from ottla.pipeline.tables.session import own_settings
 
 SHUFFLES = "spark.sql.shuffle.partitions"
@@ -39,3 +41,12 @@ def test_a_cluster_gets_what_spark_thinks_right() -> None:
 
 def test_the_file_has_the_last_word() -> None:
     assert settings(spark_sql_shuffle_partitions="7")[SHUFFLES] == "7"
+
+
+def test_a_spark_whose_packages_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delta is what a table is by default, and pip installs the newest Spark."""
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    with pytest.raises(JobError, match=r"for Spark 4\.3\.0: .* or install pyspark 4\.2\.\*"):
+        settings()
+    assert settings(spark_jars_packages="io.delta:own")["spark.jars.packages"] == "io.delta:own"
