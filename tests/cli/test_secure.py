@@ -86,6 +86,26 @@ def test_on_an_empty_folder_and_again(tmp_path: Path) -> None:
         assert "alice" in ottla("user", "list", "-b", bootstrap, "--command-config", str(keys / "client.properties"))
 
 
+def test_only_its_own_files_have_secrets(tmp_path: Path) -> None:
+    """As docs/security.md says."""
+    data = tmp_path / "data"
+    with served(data, "--console", "127.0.0.1:0") as (bootstrap, keys):
+        admin = ["-b", bootstrap, "--command-config", str(keys / "client.properties")]
+        made = ottla("user", "add", "alice", "--generate", *admin).strip()
+        ottla("topic", "create", "t", *admin)
+    secrets = [(keys / "admin.password").read_bytes().strip(), made.encode(), b"PRIVATE KEY"]
+    holders = {
+        path.relative_to(data).as_posix()
+        for path in data.rglob("*")
+        if path.is_file() and any(secret in path.read_bytes() for secret in secrets)
+    }
+    named = {"admin.password", "client.properties", "librdkafka.properties"}
+    assert holders == {f"security/{name}" for name in named | {"ca.key", "broker.pem"}}
+    page = (Path(__file__).parents[2] / "docs/security.md").read_text()
+    assert all(f"`{name}`" in page for name in named)
+    assert "the keys" in page
+
+
 def test_certificates_for_others(tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert "there is no authority" in ottla("cert", "alice", "--data-dir", str(data), code=1)
