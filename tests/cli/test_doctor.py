@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from ottla.cli import doctor_http, doctor_machine, doctor_network
-from ottla.cli.doctor_finding import Finding
+from ottla.cli.doctor import http as doctor_http
+from ottla.cli.doctor import machine as doctor_machine
+from ottla.cli.doctor import network as doctor_network
+from ottla.cli.doctor.finding import Finding
 from ottla.client.security import from_properties
 from ottla.server.settings.sources import load
 from ottla.storage.disk import RealDisk

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from ottla.cli import doctor_etcd
-from ottla.cli.doctor_finding import Finding
+from ottla.cli.doctor import etcd as doctor_etcd
+from ottla.cli.doctor.finding import Finding
 from ottla.server.metadata import keys
 from ottla.server.metadata.open_store import open_etcd
 from ottla.server.metadata.store import Put

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from ottla.cli.doctor_finding import Finding, fail, ok, warn
+from ottla.cli.doctor.finding import Finding, fail, ok, warn
 from ottla.cli.memory import available_memory
 from ottla.cli.options import human_size
 from ottla.storage.disk import RealDisk

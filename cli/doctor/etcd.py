@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from ottla.cli.doctor_finding import Finding, fail, ok, warn
+from ottla.cli.doctor.finding import Finding, fail, ok, warn
 from ottla.cli.options import human_size
 from ottla.server.metadata import keys
 from ottla.server.metadata.clock_difference import CONSEQUENCE, TOLERATED_SECONDS, sentence

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ottla.cli.doctor_finding import Finding, fail, ok, warn
+from ottla.cli.doctor.finding import Finding, fail, ok, warn
 from ottla.server.network.endpoints import parse_http_address
 from ottla.server.settings.config import BrokerConfig, ConfigError
 

@@ -13,18 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.cli import (
-    CommandError,
-    doctor_etcd,
-    doctor_http,
-    doctor_machine,
-    doctor_network,
-    options,
-    serve,
-    serve_config,
-)
+from ottla.cli import CommandError, options, serve, serve_config
 from ottla.cli.connection import security
-from ottla.cli.doctor_finding import FAIL, Finding, fail, ok, warn
+from ottla.cli.doctor import etcd, http, machine, network
+from ottla.cli.doctor.finding import FAIL, Finding, fail, ok, warn
 from ottla.cli.nodes.plan import make_plan
 from ottla.cli.secure import FOLDER
 from ottla.cli.serve_config import load_config
@@ -76,19 +68,19 @@ def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield _settings(config)
     data_dir = (config.log_dirs or config.log_dir)[0]
     if arguments.memory is None:
-        yield from doctor_machine.data_folder(data_dir)
-    yield doctor_machine.files(config.max_connections)
-    yield doctor_machine.memory(config.ottla_memory_budget_bytes, len(configs))
-    yield doctor_machine.clock(data_dir)
-    yield from doctor_etcd.examine(config, data_dir)
+        yield from machine.data_folder(data_dir)
+    yield machine.files(config.max_connections)
+    yield machine.memory(config.ottla_memory_budget_bytes, len(configs))
+    yield machine.clock(data_dir)
+    yield from etcd.examine(config, data_dir)
     try:
         how = security(arguments.command_config or _own_properties(arguments))
     except CommandError as error:
         yield fail("--command-config", str(error), "name a file of client properties that can be read")
         return
     for each in configs:
-        yield from doctor_network.examine(each, how)
-        yield from doctor_http.examine(each)
+        yield from network.examine(each, how)
+        yield from http.examine(each)
 
 
 def _own_properties(arguments: argparse.Namespace) -> Path | None:
