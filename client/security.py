@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ottla.client.tls import Tls
 
 PLAINTEXT: Final = "PLAINTEXT"
+#: librdkafka's ssl.crl.location is as near to ssl.ca.location as 0.903, sasl.mechansim to sasl.mechanism as 0.929.
+_NEAR: Final = 0.92
 _PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 #: What `from_properties` looks at, and what says of a file what shows in it anyway.
@@ -106,6 +108,18 @@ def from_properties(properties: Mapping[str, str]) -> Security:
     from ottla.client import tls
 
     return Security(login, tls.from_properties(properties))
+
+
+def misspelt(properties: Mapping[str, str]) -> dict[str, str]:
+    """Names that are as good as one of SETTINGS and are not, each with the one that was probably meant.
+
+    A name that is less like any of them is taken for a setting that matters to other clients.
+    """
+    from difflib import get_close_matches
+
+    unknown = [name for name in properties if name not in SETTINGS]
+    near = {name: get_close_matches(name, SETTINGS, n=1, cutoff=_NEAR) for name in unknown}
+    return {name: found[0] for name, found in near.items() if found}
 
 
 def _login(properties: Mapping[str, str]) -> Login:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -73,8 +74,23 @@ def context_of(tls: Tls) -> ssl.SSLContext:
             with as_file(tls.key_and_chain.encode()) as path:
                 context.load_cert_chain(path, password=tls.key_password or "")
     except (ssl.SSLError, ValueError) as error:
-        raise SecurityConfigError(f"a certificate or key cannot be used: {getattr(error, 'reason', error)}") from None
+        raise SecurityConfigError(f"a certificate or key cannot be used: {getattr(error, 'reason', None) or error}") from None
     return context
+
+
+def speaks_tls(host: str, port: int, timeout_seconds: float) -> bool:
+    """Whether who listens there answers a TLS handshake, even by refusing it; nobody is trusted with anything."""
+    context = context_of(Tls(checks_certificates=False))
+    try:
+        with (
+            socket.create_connection((host, port), timeout_seconds) as connected,
+            context.wrap_socket(connected, server_hostname=host),
+        ):
+            return True
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -11,6 +11,16 @@ class StartupError(Exception):
     """The broker cannot start; the text says why and what to do about it."""
 
 
+class ListenError(StartupError):
+    """An address cannot be listened at. `is_taken`: because somebody else does."""
+
+    def __init__(self, where: str, reason: str, advice: str, *, is_taken: bool = False) -> None:
+        super().__init__(f"cannot listen on {where}: {reason} ({advice})")
+        self.reason = reason
+        self.advice = advice
+        self.is_taken = is_taken
+
+
 def kept(error: E) -> E:
     """The same exception without the frames that it was raised in, and without what it was raised for.
 

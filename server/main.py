@@ -142,7 +142,9 @@ class Node:
                 folder = log_manager.node_dir.path
                 logger.warning("%s was not closed in order: its logs are recovered", folder, extra={"path": folder})
             if self._metadata_store is None and config.ottla_metadata_store == "sqlite":
-                await refuse_without_metadata(self._data_dir, log_manager)
+                await trio.to_thread.run_sync(
+                    refuse_without_metadata, self._data_dir, log_manager.node_dir.path, log_manager.context.disk
+                )
             store = self._metadata_store or await open_store(
                 config, Path(self._data_dir), self._around.clock, log_manager.context.space.make_room
             )

@@ -15,11 +15,9 @@ from pathlib import Path
 
 from ottla.cli import CommandError, options, serve, serve_config
 from ottla.cli.connection import security
-from ottla.cli.doctor import etcd, http, machine, network
+from ottla.cli.doctor import etcd, http, machine, network, start
 from ottla.cli.doctor.finding import FAIL, Finding, fail, ok, warn
-from ottla.cli.nodes.plan import make_plan
 from ottla.cli.secure import FOLDER
-from ottla.cli.serve_config import load_config
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
 _SIGNS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
@@ -51,24 +49,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if any(finding.level == FAIL for finding in findings) else 0
 
 
-def _check_keys(arguments: argparse.Namespace) -> None:
-    """Just looking must not create any keys."""
-    if arguments.secure and not (serve_config.data_dir(arguments) / FOLDER).exists():
-        raise CommandError("start the broker once with --secure, which makes the keys")
-
-
 def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
     try:
-        _check_keys(arguments)
-        configs = [load_config(arguments)] if arguments.nodes is None else make_plan(arguments).configs
+        configs = start.configurations(arguments)
     except (ConfigError, CommandError) as error:
         yield fail("settings", str(error), "correct the file, the environment variable or the flag that it comes from")
         return
     config = configs[0]
     yield _settings(config)
+    if start.lacks_keys(arguments):
+        yield ok("keys", "the first start makes them, and an administrator")
     data_dir = (config.log_dirs or config.log_dir)[0]
     if arguments.memory is None:
         yield from machine.data_folder(data_dir)
+        for each in configs:
+            yield from start.examine_folder(each)
     yield machine.files(config.max_connections)
     yield machine.memory(config.ottla_memory_budget_bytes, len(configs))
     yield machine.clock(data_dir)
@@ -85,7 +80,9 @@ def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
 
 def _own_properties(arguments: argparse.Namespace) -> Path | None:
     """The administrator's of `--secure`."""
-    return serve_config.data_dir(arguments) / FOLDER / "client.properties" if arguments.secure else None
+    if not arguments.secure or start.lacks_keys(arguments):
+        return None
+    return serve_config.data_dir(arguments) / FOLDER / "client.properties"
 
 
 def _settings(config: BrokerConfig) -> Finding:

@@ -1,7 +1,8 @@
-"""What `ottla doctor` learns from a running broker's own port for monitoring: is it ready, and what fails in it?"""
+"""What `ottla doctor` finds out about the HTTP ports: can they be had, or what does the broker that has them say?"""
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import urllib.error
@@ -9,26 +10,37 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ottla.cli.doctor import network
 from ottla.cli.doctor.finding import Finding, fail, ok, warn
 from ottla.server.network.endpoints import parse_http_address
-from ottla.server.settings.config import BrokerConfig, ConfigError
+from ottla.server.network.listener import ListenAddress
+from ottla.server.settings.config import BrokerConfig
 
 _TIMEOUT_SECONDS: Final = 3.0
+_MOST_BYTES: Final = 1 << 20
 _EVERY_ADDRESS: Final = ("", "0.0.0.0", "::")
 
 
 def examine(config: BrokerConfig) -> Iterator[Finding]:
-    """Ask `/readyz`, where there is an HTTP port at a fixed address that answers."""
+    """Whether the HTTP ports can be had; where a broker has them, `/readyz` is asked."""
+    if config.ottla_registry_listeners:
+        address = parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners")
+        finding = network.port(address, "--registry")
+        if finding is None and not _answers(address, "/subjects", config):
+            finding = _taken(address, "--registry", "schema registry")
+        if finding is not None:
+            yield finding
     if not config.ottla_http_listen:
         return
-    try:
-        address = parse_http_address(config.ottla_http_listen)
-    except ConfigError as error:
-        yield fail("readiness", str(error), "correct ottla.http.listen")
-        return
-    answer = _ask(address.host, address.port, encrypted=config.ottla_http_security_protocol.endswith("SSL"))
+    address = parse_http_address(config.ottla_http_listen)
+    finding = network.port(address, "--http")
+    answer = _ask(address, "/readyz", config) if finding is None else None
+    if finding is None and answer is None:
+        finding = _taken(address, "--http", "broker")
+    if finding is not None:
+        yield finding
     if answer is None:
-        return  # No broker runs: the ports have been looked at.
+        return
     if answer.get("ready"):
         yield ok("readiness", "the broker serves everything that it should")
     else:
@@ -38,24 +50,40 @@ def examine(config: BrokerConfig) -> Iterator[Finding]:
         yield warn("health", str(degraded), "see its log, and `ottla fsck`")
 
 
-def _ask(host: str, port: int, *, encrypted: bool) -> dict[str, Any] | None:
-    """What it answers, ready or not; None if nobody does who is a broker. Certificates are not checked."""
-    host = "127.0.0.1" if host in _EVERY_ADDRESS else host
-    context = None
-    if encrypted:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    url = f"{'https' if encrypted else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/readyz"
+def _taken(address: ListenAddress, flag: str, who: str) -> Finding:
+    subject = f"{flag} {address.host or '*'}:{address.port}"
+    return fail(subject, f"it is taken, and no {who} answers there", f"choose another address with {flag}")
+
+
+def _ask(address: ListenAddress, path: str, config: BrokerConfig) -> dict[str, Any] | None:
+    """The object that it answers, ready or not; None if it answers nothing of the kind."""
+    told = _read(address, path, config)
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS, context=context) as response:
-            told = response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            told = error.read()
-    except OSError:
-        return None
-    try:
-        answer = json.loads(told)
+        answer = None if told is None else json.loads(told)
     except ValueError:
         return None
     return answer if isinstance(answer, dict) else None
+
+
+def _answers(address: ListenAddress, path: str, config: BrokerConfig) -> bool:
+    return _read(address, path, config) is not None
+
+
+def _read(address: ListenAddress, path: str, config: BrokerConfig) -> bytes | None:
+    """What is answered, an error or not; None if nobody answers by HTTP. Certificates are not checked."""
+    is_encrypted = config.ottla_http_security_protocol.endswith("SSL")
+    host = "127.0.0.1" if address.host in _EVERY_ADDRESS else address.host
+    context = None
+    if is_encrypted:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    place = f"{f'[{host}]' if ':' in host else host}:{address.port}"
+    url = f"{'https' if is_encrypted else 'http'}://{place}{path}"
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS, context=context) as response:
+            return bytes(response.read(_MOST_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.read(_MOST_BYTES)
+    except (OSError, http.client.HTTPException):
+        return None

@@ -4,19 +4,22 @@ are told?
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from collections.abc import Iterator
 from typing import Final
 
 from ottla.cli.doctor.finding import Finding, fail, ok, warn
 from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, is_exposed, is_loopback
+from ottla.client import tls
 from ottla.client.client import Client
 from ottla.client.errors import AuthenticationError, ClientError
 from ottla.client.security import NO_SECURITY, Security
 from ottla.client.tls import Tls
+from ottla.server.errors import ListenError
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses
 from ottla.server.network.listener import ListenAddress
+from ottla.server.network.network import open_listening_socket
+from ottla.server.security.tls import client_auth
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
 _TIMEOUT_SECONDS: Final = 3.0
@@ -34,21 +37,8 @@ def examine(config: BrokerConfig, security: Security = NO_SECURITY) -> Iterator[
         yield fail("listeners", str(error), "correct listeners, or advertised.listeners")
         return
     for address, endpoint in zip(addresses, endpoints, strict=True):
-        is_running = False
-        subject = f"listener {address.host or '*'}:{address.port}"
-        if address.port == 0:
-            yield ok(subject, "will take a free port")
-        elif (refusal := _bind(address)) is None:
-            yield ok(subject, "free")
-        elif _speaks_kafka(address, endpoint.security_protocol):
-            is_running = True
-            yield ok(subject, "a broker answers there")
-        else:
-            yield fail(
-                subject,
-                f"{refusal}, and no broker answers there",
-                "stop the program that has it, or choose another --port",
-            )
+        listener, is_running = _listener(address, endpoint.security_protocol, config, security)
+        yield listener
         yield _resolves(endpoint.host, endpoint.port)
         yield from _suits(address, endpoint.host)
         if is_exposed(address.host, endpoint.security_protocol, address.name, config):
@@ -67,28 +57,66 @@ def examine(config: BrokerConfig, security: Security = NO_SECURITY) -> Iterator[
             yield _round_trip(endpoint.host, endpoint.port, security)
 
 
-def _bind(address: ListenAddress) -> str | None:
-    """Why it is not possible to listen there; None if it is."""
+def is_taken(address: ListenAddress) -> bool:
+    """Whether somebody listens there already."""
+    refused = _refused(address, "--port")
+    return refused is not None and refused.is_taken
+
+
+def port(address: ListenAddress, flag: str) -> Finding | None:
+    """Whether a port can be had; None if somebody has it."""
+    subject = f"{'listener' if flag == '--port' else flag} {address.host or '*'}:{address.port}"
+    refused = _refused(address, flag)
+    if refused is None:
+        return ok(subject, "free" if address.port else "will take a free port")
+    return None if refused.is_taken else fail(subject, refused.reason, refused.advice)
+
+
+def _refused(address: ListenAddress, flag: str) -> ListenError | None:
+    """Why it is not possible to listen there, as the start would find it."""
     try:
-        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        return f"{address.host} is not known: {error.strerror}"
-    for family, kind, _, _, where in found:
-        with contextlib.closing(socket.socket(family, kind)) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(where)
-            except OSError as error:
-                return str(error.strerror)
+        open_listening_socket(address.host, address.port, 1, flag).close()
+    except ListenError as error:
+        return error
     return None
 
 
-def _speaks_kafka(address: ListenAddress, protocol: str) -> bool:
+def _listener(address: ListenAddress, protocol: str, config: BrokerConfig, security: Security) -> tuple[Finding, bool]:
+    """What can be said of a port of clients, and whether a broker serves it as these settings say."""
+    finding = port(address, "--port")
+    if finding is not None:
+        return finding, False
+    subject = f"listener {address.host or '*'}:{address.port}"
+    is_encrypted = protocol.endswith("SSL")
+    where = ("127.0.0.1" if address.host in _EVERY_ADDRESS else address.host, address.port)
+    if _speaks_kafka(where, Security(tls=_unchecked(security)) if is_encrypted else NO_SECURITY):
+        return ok(subject, "a broker answers there"), True
+    speaks_tls = tls.speaks_tls(*where, _TIMEOUT_SECONDS)
+    if is_encrypted and speaks_tls and client_auth(config, address.name, protocol) == "required":
+        return ok(subject, "a broker answers there, and asks for a certificate"), True
+    if is_encrypted and not speaks_tls and _speaks_kafka(where, NO_SECURITY):
+        return _other_settings(subject, "a broker answers there in plain text"), False
+    if not is_encrypted and speaks_tls:
+        return _other_settings(subject, "who answers there encrypts"), False
+    said = "it is taken, and no broker answers there"
+    return fail(subject, said, "stop the program that has it, or choose another --port"), False
+
+
+def _other_settings(subject: str, said: str) -> Finding:
+    advice = "give the flags and the file that the broker was started with; for another broker choose another --port"
+    return fail(subject, f"{said}, which is not what these settings say", advice)
+
+
+def _unchecked(security: Security) -> Tls:
+    """The client's own certificate, if it has one, and trust in everybody."""
+    known = security.tls or Tls()
+    return Tls(None, known.key_and_chain, known.key_password, checks_certificates=False)
+
+
+def _speaks_kafka(where: tuple[str, int], security: Security) -> bool:
     """Whether a broker answers there, without logging in and without checking its certificate."""
-    host = "127.0.0.1" if address.host in _EVERY_ADDRESS else address.host
-    security = Security(tls=Tls(checks_certificates=False)) if protocol.endswith("SSL") else NO_SECURITY
     try:
-        with Client([(host, address.port)], _TIMEOUT_SECONDS, security=security) as client:
+        with Client([where], _TIMEOUT_SECONDS, security=security) as client:
             client.any_broker()
     except ClientError:
         return False

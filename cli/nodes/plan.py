@@ -129,9 +129,19 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
 
 def check(plan: Plan) -> None:
     """Refuse a start that cannot succeed, before anything is touched. Raises ConfigError or CommandError."""
+    check_settings(plan)
+    for address, flag in _ports(plan):
+        try:
+            open_listening_socket(address.host, address.port, 1, flag).close()
+        except StartupError as error:
+            raise CommandError(str(error)) from None
+
+
+def check_settings(plan: Plan) -> None:
+    """The same without trying the ports, which a cluster that runs has taken."""
     _check_memory(plan)
     refuse_to_leave_out(data_dir_of(plan.configs[0]), [config.node_id for config in plan.configs])
-    _check_ports(plan)
+    _check_numbers(_ports(plan))
 
 
 def _make_secure(arguments: argparse.Namespace, given: dict[str, list[list[str]]]) -> Path:
@@ -215,7 +225,8 @@ def _check_memory(plan: Plan) -> None:
         )
 
 
-def _check_ports(plan: Plan) -> None:
+def _ports(plan: Plan) -> list[tuple[ListenAddress, str]]:
+    """Every address that is listened at, with the flag that it comes from."""
     wanted = [(address, "--listen") for config in plan.configs for address in listen_addresses(config)]
     wanted += [
         (parse_http_address(config.ottla_http_listen), "--http") for config in plan.configs if config.ottla_http_listen
@@ -227,6 +238,10 @@ def _check_ports(plan: Plan) -> None:
     ]
     if plan.page is not None:
         wanted.append((plan.page, "--http"))
+    return wanted
+
+
+def _check_numbers(wanted: list[tuple[ListenAddress, str]]) -> None:
     taken = Counter(address.port for address, _ in wanted if address.port)
     for address, flag in wanted:
         hosts = {other.host for other, _ in wanted if other.port == address.port}
@@ -234,8 +249,3 @@ def _check_ports(plan: Plan) -> None:
             raise CommandError(
                 f"port {address.port} is needed twice: {flag} needs a port for each node, one after the other"
             )
-    for address, flag in wanted:
-        try:
-            open_listening_socket(address.host, address.port, 1, flag).close()
-        except StartupError as error:
-            raise CommandError(str(error)) from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ottla.server.errors import StartupError
+from ottla.server.errors import ListenError
 from ottla.server.network.transport import SocketTransport
 
 if TYPE_CHECKING:
@@ -120,13 +120,14 @@ class _AcceptedSocket:
 
 
 def open_listening_socket(host: str, port: int, backlog: int, flag: str) -> socket.socket:
-    """A socket that listens at an address, '' for all; StartupError, which names the flag, if it cannot be had."""
+    """A socket that listens at an address, '' for all; ListenError, which names the flag, if it cannot be had."""
+    where = f"{host or '*'}:{port}"
     try:
         family, kind, protocol, _, sockaddr = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise StartupError(f"cannot listen on {host!r}: {error.strerror}") from None
+        raise ListenError(where, str(error.strerror), f"choose another address with {flag}") from None
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setblocking(False)
@@ -137,7 +138,17 @@ def open_listening_socket(host: str, port: int, backlog: int, flag: str) -> sock
         listening.listen(backlog)
     except OSError as error:
         listening.close()
-        where = f"{host or '*'}:{port}"
-        hint = f"is another broker running there? Choose another with {flag}" if error.errno == errno.EADDRINUSE else ""
-        raise StartupError(f"cannot listen on {where}: {error.strerror}" + (f" ({hint})" if hint else "")) from None
+        is_taken = error.errno == errno.EADDRINUSE
+        raise ListenError(where, str(error.strerror), _advice(error.errno, flag), is_taken=is_taken) from None
     return listening
+
+
+def _advice(reason: int | None, flag: str) -> str:
+    if reason == errno.EADDRINUSE:
+        return f"is another broker running there? Choose another with {flag}"
+    if reason == errno.EACCES:
+        return (
+            f"this user may not use that port: choose one from 1024 with {flag}, or grant the right to it: "
+            "AmbientCapabilities=CAP_NET_BIND_SERVICE in a systemd unit"
+        )
+    return f"choose an address of this machine with {flag}"

@@ -12,7 +12,7 @@ from ottla.server.errors import StartupError
 from ottla.server.metadata import keys
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.open_store import SQLITE_FILE
-from ottla.server.network.endpoints import advertised_endpoints, parse_http_address
+from ottla.server.network.endpoints import advertised_endpoints, listen_addresses, parse_http_address
 from ottla.server.network.network import open_listening_socket
 from ottla.server.wiring.optional import asks_for_anything, tls_of_http
 
@@ -22,38 +22,50 @@ if TYPE_CHECKING:
     from ottla.server.network.listener import ListenAddress
     from ottla.server.network.network import Network
     from ottla.server.settings.config import BrokerConfig
-    from ottla.storage.log_manager import LogManager
+    from ottla.storage.disk import Disk
     from ottla.storage.node_dir import NodeDir
 
 logger = logging.getLogger(__name__)
 
 
-def try_addresses(config: BrokerConfig, addresses: list[ListenAddress], network: Network) -> None:
-    """Refuse a first start that could not listen, before it leaves a folder behind. ConfigError or StartupError."""
-    advertised_endpoints(config, addresses)
+def check_ports(config: BrokerConfig) -> None:
+    """Refuse settings of ports by which no start comes to listen; reads certificates and keytabs. ConfigError."""
+    advertised_endpoints(config, listen_addresses(config))
     if asks_for_anything(config):
         from ottla.server.network.guard import entrances
         from ottla.server.security.credentials import Credentials
 
         entrances(config, Credentials(dict))
+    if config.ottla_http_listen:
+        parse_http_address(config.ottla_http_listen)
+    if config.ottla_registry_listeners:
+        parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners")
+    if config.ottla_http_listen or config.ottla_registry_listeners:
+        tls_of_http(config)
+
+
+def try_addresses(config: BrokerConfig, addresses: list[ListenAddress], network: Network) -> None:
+    """Refuse a first start that could not listen, before it leaves a folder behind. ConfigError or StartupError."""
+    check_ports(config)
     backlog = config.socket_listen_backlog_size
     for address in addresses:
         network.listen(address.host, address.port, backlog, "--port").close()
     if config.ottla_http_listen:
-        tls_of_http(config)
         http = parse_http_address(config.ottla_http_listen)
         open_listening_socket(http.host, http.port, backlog, "--http").close()
+    if config.ottla_registry_listeners:
+        registry = parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners")
+        open_listening_socket(registry.host, registry.port, backlog, "--registry").close()
 
 
-async def refuse_without_metadata(data_dir: str, log_manager: LogManager) -> None:
-    """StartupError if topics have data here and the file that knows the topics is not there."""
+def refuse_without_metadata(data_dir: str, node_path: str, disk: Disk) -> None:
+    """StartupError if topics have data here and the file that knows the topics is not there. Blocks."""
     path = os.path.join(data_dir, SQLITE_FILE)
-    if await trio.Path(path).exists():
+    if os.path.exists(path):
         return
     from ottla.storage.unknown_topics import unknown_folders
 
-    node_path = log_manager.node_dir.path
-    topics = await trio.to_thread.run_sync(unknown_folders, log_manager.context.disk, node_path, frozenset())
+    topics = unknown_folders(disk, node_path, frozenset())
     if topics:
         raise StartupError(
             f"{path} is missing, and nothing else knows the {len(topics)} topics with data in {node_path}: "

@@ -20,9 +20,11 @@ OTTLA = [sys.executable, "-m", "ottla.cli"]
 class Broker:
     """A broker process."""
 
-    def __init__(self, data_dir: Path, *flags: str, log: IO[bytes] | None = None) -> None:
+    def __init__(self, data_dir: Path, *flags: str, log: IO[bytes] | None = None, port: bool = True) -> None:
+        """`port`: at a free port, unless the flags say where."""
+        where = ("--port", "0") if port else ()
         self.process = subprocess.Popen(
-            [*OTTLA, "serve", "--port", "0", "--data-dir", str(data_dir), *flags],
+            [*OTTLA, "serve", *where, "--data-dir", str(data_dir), *flags],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

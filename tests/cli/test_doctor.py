@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from ottla.cli import main
 from ottla.cli.doctor import http as doctor_http
 from ottla.cli.doctor import machine as doctor_machine
 from ottla.cli.doctor import network as doctor_network
 from ottla.cli.doctor.finding import Finding
 from ottla.client.security import from_properties
+from ottla.server.security.certificates import issue, make_authority
 from ottla.server.settings.sources import load
 from ottla.storage.disk import RealDisk
 from ottla.storage.format.sealed_index import build_sealed_index
@@ -98,6 +102,124 @@ def test_what_is_wrong_is_named_with_what_to_do(examine: Examine, tmp_path: Path
     assert found["data folder"]["level"] == "fail"
     found = examine("--port", "0", "--data-dir", "/proc/nowhere", code=1)
     assert "--data-dir" in found["sync"]["advice"]
+
+
+NEEDS_KEYS = {"listeners": "SASL_SSL://127.0.0.1:0", "inter.broker.listener.name": "SASL_SSL"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        (NEEDS_KEYS | {"ssl.keystore.location": "/nowhere/k.pem"}, "cannot be read"),
+        (NEEDS_KEYS, "needs a certificate"),
+        ({"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "NTLM"}, "sasl.enabled.mechanisms"),
+        ({"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "GSSAPI"}, "GSSAPI"),
+        ({"listeners": "A://127.0.0.1:0"}, "listener.security.protocol.map"),
+        ({"ottla.http.listen": "127.0.0.1:x"}, "ottla.http.listen"),
+        ({"ottla.registry.listeners": "127.0.0.1:x"}, "ottla.registry.listeners"),
+        ({"ottla.http.listen": "127.0.0.1:0", "ottla.http.security.protocol": "SSL"}, "needs a certificate"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot be advertised"),
+    ],
+)
+def test_what_a_start_refuses_fails_by_the_same_words(
+    settings: dict[str, str], refused: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "ottla.server.security.kerberos", None)  # as if its package were not installed
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0"} | settings
+    flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    flags += ["--data-dir", str(tmp_path / "data")]
+    assert main(["doctor", "--json", *flags]) == 1
+    (found,) = [it for it in json.loads(capsys.readouterr().out) if it["level"] == "fail"]
+    assert refused in found["message"]
+    assert main(["serve", *flags]) == 1
+    assert found["message"] in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_folder_that_cannot_be_used_fails(examine: Examine, tmp_path: Path) -> None:
+    folder = tmp_path / "used"
+    flags = ("--port", "0", "--data-dir", str(folder))
+    running = Process(folder)
+    found = examine(*flags, code=1)
+    assert "is in use by process" in found["data folder"]["message"]
+    # The same folder, and where its broker listens: all is well.
+    found = examine("--listen", running.address, "--data-dir", str(folder))
+    assert found["data folder"]["level"] == "ok"
+    running.run("produce", "t", stdin=b"a\n")
+    assert running.stop() == 0
+    assert examine(*flags)["data folder"]["level"] == "ok"
+    (folder / "node-2").mkdir()
+    (folder / "cluster.sqlite").rename(tmp_path / "elsewhere")
+    assert "node 2" in examine(*flags, code=1)["settings"]["message"]
+    found = examine(*flags, "--set", "node.id=1", code=1)
+    assert "cluster.sqlite is missing" in found["data folder"]["message"]
+
+
+def test_a_port_that_this_user_may_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    config = load(environment={}, flags={"listeners": "PLAINTEXT://127.0.0.1:80", "ottla.http.listen": "127.0.0.1:81"})
+    found = {it.subject: it for it in [*doctor_network.examine(config), *doctor_http.examine(config)]}
+    for subject, flag in (("listener 127.0.0.1:80", "--port"), ("--http 127.0.0.1:81", "--http")):
+        assert found[subject].message == "Permission denied"
+        assert f"from 1024 with {flag}" in found[subject].advice
+
+
+def test_a_broker_with_other_settings_is_not_taken_for_another_program() -> None:
+    pytest.importorskip("cryptography")
+    with Broker(tls=True) as encrypted, Broker() as plain:
+
+        def look(protocol: str, address: str) -> Finding:
+            flags = {"listeners": f"{protocol}://{address}", "inter.broker.listener.name": protocol}
+            found = {it.subject: it for it in doctor_network.examine(load(environment={}, flags=flags))}
+            return found[f"listener {address}"]
+
+        for finding in (look("PLAINTEXT", encrypted.bootstrap), look("SSL", plain.bootstrap)):
+            assert finding.level == "fail"
+            assert finding.advice.startswith("give the flags and the file that the broker was started with")
+        assert look("PLAINTEXT", plain.bootstrap).level == look("SSL", encrypted.bootstrap).level == "ok"
+
+
+def test_a_broker_that_asks_for_certificates(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    authority = make_authority("CA")
+    pair = issue(authority, "broker", ["127.0.0.1"])
+    (tmp_path / "broker.pem").write_bytes(pair.key + pair.certificate)
+    (tmp_path / "ca.pem").write_bytes(authority.certificate)
+    flags = {
+        "inter.broker.listener.name": "SSL",
+        "ssl.keystore.location": str(tmp_path / "broker.pem"),
+        "ssl.truststore.location": str(tmp_path / "ca.pem"),
+        "ssl.client.auth": "required",
+    }
+    words = [word for name, value in flags.items() for word in ("--set", f"{name}={value}")]
+    running = Process(tmp_path / "data", *words, "--set", "listeners=SSL://127.0.0.1:0", port=False)
+    found = {
+        it.subject: it
+        for it in doctor_network.examine(load(environment={}, flags=flags | {"listeners": f"SSL://{running.address}"}))
+    }
+    assert running.stop() == 0
+    assert found[f"listener {running.address}"].message == "a broker answers there, and asks for a certificate"
+
+
+def test_before_the_first_start_with_keys(examine: Examine, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    found = examine("--secure", "--port", "0")
+    assert found["keys"]["level"] == "ok"
+    assert "settings" in found
+    assert not (tmp_path / "other").exists()
+
+
+def test_http_ports_are_tried(examine: Examine) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        found = examine("--port", "0", "--http", address, "--registry", address, code=1)
+    assert found[f"--http {address}"]["advice"] == "choose another address with --http"
+    assert found[f"--registry {address}"]["advice"] == "choose another address with --registry"
 
 
 def test_few_files_little_memory_and_a_wrong_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -185,7 +307,8 @@ def test_it_asks_a_running_broker_whether_it_is_ready(examine: Examine, tmp_path
 
 def test_a_broker_that_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {"ready": False, "reasons": ["the task x fails and is begun again: y"], "degraded": ["the task z failed"]}
-    monkeypatch.setattr(doctor_http, "_ask", lambda *_, **__: answer)
+    monkeypatch.setattr(doctor_network, "port", lambda *_: None)
+    monkeypatch.setattr(doctor_http, "_ask", lambda *_: answer)
     found = list(doctor_http.examine(load(environment={}, flags={"ottla.http.listen": "127.0.0.1:1"})))
     assert [(it.level, it.subject) for it in found] == [("warn", "readiness"), ("warn", "health")]
     assert "the task x fails" in found[0].message

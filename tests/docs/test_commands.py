@@ -15,6 +15,8 @@ from ottla import cli
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
+NOTES = ROOT / "packaging/helm/ottla/templates/NOTES.txt"
+
 _BLOCK = re.compile(r"^```(?:sh|console|bash)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"(?:^|\| )\$? ?(ottla [a-z-]+.*)$")
 #: Where a command ends in a shell's line; `#` begins a comment, as shlex has it.
@@ -30,6 +32,10 @@ def commands() -> Iterator[object]:
                     words = shlex.split(found[1], comments=True)
                     end = next((place for place, word in enumerate(words) if word in _ENDS), len(words))
                     yield pytest.param(words[1:end], id=f"{page.stem}: {found[1][:60].strip()}")
+
+    for line in NOTES.read_text().splitlines():
+        if " -- ottla " in line:
+            yield pytest.param(shlex.split(line.partition(" -- ottla ")[2]), id=f"{NOTES.stem}: {line[-60:]}")
 
 
 @pytest.mark.parametrize("words", list(commands()))
