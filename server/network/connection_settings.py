@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.network.endpoints import parse_listener
+from ottla.server.network.endpoints import client_listeners
 from ottla.server.quotas.connections import ConnectionLimits, ListenerLimits
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ _NONE_KNOWN: Final[Mapping[str, Set[str]]] = {}
 def connection_limits(config: BrokerConfig, known: Mapping[str, Set[str]] = _NONE_KNOWN) -> ConnectionLimits:
     """The limits on connections as they are configured now. `known` are the addresses of hosts with names."""
     per_listener = {}
-    for text in config.listeners:
-        name = parse_listener(text).name
+    for name in (address.name for address in client_listeners(config)):
         own = config.for_listener(name)
         per_listener[name] = ListenerLimits(own.max_connections, own.max_connection_creation_rate)
     return ConnectionLimits(

@@ -37,9 +37,21 @@ def parse_http_address(text: str, setting: str = "ottla.http.listen") -> ListenA
     return ListenAddress(HTTP_LISTENER, host.strip("[]") if colon else "127.0.0.1", int(port))
 
 
+def client_listeners(config: BrokerConfig) -> list[ListenAddress]:
+    """The listeners without those of `controller.listener.names`: a KRaft controller's port serves no clients."""
+    return _for_clients(config, config.listeners)
+
+
+def _for_clients(config: BrokerConfig, listeners: Iterable[str]) -> list[ListenAddress]:
+    controllers = {name.upper() for name in config.controller_listener_names}
+    return [address for address in map(parse_listener, listeners) if address.name not in controllers]
+
+
 def listen_addresses(config: BrokerConfig) -> list[ListenAddress]:
     """The listeners of a configuration, checked for what this broker can serve."""
-    addresses = [parse_listener(text) for text in config.listeners]
+    addresses = client_listeners(config)
+    if not addresses:
+        raise ConfigError("listeners has none for clients: add one that is not in controller.listener.names.")
     if len({address.name for address in addresses}) != len(addresses):
         raise ConfigError("Each listener needs a name of its own.")
     protocols = security_protocols(config)
@@ -64,7 +76,7 @@ def security_protocols(config: BrokerConfig) -> Mapping[str, str]:
 def listener_protocols(config: BrokerConfig) -> dict[str, str]:
     """The protocol of each listener that the node has."""
     protocols = security_protocols(config)
-    return {name: protocols.get(name, "PLAINTEXT") for name in (parse_listener(text).name for text in config.listeners)}
+    return {name: protocols.get(name, "PLAINTEXT") for name in (address.name for address in client_listeners(config))}
 
 
 def advertised_endpoints(config: BrokerConfig, bound: Iterable[ListenAddress]) -> tuple[Endpoint, ...]:
@@ -74,7 +86,7 @@ def advertised_endpoints(config: BrokerConfig, bound: Iterable[ListenAddress]) -
     localhost becomes 127.0.0.1, which some clients would else resolve to ::1. An advertised port 0
     is the listener's own.
     """
-    advertised = {address.name: address for address in map(parse_listener, config.advertised_listeners or ())}
+    advertised = {address.name: address for address in _for_clients(config, config.advertised_listeners or ())}
     protocols = security_protocols(config)
     endpoints = []
     for address in bound:

@@ -48,9 +48,8 @@ class ClusterSettings:
     )
     controller_listener_names: tuple[str, ...] = strings(
         (),
-        "Listeners of the KRaft controller; Ottla keeps metadata in a store, not in a quorum of its own.",
+        "Listeners of the KRaft controller in a file of Kafka's, which are left out: Ottla keeps metadata in a store.",
         importance=HIGH,
-        in_use=False,
     )
     controller_quorum_voters: tuple[str, ...] = strings(
         (),

@@ -4,9 +4,11 @@ import socket
 
 import pytest
 
+from ottla.server.network.connection_settings import connection_limits
 from ottla.server.network.endpoints import (
     advertised_endpoints,
     listen_addresses,
+    listener_protocols,
     parse_listener,
 )
 from ottla.server.network.listener import ListenAddress
@@ -54,6 +56,23 @@ def test_anything_else_is_refused(text: str) -> None:
 def test_listeners_that_cannot_be_served(settings: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         listen_addresses(BrokerConfig(settings))
+
+
+def test_the_port_of_a_kraft_controller_is_none_of_clients() -> None:
+    """As in the server.properties that comes with Kafka."""
+    settings = {
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    }
+    config = BrokerConfig(settings)
+    assert [address.port for address in listen_addresses(config)] == [9092]
+    assert [it.port for it in advertised_endpoints(config, listen_addresses(config))] == [9092]
+    assert listener_protocols(config) == {"PLAINTEXT": "PLAINTEXT"}
+    assert connection_limits(config).listeners.keys() == {"PLAINTEXT"}
+    with pytest.raises(ConfigError, match="none for clients"):
+        listen_addresses(BrokerConfig(settings | {"listeners": "CONTROLLER://:9093"}))
 
 
 def test_named_listeners() -> None:
