@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -82,7 +83,8 @@ def load(arguments: argparse.Namespace) -> Chosen:
         options["idle_seconds"] = _seconds("idle", values["idle"])
     options["cache"] = _cache(values)
     http = _address("http", values["http"], may_be_free=True) if "http" in values else None
-    return Chosen(Settings(addresses, listen, **options), _filters(values.get(_FILTERS, [])), http, _securities(values))
+    settings = Settings(addresses, listen, **options)
+    return Chosen(settings, _filters(values.get(_FILTERS, []), arguments.config), http, _securities(values))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -135,9 +137,12 @@ def _cache(values: Mapping[str, Any]) -> CacheSettings | None:
     return CacheSettings(size, str(folder), vouched)
 
 
-def _filters(tables: Any) -> Sequence[Named]:
+def _filters(tables: Any, file: Path | None) -> Sequence[Named]:
+    """The filters of a file, whose folder may hold modules with filters of one's own."""
     if not tables:
         return ()
+    if file is not None and (folder := str(file.absolute().parent)) not in sys.path:
+        sys.path.append(folder)  # behind all others: a file in it must not take a library's place
     from ottla.proxy.filters.catalog import make_filters
 
     try:

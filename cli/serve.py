@@ -100,6 +100,13 @@ def run(arguments: argparse.Namespace) -> int:
     from ottla.cli.trio_import import import_trio
 
     import_trio()
+    from ottla.cli.refused_start import leaving_nothing
+
+    with leaving_nothing(data_dir(arguments)):
+        return _serve(arguments)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
     if arguments.nodes is not None:
         from ottla.cli.nodes import serve_nodes
 
@@ -107,6 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from ottla.cli.node_process import Shell, run_node, with_free_id
     from ottla.cli.nodes.folder import check_lone_node, data_dir_of
+    from ottla.cli.refused_start import leaving_nothing
     from ottla.server.settings.config import ConfigError
 
     try:
@@ -118,5 +126,6 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         raise CommandError(str(error)) from None
     logs.configure(config.ottla_log_level, config.ottla_log_format.lower())
-    run_node(arguments, config, Shell(secure=data_dir(arguments) if arguments.secure else None))
+    with leaving_nothing(data_dir_of(config)):
+        run_node(arguments, config, Shell(secure=data_dir(arguments) if arguments.secure else None))
     return 0

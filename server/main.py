@@ -163,7 +163,7 @@ class Node:
     def _log_manager(self, addresses: list[ListenAddress]) -> LogManager:
         """The data folder's manager; the folder is made if it is not there. Raises ConfigError or StartupError."""
         around, data_dir = self._around, self._data_dir
-        if not around.disk.exists(data_dir):
+        if not around.disk.exists(os.path.join(data_dir, f"node-{around.config.node_id}")):
             try_addresses(around.config, addresses, around.network)
         try:
             make_folder(around.disk, data_dir)

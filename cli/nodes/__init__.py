@@ -36,8 +36,10 @@ _AT_START: Final = (
 
 def serve_nodes(arguments: argparse.Namespace) -> int:
     """Run the cluster until it is asked to stop; returns the exit code. Raises CommandError if it cannot start."""
+    from ottla.cli.nodes.folder import data_dir_of
     from ottla.cli.nodes.plan import check, make_plan
     from ottla.cli.nodes.supervisor import Supervisor
+    from ottla.cli.refused_start import leaving_nothing
     from ottla.runtime import logs
     from ottla.server.settings.config import ConfigError
 
@@ -49,7 +51,7 @@ def serve_nodes(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         raise CommandError(str(error)) from None
     _load_what_nodes_need()
-    with _sockets(plan) as plan:
+    with leaving_nothing(data_dir_of(first)), _sockets(plan) as plan:
         gc.freeze()  # a collection in a node would copy the pages that it shares with the others
         return Supervisor(plan).run()
 

@@ -101,6 +101,18 @@ def test_settings_may_come_from_a_file_and_flags_win(broker: Any, tmp_path: Path
     process.end()
 
 
+def test_a_filter_may_lie_beside_its_file(broker: Any, tmp_path: Path) -> None:
+    (tmp_path / "own_filters.py").write_text(
+        "from ottla.proxy.filters.filter import Filter\n\n\nclass Nothing(Filter):\n    pass\n"
+    )
+    (tmp_path / "json.py").write_text("raise SystemExit('taken for the library')\n")
+    file = tmp_path / "proxy.toml"
+    file.write_text(f'upstream = ["{broker.address}"]\n[[filter]]\ntype = "own_filters:Nothing"\n')
+    process = ProxyProcess("--config", str(file))
+    assert process.ready["brokers"] == 1
+    process.end()
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -147,6 +147,10 @@ def test_it_warns_when_it_listens_beyond_this_machine(start: Make, tmp_path: Pat
         (["--config", "/nonexistent/server.properties"], "/nonexistent/server.properties"),
         (["--data-dir", "/proc/nowhere"], "/proc/nowhere"),
         (["--listen", "198.51.100.1:0"], "cannot listen on 198.51.100.1"),
+        (["--listen", "198.51.100.1:0", "--secure"], "cannot listen on 198.51.100.1"),
+        (["--listen", "198.51.100.1:0", "--secure", "--nodes", "2"], "cannot listen on 198.51.100.1"),
+        (["--metadata", "etcd://127.0.0.1:1/x"], "etcd cannot be reached"),
+        (["--port", "0", "--registry", "198.51.100.1:0"], "cannot listen on 198.51.100.1"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(broker: Any, tmp_path: Path, flags: list[str], words: str) -> None:
@@ -156,6 +160,19 @@ def test_what_is_wrong_is_said_in_one_line(broker: Any, tmp_path: Path, flags: l
         flags = ["--port", "0", *flags]
     assert words in refusal(broker, *flags)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_refused_start_takes_away_only_what_it_has_made(broker: Any, tmp_path: Path) -> None:
+    unreachable = ("--port", "0", "--metadata", "etcd://127.0.0.1:1/x")
+    configured = tmp_path / "configured"
+    refusal(broker, *unreachable, "--set", f"log.dirs={configured}")
+    assert not configured.exists()
+    configured.mkdir()
+    refusal(broker, *unreachable, "--data-dir", str(configured))
+    assert (configured / "node-1/node.json").exists()
+    nodes = tmp_path / "nodes"
+    done = broker.run("serve", *unreachable, "--nodes", "2", "--data-dir", str(nodes), check=False)
+    assert (done.returncode, nodes.exists()) == (1, False)
 
 
 def test_settings_from_a_file_and_flags(broker: Any, tmp_path: Path, start: Make) -> None:
