@@ -74,7 +74,8 @@ def context_of(tls: Tls) -> ssl.SSLContext:
             with as_file(tls.key_and_chain.encode()) as path:
                 context.load_cert_chain(path, password=tls.key_password or "")
     except (ssl.SSLError, ValueError) as error:
-        raise SecurityConfigError(f"a certificate or key cannot be used: {getattr(error, 'reason', None) or error}") from None
+        reason = getattr(error, "reason", None) or error
+        raise SecurityConfigError(f"a certificate or key cannot be used: {reason}") from None
     return context
 
 
