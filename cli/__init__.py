@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Final
+from typing import Final, NoReturn
 
 COMMANDS: Final = {
     "serve": "start a broker",
@@ -58,6 +59,37 @@ ELSEWHERE: Final = {
     "test-broker": "ottla.testing.control",
     "simulate": "ottla.simulation.cluster.command",
 }
+
+#: How argparse refuses what is none of the choices, and an option that it does not know.
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)")
+_UNKNOWN_OPTION: Final = re.compile(r"unrecognized arguments: (--[\w-]+)")
+_CHOICE: Final = re.compile(r"[\w.-]+")
+
+
+class Parser(argparse.ArgumentParser):
+    """Names what was probably meant where a command, an action or a choice is misspelt; its actions do so, too."""
+
+    def error(self, message: str) -> NoReturn:
+        if (found := _INVALID_CHOICE.search(message)) is not None:
+            message += _did_you_mean(found[1], _CHOICE.findall(found[2]))
+        elif (found := _UNKNOWN_OPTION.search(message)) is not None:
+            message += _did_you_mean(found[1], _options_of(self))
+        super().error(message)
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(word, known, n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def _options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """The options of a parser and of its actions."""
+    from ottla.cli.parsers import actions_of, arguments_of
+
+    parsers = [parser, *(action for _, action in actions_of(parser).values())]
+    return sorted({flag for each in parsers for argument in arguments_of(each) for flag in argument.flags})
 
 
 class CommandError(Exception):
@@ -135,7 +167,7 @@ def load(name: str) -> ModuleType:
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of one command."""
-    parser = argparse.ArgumentParser(prog=f"ottla {name}", description=_sentence(COMMANDS[name]))
+    parser = Parser(prog=f"ottla {name}", description=_sentence(COMMANDS[name]))
     load(name).configure(parser)
     return parser
 
@@ -156,7 +188,7 @@ def _module(name: str) -> str:
 def _overview() -> argparse.ArgumentParser:
     from ottla.server.version import version
 
-    parser = argparse.ArgumentParser(prog="ottla", description="A broker that speaks Kafka's protocol.")
+    parser = Parser(prog="ottla", description="A broker that speaks Kafka's protocol.")
     parser.add_argument("--version", action="version", version=f"ottla {version()}")
     commands = parser.add_subparsers(dest="command", metavar="command")
     for name in available():

@@ -40,6 +40,7 @@ def _argument(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 _operation = _argument(acls.operation)
+_operations = _argument(acls.operations)
 _resource = _argument(acls.target)
 
 
@@ -51,10 +52,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     explain = actions.add_parser("explain", help="say whether a principal may do something, and which rule decides")
     for action in (add, explain):
         action.add_argument("principal", type=acls.principal, help="a user, or type:name; User:* is everybody")
-        action.add_argument("operation", type=_operation, help=", ".join(OPERATIONS))
+        of_which = "" if action is explain else "one or several, such as read,write: "
+        parse = _operation if action is explain else _operations
+        action.add_argument("operation", type=parse, help=of_which + ", ".join(OPERATIONS))
     for action in (listing, delete):
         action.add_argument("--principal", type=acls.principal, metavar="NAME", help="only those of this principal")
-        action.add_argument("--operation", type=_operation, default=ANY, metavar="NAME", help="only of this operation")
+        action.add_argument(
+            "--operation", type=_operation, default=ANY, metavar="NAME", help="only of this operation (default: any)"
+        )
     for action in (add, explain):
         action.add_argument("resource", nargs="+" if action is add else None, type=_resource, help=RESOURCE_HELP)
     for action in (listing, delete):

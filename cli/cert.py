@@ -17,7 +17,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--host", action="append", default=[], metavar="NAME", help="for a broker: a name or address that clients use"
     )
     parser.add_argument(
-        "--data-dir", type=Path, default=Path("ottla-data"), metavar="DIR", help="the broker's data folder"
+        "--data-dir",
+        type=Path,
+        default=Path("ottla-data"),
+        metavar="DIR",
+        help="the broker's data folder (default: ottla-data)",
     )
     parser.add_argument(
         "--days", type=options.count, default=DAYS, metavar="N", help=f"how long it is valid (default {DAYS})"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.cli import options
+from ottla.cli.cluster_health import health
 from ottla.cli.cluster_moves import balance, drain
 from ottla.cli.connection import connected
 from ottla.client.client import Client
@@ -27,6 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     features.set_defaults(act=_features)
     apis = actions.add_parser("apis", help="show which APIs a broker serves, in which versions")
     apis.set_defaults(act=_apis)
+    checking = actions.add_parser("health", help="say in a line whether all is well; exit code 1 if not")
+    checking.set_defaults(act=health)
     draining = actions.add_parser(
         "drain", help="move every replica of a broker to the others, so that it can be removed"
     )
@@ -34,12 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     draining.set_defaults(act=drain)
     balancing = actions.add_parser("balance", help="move replicas, so that each broker holds about as many")
     balancing.set_defaults(act=balance)
-    for action in (describe, features, apis):
+    for action in (describe, features, apis, checking):
         options.add_json(action)
     for action in (draining, balancing):
         action.add_argument("--dry-run", action="store_true", help="show what would move, and move nothing")
         action.add_argument("--no-wait", action="store_true", help="do not wait until everything has moved")
-    for action in (describe, features, apis, draining, balancing):
+    for action in (describe, features, apis, checking, draining, balancing):
         options.add_bootstrap(action)
     move = actions.add_parser("move-metadata", help="move the metadata of a stopped cluster, into etcd or back")
     move.set_defaults(act=None)
@@ -61,8 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return move_metadata(arguments)
     with connected(arguments) as client:
-        arguments.act(client, arguments)
-    return 0
+        return int(arguments.act(client, arguments) or 0)
 
 
 def _describe(client: Client, arguments: argparse.Namespace) -> None:

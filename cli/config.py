@@ -119,7 +119,7 @@ def _get(client: Client, arguments: argparse.Namespace) -> None:
         (
             (
                 it.name,
-                "(hidden)" if it.is_sensitive else it.value if it.value is not None else "(none)",
+                "(hidden)" if it.is_sensitive else options.setting_value(it.name, it.value),
                 _SOURCES.get(it.config_source, "?"),
                 "at the start" if it.read_only else "at any time",
             )

@@ -16,6 +16,7 @@ from ottla.client.client import Client
 from ottla.client.errors import (
     AddressError,
     AuthenticationError,
+    BrokerError,
     ClientError,
     ConnectionLostError,
     RequestTimedOutError,
@@ -24,10 +25,21 @@ from ottla.client.errors import (
     UnreachableError,
 )
 from ottla.client.security import NO_SECURITY, Security
+from ottla.kproto.errors import ErrorCode
 
 CLIENT_ID: Final = "ottla-cli"
+_RIGHTS: Final = ": whoever administers the cluster can allow it with `ottla acl add`"
 _BOOTSTRAP: Final = "OTTLA_BOOTSTRAP"
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+_ADVICE: Final = {
+    ErrorCode.SECURITY_DISABLED: ": start the broker with an authorizer, as docs/security.md says",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: ": see `ottla transaction list`",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ": see `ottla topic list`",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _RIGHTS,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: _RIGHTS,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _RIGHTS,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHTS,
+}
 _PROBE_SECONDS: Final = 3.0
 _GIVE: Final = "give --command-config a file with"
 
@@ -83,6 +95,8 @@ def _advice(error: ClientError, servers: list[tuple[str, int]], how: Security) -
         return ": is it running? Name another with --bootstrap host:port"
     if isinstance(error, ConnectionLostError) and not isinstance(error, RequestTimedOutError | AuthenticationError):
         return _other_protocol(servers, how)
+    if isinstance(error, BrokerError) and error.code in _ADVICE:
+        return _ADVICE[error.code]
     if isinstance(error, UnknownTopicError):
         create = f"`ottla topic create {error.topic}`"
         return f" Or create it: {create}" if error.nearest else f": create it with {create}"

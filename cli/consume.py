@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from ottla.cli import CommandError, options, where
 from ottla.cli.connection import connected
 from ottla.cli.consume_group import GroupOffsets
 from ottla.cli.format import FORMAT_HELP, Consumed, Formatter, format_json, parse_format
+from ottla.cli.record_filter import add_filters, filter_of
 from ottla.client.aborted_transactions import AbortedTransactions
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
@@ -67,10 +70,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--follow", action="store_true", help="wait for new records instead of stopping at the end")
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end (the default without --follow)")
-    parser.add_argument("-c", "--count", type=options.count, help="stop after this many records")
+    add_filters(parser)
+    parser.add_argument("-c", "--count", type=options.count, help="stop after this many records (default: all)")
     parser.add_argument("-f", "--format", help="such as '%%t %%p %%o %%k %%s\\n'; see `ottla consume --help-format`")
     parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="print the key as well, followed by this")
-    parser.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="what separates records")
+    parser.add_argument(
+        "-D", "--delimiter", default="\\n", metavar="TEXT", help="what separates records (default: newline)"
+    )
     parser.add_argument(
         "-J", "--json", action="store_true", help='a JSON object for each record; bytes as {"base64": …}'
     )
@@ -86,13 +92,14 @@ def run(arguments: argparse.Namespace) -> int:
         topic = client.topic(arguments.topic)
         group = GroupOffsets(client, arguments.group, arguments.timeout) if arguments.group is not None else None
         positions = _positions(client, topic, arguments, group)
-        records = _consume(client, topic, positions, _isolation(arguments))
+        output = _standard_output()
+        records = _consume(client, topic, positions, _isolation(arguments), output.flush)
         try:
-            _print(records, formatter, arguments, group, positions)
+            _print(records, formatter, arguments, group, positions, output)
         except KeyboardInterrupt:
-            _commit(group, arguments.topic, positions)
+            _commit(group, arguments.topic, positions, output)
             raise
-        _commit(group, arguments.topic, positions)
+        _commit(group, arguments.topic, positions, output)
     return 0
 
 
@@ -102,26 +109,36 @@ def _print(
     arguments: argparse.Namespace,
     group: GroupOffsets | None,
     positions: list[Position],
+    output: BinaryIO,
 ) -> None:
     progress = options.Progress("read", enabled=not sys.stdout.isatty())
-    output = sys.stdout.buffer
-    for number, consumed in enumerate(records, 1):
+    keep = filter_of(arguments)
+    printed = records if keep is None else (consumed for consumed in records if keep(consumed.record))
+    for number, consumed in enumerate(printed, 1):
         text = formatter(consumed)
         output.write(text)
-        if arguments.unbuffered or (arguments.follow and sys.stdout.isatty()):
+        if arguments.unbuffered:
             output.flush()
         progress.add(1, len(text))
         if number == arguments.count:
             break
         if group is not None and group.is_due:
-            _commit(group, arguments.topic, positions)
+            _commit(group, arguments.topic, positions, output)
     output.flush()
     progress.finish()
 
 
-def _commit(group: GroupOffsets | None, topic: str, positions: list[Position]) -> None:
+def _standard_output() -> BinaryIO:
+    """Where records are printed: also under PYTHONUNBUFFERED, by which each record would be written by itself."""
+    output = sys.stdout.buffer
+    if not isinstance(output, io.RawIOBase):
+        return output
+    return open(output.fileno(), "wb", closefd=False)
+
+
+def _commit(group: GroupOffsets | None, topic: str, positions: list[Position], output: BinaryIO) -> None:
     """Commit what has been printed, and only that: if something could not be written, this is not reached."""
-    sys.stdout.buffer.flush()
+    output.flush()
     if group is not None:
         group.commit({TopicPartition(topic, position.partition): position.offset for position in positions})
 
@@ -136,10 +153,15 @@ def _formatter(arguments: argparse.Namespace) -> Formatter:
 
 
 def _consume(
-    client: Client, topic: MetadataResponseTopic, positions: list[Position], isolation: int
+    client: Client,
+    topic: MetadataResponseTopic,
+    positions: list[Position],
+    isolation: int,
+    before_waiting: Callable[[], object],
 ) -> Iterator[Consumed]:
     """The records from the positions on; each position is always right after the last record that was yielded."""
     while waiting := [position for position in positions if not position.is_done]:
+        before_waiting()
         for leader in sorted({position.leader for position in waiting}):
             asked = [position for position in waiting if position.leader == leader]
             yield from _fetch(client, topic, leader, asked, isolation)

@@ -44,6 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
                 is_damaged = is_damaged or item["type"] == "damage" or item.get("crc_ok") is False
                 print(json.dumps(item) if arguments.json else _line(item))
     except OSError as error:
+        if error.filename is None:
+            raise  # such as a pipe whose reader has had enough
         raise CommandError(f"cannot read {error.filename}: {error.strerror}") from error
     except StorageError as error:
         raise CommandError(str(error)) from error

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla.cli import CommandError, options, where
 from ottla.cli.connection import connected
-from ottla.cli.group_describe import describe
+from ottla.cli.group_describe import describe, progress_of
 from ottla.cli.group_seek import seek
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.client.group_state import Coordinator
+from ottla.client.group_state import Coordinator, find_group
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
@@ -32,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=["classic", "consumer", "share", "streams"],
         help="only this type",
     )
+    listing.add_argument("--lag", action="store_true", help="also how far each group is behind, in all its partitions")
     options.add_json(listing)
     listing.set_defaults(act=_list)
 
@@ -92,14 +94,33 @@ def _list(client: Client, arguments: argparse.Namespace) -> None:
             raise BrokerError(answer.error_code, what=f"the groups of broker {broker.node_id}")
         listed += answer.groups
     listed.sort(key=lambda group: group.group_id)
+    lags = _lags(client, arguments, [group.group_id for group in listed]) if arguments.lag else {}
     if arguments.json:
-        names = ("group_id", "group_type", "group_state", "protocol_type")
-        print(json.dumps([{_JSON_NAMES[n]: getattr(group, n) for n in names} for group in listed], indent=2))
+        print(json.dumps([_as_json(group, lags) for group in listed], indent=2))
         return
     options.print_table(
-        ("GROUP", "TYPE", "STATE", "PROTOCOL"),
-        ((g.group_id, g.group_type, g.group_state, g.protocol_type or "-") for g in listed),
+        ("GROUP", "TYPE", "STATE", "PROTOCOL", *(["LAG"] if arguments.lag else ())),
+        (
+            (g.group_id, g.group_type, g.group_state, g.protocol_type or "-", *([lags[g.group_id]] if lags else ()))
+            for g in listed
+        ),
     )
+
+
+def _lags(client: Client, arguments: argparse.Namespace, group_ids: list[str]) -> dict[str, int | str]:
+    """How far each group is behind; a group that has ended in the meantime has none."""
+    coordinator = Coordinator(client, arguments.timeout)
+    found = ((group_id, find_group(coordinator, group_id)) for group_id in group_ids)
+    return {
+        group_id: "-" if group is None else sum(each.lag or 0 for each in progress_of(client, coordinator, group))
+        for group_id, group in found
+    }
+
+
+def _as_json(group: Any, lags: Mapping[str, int | str]) -> dict[str, Any]:
+    shown = {name: getattr(group, field) for field, name in _JSON_NAMES.items()}
+    lag = lags.get(group.group_id)
+    return shown | ({"lag": lag if isinstance(lag, int) else None} if lags else {})
 
 
 _JSON_NAMES: Final = {

@@ -69,7 +69,7 @@ def describe(client: Client, arguments: argparse.Namespace) -> None:
         group = find_group(coordinator, group_id)
         if group is None:
             raise CommandError(f"there is no group {group_id!r}: see `ottla group list`")
-        progress = _progress(client, coordinator, group)
+        progress = progress_of(client, coordinator, group)
         letters = None
         if group.group_type == SHARE:
             letters = DeadLetters(dead_letter_topic(client, group_id))
@@ -131,7 +131,8 @@ def _share_progress(client: Client, coordinator: Coordinator, group: Group) -> l
     return progress
 
 
-def _progress(client: Client, coordinator: Coordinator, group: Group) -> list[Progress]:
+def progress_of(client: Client, coordinator: Coordinator, group: Group) -> list[Progress]:
+    """How far a group is in each partition that it has offsets of, or that a member has."""
     if group.group_type == SHARE:
         return _share_progress(client, coordinator, group)
     committed = committed_offsets(coordinator, group.group_id)

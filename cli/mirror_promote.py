@@ -68,7 +68,7 @@ def add_promote(actions: Any) -> None:
         type=options.seconds,
         default=30,
         metavar="SECONDS",
-        help="how long to wait until everything is copied",
+        help="how long to wait until everything is copied (default: 30)",
     )
     parser.add_argument(
         "--source-is-lost", action="store_true", help="do not ask the source; give up what has not been copied yet"

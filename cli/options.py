@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from ottla.server.settings.units import size_bytes, without_unit
+from ottla.server.settings.units import size_bytes, with_unit, without_unit
 
 _COLORS: Final = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
+_NEXT_SETTING: Final = re.compile(r",(?=\s*[A-Za-z][A-Za-z0-9_.-]*=)\s*")
 _PROGRESS_SECONDS: Final = 0.2
 _BAR_WIDTH: Final = 30
 
@@ -31,7 +33,9 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="how to connect: a client's properties, as Kafka's tools take them (default: $OTTLA_COMMAND_CONFIG)",
     )
-    parser.add_argument("--timeout", type=seconds, default=30, metavar="SECONDS", help="how long to wait for an answer")
+    parser.add_argument(
+        "--timeout", type=seconds, default=30, metavar="SECONDS", help="how long to wait for an answer (default: 30)"
+    )
 
 
 def add_json(parser: argparse.ArgumentParser, *, instead_of: str = "a table") -> None:
@@ -53,6 +57,19 @@ def setting(text: str) -> tuple[str, str]:
         return name, without_unit(name, value)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def setting_value(name: str, value: str | None) -> str:
+    """A setting's value for people: as it is, and behind it as they would write it: `604800000 (7d)`."""
+    if value is None:
+        return "(none)"
+    written = with_unit(name, value)
+    return value if written is None else f"{value} ({written})"
+
+
+def settings(text: str) -> list[tuple[str, str]]:
+    """Settings separated by commas, for argparse; a comma that no `name=` follows belongs to the value (a list)."""
+    return [setting(part) for part in _NEXT_SETTING.split(text)]
 
 
 def mib(text: str) -> int:

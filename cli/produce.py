@@ -47,12 +47,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-k", "--key", help="one key for all records")
     parser.add_argument(
-        "-H", "--header", type=options.name_and_value, action="append", default=[], metavar="NAME=VALUE"
+        "-H",
+        "--header",
+        type=options.name_and_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a header for all records; may be repeated",
     )
-    parser.add_argument("-z", "--compression", choices=sorted(_CODECS), default="none")
+    parser.add_argument(
+        "-z",
+        "--compression",
+        choices=sorted(_CODECS),
+        default="none",
+        help="how batches are compressed (default: none)",
+    )
     parser.add_argument("-Z", "--null", action="store_true", help="send empty keys and values as null")
     parser.add_argument("--whole-files", action="store_true", help="each file is one record")
-    parser.add_argument("-a", "--acks", choices=["1", "all"], default="all")
+    parser.add_argument(
+        "-a",
+        "--acks",
+        choices=["1", "all"],
+        default="all",
+        help="the leader, or all replicas in sync, must have a record (default: all)",
+    )
     parser.add_argument("-c", "--count", type=options.count, help="stop after this many records")
     options.add_bootstrap(parser)
 

@@ -62,7 +62,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="all of this in TOML, and the filters")
     parser.add_argument(
-        "--log-format", choices=["auto", "console", "json"], default="auto", help="how log lines are written"
+        "--log-format",
+        choices=["auto", "console", "json"],
+        default="auto",
+        help="how log lines are written (default: auto)",
     )
 
 

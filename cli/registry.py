@@ -41,7 +41,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--allowed-host", action="append", default=[], metavar="NAME", help="a name by which clients may ask for it"
     )
     parser.add_argument(
-        "--log-format", choices=["auto", "console", "json"], default="auto", help="how log lines are written"
+        "--log-format",
+        choices=["auto", "console", "json"],
+        default="auto",
+        help="how log lines are written (default: auto)",
     )
 
 

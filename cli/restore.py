@@ -30,7 +30,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "decided otherwise",
     )
     parser.add_argument(
-        "--data-dir", type=Path, default=Path("ottla-data"), help="the folder for `ottla serve`: new, or empty"
+        "--data-dir",
+        type=Path,
+        default=Path("ottla-data"),
+        help="the folder for `ottla serve`: new, or empty (default: ottla-data)",
     )
     options.add_json(parser, instead_of="a sentence")
 

@@ -28,6 +28,7 @@ HAS_ACTIONS = True
 
 _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1
+_CONFIG_HELP = "settings, separated by commas, with units if you like: retention.ms=7d; may be repeated"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-p", "--partitions", type=options.count, default=-1, help="default: the broker's num.partitions"
     )
     create.add_argument("-r", "--replication-factor", type=options.count, default=-1, help="default: the broker's")
-    create.add_argument("-c", "--config", type=options.setting, action="append", default=[], metavar="NAME=VALUE")
+    create.add_argument(
+        "-c",
+        "--config",
+        type=options.settings,
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE[,…]",
+        help=_CONFIG_HELP,
+    )
     create.add_argument("--if-not-exists", action="store_true", help="do not fail if a topic exists")
     create.set_defaults(act=_create)
 
@@ -62,7 +71,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=options.count,
         help="the new number of replicas; waits until they are in sync",
     )
-    alter.add_argument("-c", "--config", type=options.setting, action="append", default=[], metavar="NAME=VALUE")
+    alter.add_argument(
+        "-c",
+        "--config",
+        type=options.settings,
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE[,…]",
+        help=_CONFIG_HELP,
+    )
     alter.add_argument("--delete-config", action="append", default=[], metavar="NAME", help="return to the default")
     alter.set_defaults(act=_alter)
 

@@ -15,7 +15,7 @@ from ottla.client.offsets import EARLIEST, LATEST, TopicPartition, offsets_at
 from ottla.server.settings.units import duration_ms
 
 HELP: Final = (
-    "beginning, end, an offset, -N (N before the end), -1h (or s, m, d, w: so long ago), "
+    "beginning, end, now, an offset, -N (N before the end), -1h (or s, m, d, w: so long ago), "
     "a time (2026-01-31T12:00:00Z; without a zone it is local), or s@TIMESTAMP in ms"
 )
 
@@ -69,6 +69,8 @@ def _timestamp_ms(where: str) -> int:
         return EARLIEST
     if where in ("end", "latest"):
         return LATEST
+    if where == "now":
+        return int(time.time() * 1000)
     try:
         if where.startswith(("s@", "e@")):
             return max(int(where[2:]), 0)

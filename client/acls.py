@@ -60,6 +60,11 @@ def operation(text: str) -> int:
     return number
 
 
+def operations(text: str) -> list[int]:
+    """Several of OPERATIONS, separated by commas, each once; raises AclTextError."""
+    return list(dict.fromkeys(operation(part.strip()) for part in text.split(",")))
+
+
 def target(text: str) -> AclTarget:
     """What RESOURCE_HELP shows; raises AclTextError."""
     kind, colon, name = text.partition(":")
@@ -76,9 +81,9 @@ def target(text: str) -> AclTarget:
 
 
 def creations(
-    who: str, what: int, targets: Sequence[AclTarget], *, host: str = "*", permission: str = "allow"
+    who: str, what: Sequence[int], targets: Sequence[AclTarget], *, host: str = "*", permission: str = "allow"
 ) -> list[AclCreation]:
-    """An entry for each target."""
+    """An entry for each operation on each target."""
     return [
         AclCreation(
             resource_type=it.type,
@@ -86,9 +91,10 @@ def creations(
             resource_pattern_type=it.pattern,
             principal=who,
             host=host,
-            operation=what,
+            operation=number,
             permission_type=PERMISSIONS[permission],
         )
+        for number in what
         for it in targets
     ]
 
@@ -110,4 +116,4 @@ def parse_entry(text: str) -> list[AclCreation]:
             f"{text!r} is not an entry: write PRINCIPAL OPERATION RESOURCE …, as `alice read topic:orders`"
         )
     who, what, *named = words
-    return creations(principal(who), operation(what), [target(it) for it in named], host=host, permission=permission)
+    return creations(principal(who), operations(what), [target(it) for it in named], host=host, permission=permission)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.client.json_condition import Condition, parse_condition
 from ottla.console.decoding import Format, tree_of
-from ottla.console.json_condition import Condition, parse_condition
 from ottla.console.parameters import as_integer, integer, text
 from ottla.console.times import read_time_ms
 

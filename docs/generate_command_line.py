@@ -19,7 +19,7 @@ This page is generated from the commands by `docs/generate_command_line.py`. `ot
 
 `ottla` speaks to any Kafka broker, not only to Ottla. `--bootstrap`, or the variable `OTTLA_BOOTSTRAP`, says where one
 is. Every listing takes `--json`. Tables, sentences and JSON go to standard output; what goes wrong to standard error,
-in one line that says what to do. Long work shows its progress on a terminal.
+in one line, which also says what to do where the command can know it. Long work shows its progress on a terminal.
 
 | exit code | meaning |
 |---:|---|

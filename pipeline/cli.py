@@ -45,7 +45,10 @@ def _configure_publish(parser: argparse.ArgumentParser) -> None:
         "--header", metavar="COLUMN", action="append", default=[], help="a column that becomes a header"
     )
     parser.add_argument(
-        "--source", default="ottla", choices=["ottla", "kafka"], help="the writer: without a jar, or Spark's"
+        "--source",
+        default="ottla",
+        choices=["ottla", "kafka"],
+        help="the writer: without a jar (the default), or Spark's",
     )
     parser.add_argument(
         "--batch-bytes",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import ZERO_UUID
+from ottla.server.settings.sources import did_you_mean
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Struct
@@ -19,7 +20,8 @@ def api_key(name: str) -> ApiKey:
     for key in ApiKey:
         if key.name.replace("_", "").lower() == wanted:
             return key
-    raise ValueError(f"there is no API {name!r}; its names are Kafka's, such as 'Produce' and 'OffsetCommit'")
+    hint = did_you_mean(name, map(api_name, ApiKey)) or " Its names are Kafka's, such as 'Produce' and 'OffsetCommit'."
+    raise ValueError(f"there is no API {name!r}.{hint}")
 
 
 @cache

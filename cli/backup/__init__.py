@@ -20,7 +20,12 @@ from ottla.server.version import version
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", type=Path, metavar="TARGET", help="the folder to create for the backup")
-    parser.add_argument("--data-dir", type=Path, default=Path("ottla-data"), help="the folder given to `ottla serve`")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path("ottla-data"),
+        help="the folder given to `ottla serve` (default: ottla-data)",
+    )
     parser.add_argument(
         "--metadata",
         metavar="STORE",

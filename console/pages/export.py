@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import PlainTextResponse
 
+from ottla.client.json_condition import ConditionError
 from ottla.console.export import FileFormat, exported
-from ottla.console.json_condition import ConditionError
 from ottla.console.pages.live import may_look
 from ottla.console.parameters import text
 from ottla.console.search import Search, keep_of

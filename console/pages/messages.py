@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.responses import Response
 
+from ottla.client.json_condition import ConditionError
 from ottla.console.decoding import PAGE_BYTES, Format, Shown, decode
 from ottla.console.export import MAX_MESSAGES
-from ottla.console.json_condition import ConditionError
 from ottla.console.nodes import NodeError
 from ottla.console.paging import Page, Read, read_page, readable_partitions
 from ottla.console.parameters import as_integer, text

@@ -63,6 +63,21 @@ def without_unit(name: str, text: str) -> str:
     return text
 
 
+def with_unit(name: str, text: str) -> str | None:
+    """How a person would write a setting's number (`7d`, `1GiB`); None if it is not such a number, or is as short."""
+    if not text.isdecimal() or not (number := int(text)):
+        return None
+    kinds = _TIME_NAME.findall(name)
+    if kinds:
+        units, smallest = {unit: _MS[unit] for unit in ("d", "h", "m", "s")}, _NAMED_MS[kinds[-1]]
+    elif _SIZE_NAME.search(name):
+        units, smallest = {f"{letter}iB": 1024**power for power, letter in zip((4, 3, 2, 1), "TGMK", strict=True)}, 1
+    else:
+        return None
+    found = next((unit for unit, size in units.items() if size > smallest and not number * smallest % size), None)
+    return None if found is None else f"{number * smallest // units[found]}{found}"
+
+
 def _times(number: str, factor: int, divisor: int = 1) -> tuple[int, int]:
     """A decimal number times a factor, through a divisor: whole, and what is left."""
     whole, _, part = number.partition(".")

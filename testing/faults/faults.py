@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ottla.kproto.errors import ErrorCode
+from ottla.server.settings.sources import did_you_mean
 from ottla.storage.disk import faults as disk_faults
 from ottla.testing.apis import api_key
 from ottla.testing.faults.plan import Answer, Fault, FaultKind, FaultPlan
@@ -155,4 +156,6 @@ def _error_code(error: str | int) -> ErrorCode:
     try:
         return ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
     except (KeyError, ValueError):
-        raise ValueError(f"there is no error {error!r}; its names are Kafka's, such as 'REQUEST_TIMED_OUT'") from None
+        hint = did_you_mean(str(error).upper(), (code.name for code in ErrorCode))
+        hint = hint or " Its names are Kafka's, such as 'REQUEST_TIMED_OUT'."
+        raise ValueError(f"there is no error {error!r}.{hint}") from None

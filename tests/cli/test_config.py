@@ -104,6 +104,7 @@ def test_the_cluster(broker: Any) -> None:
     assert cluster["brokers"] == [{"id": 1, "host": host, "port": int(port), "rack": None, "fenced": False}]
     features = {it["feature"]: it for it in json.loads(broker.run("cluster", "features", "--json").stdout)}
     assert features["group.version"]["finalized"] == 1
+    assert broker.run("cluster", "health").stdout.startswith(b"healthy: 1 broker, ")
     apis = {it["api"]: it for it in json.loads(broker.run("cluster", "apis", "--json").stdout)}
     assert apis["Fetch"]["key"] == 1
     for action in ("describe", "features", "apis"):

@@ -82,6 +82,8 @@ def test_a_group_with_a_member(broker: Any, protocol: str) -> None:
             assert refused.returncode == 1
             assert b"has members" in refused.stderr or b"has a member" in refused.stderr
             assert b"stop its consumers first" in refused.stderr
+    assert groups(broker, "--lag")["g"]["lag"] == 4
+    assert broker.run("group", "list", "--lag").stdout.decode().splitlines()[1].split()[-1] == "4"
     assert described(broker)["state"] == "Empty"
     broker.run("group", "seek", "g", "--to", "latest")
     assert offsets(broker) == [5]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -189,6 +190,48 @@ def test_a_group_goes_on_where_it_has_got_to(broker: Any) -> None:
     assert broker.run("consume", "t").stdout.split() == [b"one", b"two", b"three", b"four"]
 
 
+def test_only_what_is_asked_for_is_printed(broker: Any) -> None:
+    records = b'k1:{"n": 1, "to": {"country": "CZ"}}\nk2:{"n": 2}\nk1:no JSON\nk3:[1]\n'
+    broker.run("produce", "t", "-K", ":", "-H", "trace=a=b", stdin=records)
+    broker.run("produce", "t", "-H", "other=1", stdin=b"plain\n")
+
+    def read(*flags: str) -> list[bytes]:
+        return list(broker.run("consume", "t", *flags).stdout.splitlines())
+
+    assert len(read()) == 5
+    assert read("--key", "k1") == [b'{"n": 1, "to": {"country": "CZ"}}', b"no JSON"]
+    assert len(read("--header", "trace")) == 4
+    assert len(read("--header", "trace=a=b")) == 4
+    assert read("--header", "trace=a") == []
+    assert read("--header", "other") == [b"plain"]
+    assert read("--where", '$.to.country == "CZ"') == [b'{"n": 1, "to": {"country": "CZ"}}']
+    assert read("--where", "$.n > 1", "--key", "k2") == [b'{"n": 2}']
+    assert read("--where", "n > 1", "--where", "n < 2") == []
+    assert len(read("--where", "$.n", "-c", "1")) == 1
+    # What a filter passes over counts as read.
+    assert read("--key", "k3", "--group", "readers") == [b"[1]"]
+    assert read("--group", "readers") == []
+    wrong = broker.run("consume", "t", "--where", "$.n >", check=False)
+    assert (wrong.returncode, wrong.stderr.splitlines()[-1]) == (
+        2,
+        b"ottla consume: error: argument --where: Nothing follows >.",
+    )
+
+
+def test_without_pythons_buffer_records_are_printed_together(broker: Any) -> None:
+    numbers = b"".join(b"%d\n" % number for number in range(5000))
+    broker.run("produce", "t", stdin=numbers)
+    # Each write of the command is a message of its own.
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-u", "-m", "ottla.cli", "consume", "t", "-b", broker.address]
+    with ours, subprocess.Popen(command, stdout=theirs) as process:
+        theirs.close()
+        messages = list(iter(lambda: ours.recv(1 << 20), b""))
+    assert process.returncode == 0
+    assert b"".join(messages) == numbers
+    assert len(messages) < 20
+
+
 def test_a_group_does_not_commit_what_nobody_took(broker: Any) -> None:
     """The reader of the pipe is gone before anything is printed."""
     broker.run("produce", "t", stdin=b"one\n")
@@ -212,9 +255,12 @@ def test_a_group_with_members_is_refused(broker: Any) -> None:
     assert b"group readers has members: stop its consumers first" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["consume", "t"], ["topic", "list"], ["consume", "--help"], ["--help"]])
-def test_a_reader_who_has_enough_is_no_error(broker: Any, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["consume", "t"], ["topic", "list"], ["consume", "--help"], ["--help"], ["dump", "data"]]
+)
+def test_a_reader_who_has_enough_is_no_error(broker: Any, arguments: list[str], tmp_path: Path) -> None:
     broker.run("produce", "t", stdin=b"x" * 1000 + b"\n")
+    arguments = [str(tmp_path / "data") if word == "data" else word for word in arguments]
     gone, ours = os.pipe()
     os.close(gone)
     environment = {"OTTLA_BOOTSTRAP": broker.address, "PATH": "/usr/bin:/bin"}

@@ -9,7 +9,7 @@ import pytest
 from ottla.server.settings.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, ConfigError
 from ottla.server.settings.sources import load
 from ottla.server.settings.types import SettingType
-from ottla.server.settings.units import without_unit
+from ottla.server.settings.units import with_unit, without_unit
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,28 @@ from ottla.server.settings.units import without_unit
 )
 def test_a_unit_becomes_the_number_that_the_setting_is_in(name: str, text: str, number: str) -> None:
     assert without_unit(name, text) == number
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "written"),
+    [
+        ("retention.ms", "604800000", "7d"),
+        ("retention.ms", "5400000", "90m"),
+        ("retention.ms", "1500", None),
+        ("retention.ms", "999", None),
+        ("retention.ms", "-1", None),
+        ("log.retention.hours", "168", "7d"),
+        ("log.retention.hours", "5", None),
+        ("segment.bytes", "1073741824", "1GiB"),
+        ("segment.bytes", "100000000", None),
+        ("max.message.bytes", "1048588", None),
+        ("num.partitions", "86400000", None),
+        ("cleanup.policy", "compact", None),
+    ],
+)
+def test_a_number_comes_back_as_people_write_it(name: str, number: str, written: str | None) -> None:
+    assert with_unit(name, number) == written
+    assert written is None or without_unit(name, written) == number
 
 
 @pytest.mark.parametrize(

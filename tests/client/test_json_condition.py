@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.console.json_condition import MAX_STEPS, ConditionError, parse_condition
+from ottla.client.json_condition import MAX_STEPS, ConditionError, parse_condition
 
 ORDER = {
     "id": 42,
