@@ -17,6 +17,8 @@ from compat_tests.test_wire_produce_fetch import Topic, data_of, make_topic, not
 from compat_tests.transaction_wire import Peer, new_peers
 from compat_tests.wire import Wire
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages import add_partitions_to_txn as ap
+from ottla.kproto.messages import alter_partition_reassignments as ar
 from ottla.kproto.messages import create_topics as ct
 from ottla.kproto.messages import delete_records as dr
 from ottla.kproto.messages import describe_topic_partitions as dtp
@@ -304,3 +306,62 @@ def test_pages_of_topics_that_are_not_there(wire: Wire, topic: Topic, nothing: T
     answered = wire.call(request, 0)
     assert [each.name for each in answered.topics] == [topic.name]
     assert (answered.next_cursor.topic_name, answered.next_cursor.partition_index) == (names[1], 0)
+
+
+NOT_ATTEMPTED = int(ErrorCode.OPERATION_NOT_ATTEMPTED)
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("verify_only", [False, True])
+def test_partitions_that_a_transaction_names_twice(wire: Wire, version: int, *, verify_only: bool) -> None:
+    """Each is answered once where the answers may differ: if one is not there, or if it is only asked about."""
+    peer: Peer = new_peers(wire, 2)()
+    assert peer.init() == "NONE"
+    assert peer.add(0, 1) == "NONE, NONE"
+
+    def told(*named: list[int]) -> list[list[tuple[int, int]]]:
+        topics = [ap.AddPartitionsToTxnTopic(name=peer.topic, partitions=each) for each in named]
+        who: dict[str, Any] = {
+            "transactional_id": peer.transactional_id,
+            "producer_id": peer.identity.producer_id,
+            "producer_epoch": peer.identity.epoch,
+        }
+        if version < 4:
+            request = ap.AddPartitionsToTxnRequest(
+                **{f"v3_and_below_{key}": value for key, value in who.items()}, v3_and_below_topics=topics
+            )
+            answered = wire.call(request, version).results_by_topic_v3_and_below
+        else:
+            asked = ap.AddPartitionsToTxnTransaction(**who, verify_only=verify_only, topics=topics)
+            (result,) = wire.call(ap.AddPartitionsToTxnRequest(transactions=[asked]), version).results_by_transaction
+            answered = result.topic_results
+        return [
+            sorted((it.partition_index, it.partition_error_code) for it in topic.results_by_partition)
+            for topic in answered
+        ]
+
+    assert told([0, 0, 9], [0, 9]) == [[(0, NOT_ATTEMPTED), (9, UNKNOWN)]]
+    if verify_only and version >= 4:
+        assert told([0, 0, 1], [0], []) == [[(0, OK), (1, OK)]]
+    else:
+        assert told([0, 0, 1], [0], []) == [[(0, OK), (0, OK), (1, OK)], [(0, OK)], []]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_reassignment_of_nothing_is_answered_with_defaults(wire: Wire, version: int) -> None:
+    request = ar.AlterPartitionReassignmentsRequest(allow_replication_factor_change=version == 0)
+    answered = wire.call(request, version)
+    assert (answered.allow_replication_factor_change, answered.error_message, answered.responses) == (True, "", [])
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_a_time_limit_is_for_other_replicas_and_not_for_the_leaders_own_write(
+    make_topic: Callable[..., Topic], version: int
+) -> None:
+    """Also where the write is the first of its topic, and takes longer."""
+    for _ in range(8):
+        topic = make_topic(1)
+        request = topic.produce_request(records(), version)
+        request.timeout_ms = 0
+        (answer,) = topic.wire.call(request, version).responses[0].partition_responses
+        assert (answer.error_code, answer.base_offset) == (OK, 0)

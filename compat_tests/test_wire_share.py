@@ -254,6 +254,8 @@ def test_heartbeats_that_are_refused(members: list[Member], topic: Topic) -> Non
         "a later epoch than there is": "FENCED_MEMBER_EPOCH",
         "a member that is not there": "UNKNOWN_MEMBER_ID",
     }
+    without_a_sentence = {case for case, answer in refused.items() if answer.error_message is None}
+    assert without_a_sentence == {"no member", "a member of 37 characters"}
 
 
 def test_members_come_and_go(wire: Wire, members: list[Member], topic: Topic, group: str) -> None:
@@ -389,6 +391,16 @@ def test_a_strict_limit_of_records(wire: Wire, members: list[Member], topic: Top
 
 
 # Offsets --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_all_offsets_of_a_group_that_is_not_there(wire: Wire, version: int) -> None:
+    """They are none, which is no error."""
+    for group_id in (f"none-{uuid.uuid4()}", "", " "):
+        asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+        (answer,) = wire.call(DescribeShareGroupOffsetsRequest(groups=[asked]), version).groups
+        assert (answer.group_id, name(answer.error_code), answer.error_message) == (group_id, "NONE", None)
+        assert answer.topics == []
 
 
 def test_offsets(wire: Wire, members: list[Member], topic: Topic, group: str) -> None:

@@ -97,6 +97,9 @@ class AppendOperation:
     acks=1 asks that the leader has flushed the records, acks=all that they lie below the high watermark. Both are
     refused at once when this node stops leading, even for a moment, since what it appended may be gone then; and when
     it stops, where other replicas do not have the records, since they will not get them from here any more.
+
+    The deadline is for the other replicas. The leader's own write has no time limit, as in Kafka, whose request handler
+    makes that write before the time begins to count.
     """
 
     __slots__ = ("_pending", "_required_acks", "_waits_for_room", "deadline", "results")
@@ -140,6 +143,11 @@ class AppendOperation:
             result.log_start_offset = partition.log.log_start_offset
         self.results.append(result)
 
+    def try_write(self) -> bool | None:
+        """True when the leader has written what it appended, or never will."""
+        self.try_complete()
+        return None if any(_is_unwritten(result) for result in self._pending) else True
+
     def try_complete(self) -> bool | None:
         """True when nothing is left to wait for."""
         left = []
@@ -168,7 +176,7 @@ class AppendOperation:
             result.fail(_lost_leadership(partition))
             return True
         log = partition.log
-        if log.flushed_end_offset <= result.last_offset:
+        if _is_unwritten(result):
             if log.is_stalled and (partition.is_leaving or not self._waits_for_room):
                 result.fail(DiskFullError(f"the disk of {partition.topic}-{partition.index} is full"))
                 return True
@@ -183,6 +191,11 @@ class AppendOperation:
             name = f"{partition.topic}-{partition.index}"
             result.fail(NotEnoughReplicasAfterAppendError(f"{name} has too few replicas in sync"))
         return True
+
+
+def _is_unwritten(result: AppendResult) -> bool:
+    assert result.partition is not None
+    return result.partition.log.flushed_end_offset <= result.last_offset
 
 
 def _unacknowledged(partition: Partition, result: AppendResult) -> Exception:

@@ -336,10 +336,12 @@ class ReplicaManager:
         operation.appended(partition, info)
 
     async def finish_append(self, operation: AppendOperation) -> list[AppendResult]:
-        """The second half of `append`: wait for what it asked for, at most until its deadline.
+        """The second half of `append`: wait for the leader's own write, and for other replicas until the deadline.
 
         The results are in the order of the entries.
         """
+        if operation.is_pending:
+            await self.append_purgatory.wait(operation.keys, operation.try_write, math.inf)
         if operation.is_pending:
             await self.append_purgatory.wait(
                 operation.keys, operation.try_complete, (operation.deadline - trio.current_time()) * 1000

@@ -1,7 +1,7 @@
 """DescribeShareGroupOffsets (90): where share groups are with partitions, and how many records they lack (KIP-932).
 
-- Null topics ask for all that a group has begun with. A topic that does not exist, or that the group has not begun
-  with, is answered with offset -1: there is nothing to say, which is no error.
+- Null topics ask for all that a group has begun with: nothing, if there is no such group. A topic that does not exist,
+  or that the group has not begun with, is answered with offset -1: there is nothing to say, which is no error.
 - Version 1 adds the lag (KIP-1226): records from the start offset on that are not over; -1 where that is not known.
 """
 

@@ -4,7 +4,7 @@
   has not changed.
 - The assignment is answered when it has changed, and to requests that say everything. It holds partitions only once
   their delivery state is set up, which the first heartbeat begins.
-- An error names the reason in `error_message`.
+- An error names the reason in `error_message`, except for a member id that no session can have.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ API = Api(
 async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -> ShareGroupHeartbeatResponse:
     if not GroupProtocol.SHARE.is_enabled(context):
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if share_requests.session_key(request.group_id, request.member_id) is None:
+        # KafkaApis says no more of it than that.
+        return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
     names = request.subscribed_topic_names
     try:
         _check(request)
@@ -78,9 +81,7 @@ async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
-    """Refuse what contradicts itself, as KafkaApis and GroupCoordinatorService do before they look at any group."""
-    if share_requests.session_key(request.group_id, request.member_id) is None:
-        raise InvalidRequestError("Invalid member id in the request.")
+    """Refuse what contradicts itself, as Kafka's GroupCoordinatorService does before it looks at any group."""
     for name, value in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
         if value is not None and not value.strip():
             raise InvalidRequestError(f"{name} can't be empty.")

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (45): moves partitions to other brokers, or takes that back (KIP-455).
 
 Null replicas cancel; with nothing under way that is NO_REASSIGNMENT_IN_PROGRESS. A move to where the replicas already
-are is done at once.
+are is done at once. A request without topics is answered with the defaults of the response, as in Kafka.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ _UNKNOWN: Final = UnknownTopicError("This server does not host this topic-partit
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
+    if not request.topics:
+        return AlterPartitionReassignmentsResponse()
     image = context.broker.metadata
     known = tuple(image.brokers)
     updates: dict[PartitionKey, PartitionUpdate] = {}

@@ -5,11 +5,13 @@
   Internal topics, and mirrors of another cluster's topics, are TOPIC_AUTHORIZATION_FAILED.
 - Versions 4 and 5 come from brokers, several transactions at once, and may only ask whether partitions take part:
   TRANSACTION_ABORTABLE if not (KIP-890).
+- A partition that is named twice is answered once where the partitions may have different answers, and twice where they
+  have the same one. Kafka keeps the former in a map, and the latter in the shape of the request.
 - Fenced producers get INVALID_PRODUCER_EPOCH before version 2, PRODUCER_FENCED from then on (KIP-588).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Self
 
 import trio
@@ -54,13 +56,13 @@ _ADDED_AT_ONCE: Final = 64
 
 @dataclass(frozen=True)
 class _Codes:
-    """The answer for each partition: `others`, unless it is named."""
+    """The answer for each partition: `others`, unless it is named. Without `named` all have the same."""
 
     others: ErrorCode
-    named: Mapping[Partition, ErrorCode] = field(default_factory=dict)
+    named: Mapping[Partition, ErrorCode] | None = None
 
     def of(self, partition: Partition) -> ErrorCode:
-        return self.named.get(partition, self.others)
+        return self.others if self.named is None else self.named.get(partition, self.others)
 
 
 async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
@@ -141,7 +143,13 @@ class _Asked:
 
     async def answer(self, context: RequestContext) -> list[AddPartitionsToTxnTopicResult]:
         assert self._codes is not None
-        return await _answer(self.transaction.topics, self._codes, context)
+        if self._codes.named is None:
+            return await _answer(self.transaction.topics, self._codes, context)
+        once: dict[str, dict[int, None]] = {}
+        async for partition in context.work.over(self._partitions):
+            once.setdefault(partition.topic, {})[partition.partition] = None
+        topics = [AddPartitionsToTxnTopic(name=name, partitions=list(indexes)) for name, indexes in once.items()]
+        return await _answer(topics, self._codes, context)
 
 
 async def _closed_topics(asked: AddPartitionsToTxnTransaction, context: RequestContext) -> frozenset[str]:

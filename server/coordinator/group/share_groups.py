@@ -68,16 +68,13 @@ class ShareGroups:
     async def describe_offsets(
         self, group_id: str, partitions: Sequence[SharePartitionKey] | None
     ) -> dict[SharePartitionKey, ShareOffset]:
-        """How far a share group is with partitions; None: with all that it has begun with.
+        """How far a share group is with partitions; None: with all that it has begun with, which is nothing for a group
+        that does not exist.
 
         The persister is asked only about those: it may be away, and a request may name any number of others.
         """
-        try:
-            begun = self.describe(group_id).state_partitions.initialized
-        except GroupIdNotFoundError:
-            if partitions is None:
-                raise
-            begun = {}
+        group = self._shard(group_id).groups.get(group_id)
+        begun = group.state_partitions.initialized if isinstance(group, ShareGroup) else {}
         known = [
             SharePartitionKey(group_id, topic_id, index)
             for topic_id, (_, indexes) in begun.items()

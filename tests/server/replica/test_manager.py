@@ -206,10 +206,38 @@ async def test_what_comes_after_the_deadline_in_a_request_is_not_appended(
     assert node.log(topic, 1).batches == []
 
 
-async def test_without_a_wait_for_room_a_timeout_of_nothing_appends(node: Node, topic: TopicImage) -> None:
-    result = await node.append(topic, timeout_ms=0)
-    assert isinstance(result.error, RequestTimedOutError)
-    assert len(node.log(topic).batches) == 1
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_the_leaders_own_write_has_no_time_limit(
+    node: Node, topic: TopicImage, acks: int, autojump_clock: MockClock
+) -> None:
+    results: list[AppendResult] = []
+
+    async def append() -> None:
+        results.append(await node.append(topic, acks=acks, timeout_ms=0))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(append)
+        await trio.sleep(60)
+        assert results == []
+        node.flush()
+    assert (results[0].error, results[0].base_offset) == (None, 0)
+
+
+async def test_with_a_time_limit_of_nothing_no_replica_is_waited_for(
+    node: Node, make_batch: MakeBatch, nursery: trio.Nursery
+) -> None:
+    topic = await node.create_topic(replicas=(0, 1))
+    results: list[AppendResult] = []
+
+    async def append() -> None:
+        results.append(await node.append(topic, acks=-1, timeout_ms=0))
+
+    nursery.start_soon(append)
+    await wait_all_tasks_blocked()
+    assert results == []
+    node.flush()
+    await wait_all_tasks_blocked()
+    assert isinstance(results[0].error, RequestTimedOutError)
 
 
 async def test_a_store_that_fails_while_it_has_no_room(node: Node, topic: TopicImage, nursery: trio.Nursery) -> None:
@@ -236,19 +264,15 @@ async def test_too_few_in_sync_replicas_refuse_acks_all_only(node: Node) -> None
 
 
 async def test_a_timeout_of_one_partition_leaves_the_others_result(
-    node: Node, topic: TopicImage, make_batch: MakeBatch, autojump_clock: MockClock
+    node: Node, make_batch: MakeBatch, autojump_clock: MockClock
 ) -> None:
-    asked = {key(topic, index): make_batch() for index in (0, 1)}
+    replicated, alone = await node.create_topic("replicated", replicas=(0, 1)), await node.create_topic("alone")
+    asked = {key(each): make_batch() for each in (replicated, alone)}
     async with trio.open_nursery() as nursery:
-
-        async def flush_one() -> None:
-            await trio.sleep(0.05)
-            node.flush(node.log(topic, 1))
-
-        nursery.start_soon(flush_one)
+        nursery.start_soon(flush_when_blocked, node)
         results = await node.manager.append(asked, required_acks=-1, timeout_ms=100)
-    assert isinstance(results[key(topic, 0)].error, RequestTimedOutError)
-    assert (results[key(topic, 1)].error, results[key(topic, 1)].base_offset) == (None, 0)
+    assert isinstance(results[key(replicated)].error, RequestTimedOutError)
+    assert (results[key(alone)].error, results[key(alone)].base_offset) == (None, 0)
 
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))

@@ -237,8 +237,11 @@ async def test_append_of_a_coordinator_on_a_full_disk(
     assert isinstance((await append.settles()).error, DiskFullError)
 
 
-async def test_append_deadline(node: Node, nursery: trio.Nursery, topic: TopicImage, mock_clock: MockClock) -> None:
+async def test_append_deadline(node: Node, nursery: trio.Nursery, mock_clock: MockClock) -> None:
+    topic = await node.create_topic(replicas=(0, 1))
     append = Waiting(nursery, lambda: node.append(topic, timeout_ms=500))
+    await append.still_waits()
+    node.flush()
     await append.still_waits()
     mock_clock.jump(0.501)
     assert isinstance((await append.settles()).error, RequestTimedOutError)
