@@ -64,6 +64,8 @@ class Peer:
         self.transactional_id = f"wire-{uuid.uuid4().hex}"
         self.identity = NOBODY
         self.sequence = 0
+        #: What the last batch was answered with.
+        self.log_start_offset = -1
 
     def _ask(self, request: Any, version: int, code_of: Callable[[Any], int]) -> Any:
         deadline = time.monotonic() + PATIENCE_S
@@ -149,23 +151,35 @@ class Peer:
         answer = self._ask(request, version, lambda answer: answer.topics[0].partitions[0].error_code)
         return name(answer.topics[0].partitions[0].error_code)
 
-    def produce(self, *, version: int = 11, partition: int = 0, sequence: int | None = None, **changed: Any) -> str:
+    def produce(
+        self,
+        *,
+        version: int = 11,
+        partition: int = 0,
+        sequence: int | None = None,
+        is_transactional: bool = True,
+        **changed: Any,
+    ) -> str:
         fields = self._fields(changed)
         batch = build_batch(
             [Record(value=b"v", timestamp_ms=int(time.time() * 1000))],
             producer_id=fields["producer_id"],
             producer_epoch=fields["producer_epoch"],
             base_sequence=self.sequence if sequence is None else sequence,
-            is_transactional=True,
+            is_transactional=is_transactional,
         )
         data = pr.TopicProduceData(
             name=self.topic, partition_data=[pr.PartitionProduceData(index=partition, records=batch)]
         )
         request = pr.ProduceRequest(
-            transactional_id=fields["transactional_id"], acks=-1, timeout_ms=5000, topic_data=[data]
+            transactional_id=fields["transactional_id"] if is_transactional else None,
+            acks=-1,
+            timeout_ms=5000,
+            topic_data=[data],
         )
         answer = self._ask(request, version, lambda answer: answer.responses[0].partition_responses[0].error_code)
-        code = answer.responses[0].partition_responses[0].error_code
+        (partition_answer,) = answer.responses[0].partition_responses
+        code, self.log_start_offset = partition_answer.error_code, partition_answer.log_start_offset
         if code == 0 and sequence is None:
             self.sequence += 1
         return name(code)

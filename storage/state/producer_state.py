@@ -156,10 +156,10 @@ class ProducerStateManager:
         if require_verification and header.is_transactional:
             self._check_verified(header, guard)
         if from_client:
-            own = self._verifications.of_epoch(header.producer_id, header.producer_epoch)
-            # The batch's own token may be of a later epoch, which somebody has only tried.
-            is_v2 = any(each is not None and each.supports_epoch_bump for each in (own, guard))
-            check_sequence(entry, header, None if own is None else own.lowest_sequence, is_v2=is_v2)
+            # Whatever its epoch, and also for a batch outside of transactions, which needs none.
+            out = self._verifications.get(header.producer_id)
+            lowest = None if out is None else out.lowest_sequence
+            check_sequence(entry, header, lowest, is_v2=out is not None and out.supports_epoch_bump)
         if entry is not None and entry.in_transaction and not header.is_transactional:
             raise InvalidTransactionStateError(
                 f"producer {header.producer_id} has a transaction open and sent a batch outside of it"
@@ -271,15 +271,27 @@ class ProducerStateManager:
 
     # Verification of transactional writes (KIP-890).
 
+    def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a later epoch of the producer is known here."""
+        entry = self._producers.get(producer_id)
+        return entry is not None and producer_epoch < entry.producer_epoch
+
+    def needs_verification(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the coordinator is to be asked about a transactional batch: not where this epoch's transaction is
+        open, nor for a fenced producer, whose batch leaves no trace.
+        """
+        is_open = self.has_ongoing_transaction(producer_id, producer_epoch)
+        return not is_open and not self.is_fenced(producer_id, producer_epoch)
+
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard | None:
         """Ask for the token with which a transaction's first batch may be appended once the coordinator agrees.
 
-        None: the transaction is open here, no verification is needed. The token dies with the first transactional
-        batch or marker of the producer, so that an answer that comes late opens nothing.
+        None: no verification is needed. The token dies with the first transactional batch or marker of the producer,
+        so that an answer that comes late opens nothing.
         """
-        if self.has_ongoing_transaction(producer_id, producer_epoch):
+        if not self.needs_verification(producer_id, producer_epoch):
             return None
         return self._verifications.begin(
             producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms

@@ -10,7 +10,10 @@ __all__ = ["VerificationGuard", "Verifications"]
 
 
 class VerificationGuard:
-    """A token of one verification with the transaction coordinator (KIP-890); compared by identity."""
+    """A token of one verification with the transaction coordinator (KIP-890), Kafka's `VerificationStateEntry`.
+
+    It is compared by identity.
+    """
 
     __slots__ = ("lowest_sequence", "producer_epoch", "supports_epoch_bump", "timestamp_ms")
 
@@ -21,6 +24,13 @@ class VerificationGuard:
         self.lowest_sequence = lowest_sequence
         self.supports_epoch_bump = supports_epoch_bump
         self.timestamp_ms = timestamp_ms
+
+    def note(self, producer_epoch: int, base_sequence: int) -> None:
+        """A batch was sent with these."""
+        if producer_epoch == self.producer_epoch:
+            self.lowest_sequence = min(self.lowest_sequence, base_sequence)
+        elif producer_epoch > self.producer_epoch:
+            self.producer_epoch, self.lowest_sequence = producer_epoch, base_sequence
 
 
 class Verifications:
@@ -34,25 +44,21 @@ class Verifications:
     def begin(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """The token for a batch: the one that is out, unless it is of an older epoch."""
+        """The token for a batch: the one that is out, or a new one.
+
+        It knows the lowest sequence of the latest epoch, and whether the first batch was one of transactions v2.
+        """
         guard = self._guards.get(producer_id)
-        if guard is None or producer_epoch > guard.producer_epoch:
-            guard = VerificationGuard(
+        if guard is None:
+            guard = self._guards[producer_id] = VerificationGuard(
                 producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump, timestamp_ms=now_ms
             )
-            self._guards[producer_id] = guard
-        elif producer_epoch == guard.producer_epoch:
-            guard.lowest_sequence = min(guard.lowest_sequence, base_sequence)
+        guard.note(producer_epoch, base_sequence)
         return guard
 
     def get(self, producer_id: int) -> VerificationGuard | None:
         """The token that is out."""
         return self._guards.get(producer_id)
-
-    def of_epoch(self, producer_id: int, producer_epoch: int) -> VerificationGuard | None:
-        """The token that is out, if it is for this epoch: what a fenced producer has sent says nothing of the next."""
-        guard = self._guards.get(producer_id)
-        return guard if guard is not None and guard.producer_epoch == producer_epoch else None
 
     def end(self, producer_id: int) -> None:
         """A batch or marker of the producer's transaction was written."""

@@ -52,7 +52,7 @@ from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.pending import Answer, Pending, begin
 from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
 from ottla.server.apis.transactions.transaction_errors import FIRST_PRODUCE_OF_V2, produce_refusal
-from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError
+from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError, ProducerFencedError
 from ottla.server.coordinator.transaction.state import NO_PRODUCER_ID, Partition, ProducerIdAndEpoch
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.replica.append import Records, TopicIdPartition
@@ -275,6 +275,7 @@ class _Produce(Pending):
         batch waits while the producer's last transaction is being ended, for at most
         `add.partitions.to.txn.retry.backoff.max.ms` (Kafka's ReplicaManager.handleProduceAppend).
         """
+        self._refuse_fenced()
         config, participation = self._context.broker.config, self._context.broker.participation
         joins = self._version >= FIRST_PRODUCE_OF_V2
         deadline = trio.current_time() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
@@ -318,6 +319,17 @@ class _Produce(Pending):
                     refused[key] = ConcurrentTransactionsError("the end of a transaction came in between")
         return refused, guards
 
+    def _refuse_fenced(self) -> None:
+        """Refuse what the logs know to come from an earlier epoch; the coordinator is not asked about it."""
+        fenced: dict[TopicIdPartition, CoordinatorError] = {}
+        for key, (records, _, _) in self.entries:
+            log, producer = self._log(key), producer_of(records)
+            known = None if log is None else log.producers
+            if is_transactional(records) and known is not None and known.is_fenced(*producer):
+                fenced[key] = ProducerFencedError(f"a later epoch than {producer.epoch} is known")
+        if fenced:
+            self._keep_verified(fenced, {})
+
     def _keep_verified(
         self,
         refused: dict[TopicIdPartition, CoordinatorError],
@@ -338,8 +350,7 @@ class _Produce(Pending):
             return None
         if (log := self._log(key)) is None:
             return None
-        is_open = log.producers is not None and log.producers.has_ongoing_transaction(*producer_of(records))
-        return None if is_open else log  # if it is open, it was let in before
+        return log if log.producers is None or log.producers.needs_verification(*producer_of(records)) else None
 
     def _is_valid(self, key: TopicIdPartition, producer: ProducerIdAndEpoch, guard: VerificationGuard | None) -> bool:
         log = self._log(key)

@@ -348,13 +348,21 @@ class TestVerification:
             state.check(batch(10, transactional=True), require_verification=True, guard=guard)
         assert isinstance(state.check(batch(4, transactional=True), require_verification=True, guard=guard), AppendPlan)
 
-    def test_a_newer_epoch_replaces_the_guard(self) -> None:
+    def test_one_guard_knows_the_lowest_sequence_of_the_latest_epoch(self) -> None:
         state = ProducerStateManager()
-        old = state.begin_verification(PRODUCER, 0, 5, supports_epoch_bump=False, now_ms=0)
-        new = state.begin_verification(PRODUCER, 1, 0, supports_epoch_bump=False, now_ms=0)
-        assert old is not new
-        with pytest.raises(InvalidTransactionStateError):
-            state.check(batch(0, epoch=0, transactional=True), require_verification=True, guard=old)
+        guard = state.begin_verification(PRODUCER, 0, 2, supports_epoch_bump=False, now_ms=0)
+        for epoch, sequence, expected in ((1, 7, 7), (1, 5, 5), (0, 1, 5), (2, 6, 6)):
+            assert state.begin_verification(PRODUCER, epoch, sequence, supports_epoch_bump=False, now_ms=0) is guard
+            for transactional in (True, False):
+                with pytest.raises(OutOfOrderSequenceError, match=f"expected is {expected}"):
+                    state.check(batch(expected + 1, epoch=0, transactional=transactional), guard=guard)
+
+    def test_what_a_fenced_producer_sends_leaves_no_guard(self) -> None:
+        log = Log()
+        log.append(batch(0, epoch=1))
+        assert log.state.is_fenced(PRODUCER, 0)
+        assert log.state.begin_verification(PRODUCER, 0, 0, supports_epoch_bump=False, now_ms=0) is None
+        assert log.append(batch(1, epoch=1)) == 1
 
     def test_transactions_v2_begin_at_zero(self) -> None:
         state = ProducerStateManager()
