@@ -189,3 +189,17 @@ def test_topics_with_errors_come_last(group: GroupWire, topic: Topic) -> None:
         (unknown[0], "UNKNOWN_TOPIC_ID"),
         (unknown[1], "UNKNOWN_TOPIC_ID"),
     ]
+
+
+def test_the_others_rejoin_when_somebody_leaves_who_was_only_given_an_id(
+    broker: BrokerProcess, group: GroupWire
+) -> None:
+    with closing(Wire(broker.bootstrap)) as other_wire:
+        other = GroupWire(other_wire, group.group_id)
+        member_id, generation_id = group.joined()
+        given = other.join()
+        assert name(given.error_code) == "MEMBER_ID_REQUIRED"
+        assert group.heartbeat(member_id, generation_id) == "NONE"
+        assert other.leave_all((given.member_id, None)) == ("NONE", [(given.member_id, None, "NONE")])
+        assert group.heartbeat(member_id, generation_id) == "REBALANCE_IN_PROGRESS"
+        assert group.join(member_id).generation_id == generation_id + 1

@@ -15,6 +15,7 @@ import pytest
 from compat_tests.conftest import BROKERS
 from compat_tests.group_wire import SUBSCRIPTION, GroupWire, Topic, name, new_topic
 from compat_tests.process import BrokerProcess
+from compat_tests.transaction_wire import new_peers
 from compat_tests.wire import Wire
 from ottla.kproto.messages.consumer_group_heartbeat import TopicPartitions
 from ottla.kproto.messages.incremental_alter_configs import (
@@ -275,3 +276,50 @@ def test_only_classic_groups_are_offered(broker_kind: str, tmp_path_factory: pyt
         group.joined()
         assert name(share_beat(group_of(wire), 0, topic.name).error_code) == "NONE"
         wire.close()
+
+
+@pytest.mark.parametrize("generation_id", [-1, 1])
+@pytest.mark.parametrize("version", [2, 8, 9, 10])
+def test_nobody_commits_offsets_of_a_share_group(
+    wire: Wire, topics: list[Topic], version: int, generation_id: int
+) -> None:
+    """It says that there is no such group, also in versions that otherwise say ILLEGAL_GENERATION for that."""
+    shared, absent = group_of(wire), group_of(wire)
+    share_beat(shared, 0, topics[0].name)
+    options: dict[str, Any] = {"version": version, "member_id": "m"}
+    assert shared.commit(topics[0], generation_id=generation_id, **options) == "GROUP_ID_NOT_FOUND"
+    missing = "GROUP_ID_NOT_FOUND" if version >= 9 else "ILLEGAL_GENERATION"
+    assert absent.commit(topics[0], generation_id=1, **options) == missing
+
+
+@pytest.mark.parametrize("version", [2, 3, 5])
+def test_nobody_commits_offsets_of_a_share_group_in_a_transaction(
+    wire: Wire, topics: list[Topic], version: int
+) -> None:
+    shared, absent = group_of(wire), group_of(wire)
+    share_beat(shared, 0, topics[0].name)
+    peer = new_peers(wire, 1)()
+    answers = []
+    for each in (shared, absent):
+        assert peer.add_offsets(group=each.group_id) == "NONE"
+        answers.append(
+            each.commit_in_transaction(
+                topics[0],
+                peer.transactional_id,
+                *peer.identity,
+                version=version,
+                member_id="m" if version >= 3 else "",
+                generation_id=1 if version >= 3 else -1,
+            )
+        )
+    assert answers == ["GROUP_ID_NOT_FOUND", "ILLEGAL_GENERATION" if version >= 3 else "NONE"]
+
+
+@pytest.mark.parametrize("epoch", [-1, -2, 0, 3])
+def test_a_member_without_an_id_can_only_join(wire: Wire, epoch: int) -> None:
+    answer = group_of(wire).beat("", epoch, version=0)
+    assert name(answer.error_code) == "INVALID_REQUEST"
+    assert answer.error_message == {
+        -2: "InstanceId can't be null.",
+        0: "RebalanceTimeoutMs must be provided in first request.",
+    }.get(epoch, "MemberId can't be empty.")

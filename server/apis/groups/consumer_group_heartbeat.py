@@ -25,7 +25,7 @@ from ottla.server.apis.rules import All, Named, Rule
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, UnsupportedAssignorError
 from ottla.server.coordinator.group.assignors import assignor_names
 from ottla.server.coordinator.group.consumer import Heartbeat
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
+from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.topics import compile_regex
 from ottla.server.metadata.acls import AclOperation, AclResource
@@ -68,7 +68,8 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
 
 def _check(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> None:
     """Refuse what contradicts itself, as Kafka's GroupCoordinatorService does before it looks at any group."""
-    if not request.member_id and (context.header.api_version >= 1 or request.member_epoch > JOIN_EPOCH):
+    is_member = request.member_epoch > JOIN_EPOCH or request.member_epoch == LEAVE_EPOCH
+    if not request.member_id and (context.header.api_version >= 1 or is_member):
         raise InvalidRequestError("MemberId can't be empty.")
     if not request.group_id.strip():
         raise InvalidRequestError("GroupId can't be empty.")

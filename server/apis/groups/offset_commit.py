@@ -5,7 +5,8 @@
 - From version 10 topics are named by id alone: an unknown id is UNKNOWN_TOPIC_ID (KIP-848). Before, an unknown name or
   partition is UNKNOWN_TOPIC_OR_PARTITION; the others in the request are committed anyway.
 - A member of a consumer group (KIP-848) commits with its epoch from version 9; UNSUPPORTED_VERSION before.
-- A member of a group that does not exist gets GROUP_ID_NOT_FOUND from version 9, ILLEGAL_GENERATION before.
+- A member of a group that does not exist gets GROUP_ID_NOT_FOUND from version 9, ILLEGAL_GENERATION before; one of a
+  share group always GROUP_ID_NOT_FOUND.
 - The leader epoch and the metadata string come back as they were committed; null metadata is stored as "".
 """
 
@@ -28,7 +29,7 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.groups.answered_topics import AnsweredTopics
 from ottla.server.apis.pending import Answer, Pending, begin
 from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
-from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError, TopicDeletedError
+from ottla.server.coordinator.errors import CoordinatorError, TopicDeletedError
 from ottla.server.coordinator.group.commits import Commit, OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
 from ottla.server.metadata.acls import AclOperation, AclResource
@@ -166,7 +167,5 @@ class _Commit(Pending):
 
     def _fail(self, error: CoordinatorError) -> None:
         code = error_code(error)
-        if isinstance(error, GroupIdNotFoundError) and self._version < _FIRST_VERSION_WITH_EPOCHS:
-            code = ErrorCode.ILLEGAL_GENERATION
         for answer in self._answers.values():
             answer.error_code = code

@@ -26,7 +26,6 @@ from ottla.server.apis.groups.answered_topics import AnsweredTopics
 from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
 from ottla.server.coordinator.errors import (
     CoordinatorError,
-    GroupIdNotFoundError,
     ProducerFencedError,
     StaleMemberEpochError,
     TopicDeletedError,
@@ -117,6 +116,7 @@ async def _commit(
                 group_instance_id=request.group_instance_id,
                 generation_id=request.generation_id_or_member_epoch,
                 producer=Producer(request.producer_id, request.producer_epoch),
+                knows_epochs=context.header.api_version >= _FIRST_VERSION_BY_ID,
             )
     except CoordinatorError as error:
         return _code(error, context.header.api_version), {}
@@ -138,7 +138,7 @@ async def _take_part(request: TxnOffsetCommitRequest, context: RequestContext) -
 def _code(error: CoordinatorError, version: int) -> ErrorCode:
     if isinstance(error, ProducerFencedError):
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if isinstance(error, GroupIdNotFoundError | StaleMemberEpochError) and version < _FIRST_VERSION_BY_ID:
+    if isinstance(error, StaleMemberEpochError) and version < _FIRST_VERSION_BY_ID:
         return ErrorCode.ILLEGAL_GENERATION
     if isinstance(error, TransactionAbortableError) and version < _FIRST_OF_V2 - 1:
         return ErrorCode.INVALID_TXN_STATE

@@ -308,8 +308,9 @@ class ClassicProtocol:
         if not member_id and group_instance_id is not None:
             member_id = group.static_members.get(group_instance_id, "")
         elif member_id in group.pending_members:
+            # It was given an id and is no member yet. The others rejoin all the same, as in Kafka.
             del group.pending_members[member_id]
-            self._purgatory.signal(group)
+            self._rebalance.remove_and_rebalance(group, member_id)
             return member_id
         group.validate_member(member_id, group_instance_id)
         self._rebalance.remove_and_rebalance(group, member_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.server.coordinator.errors import GroupIdNotFoundError, UnsupportedCommitError
+from ottla.server.coordinator.errors import GroupIdNotFoundError, IllegalGenerationError, UnsupportedCommitError
 from ottla.server.coordinator.group.classic_group import ClassicGroup
 from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
 from ottla.server.coordinator.group.share_group import ShareGroup
@@ -35,7 +35,8 @@ def check_commit(
     """Whether somebody may commit these offsets; the arguments are those of `GroupOffsets.commit`."""
     if group is None:
         if generation_id >= 0:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+            absent = GroupIdNotFoundError if knows_epochs else IllegalGenerationError
+            raise absent(f"Group {group_id} not found.")
         return
     if isinstance(group, ClassicGroup):
         classic.validate_commit(
