@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -161,7 +162,16 @@ def wire(broker: BrokerProcess) -> Iterator[Wire]:
 
 
 @pytest.fixture
+def new_topic(wire: Wire) -> Callable[[], Topic]:
+    return partial(make_topic, wire)
+
+
+@pytest.fixture
 def topic(wire: Wire) -> Topic:
+    return make_topic(wire)
+
+
+def make_topic(wire: Wire) -> Topic:
     """A topic of one partition."""
     made = f"share-{uuid.uuid4().hex[:8]}"
     request = CreateTopicsRequest(
@@ -388,6 +398,38 @@ def test_a_strict_limit_of_records(wire: Wire, members: list[Member], topic: Top
     assert acquired == [(0, 3, 1)]
     epoch, acquired = member.acquire(epoch, topic.topic_id, max_records=4, share_acquire_mode=0)
     assert acquired == [(4, 9, 1)]
+
+
+def test_with_one_acknowledgement_all_named_partitions_are_answered(
+    wire: Wire, members: list[Member], topic: Topic, new_topic: Callable[[], Topic]
+) -> None:
+    """The others are acknowledged with nothing. Without any, only those are answered of which there is news."""
+    member, other = members[0], new_topic()
+    member.join(topic.name, other.name)
+    produce(wire, topic, 1)
+    session_epoch, acquired = member.acquire(NEW, topic.topic_id)
+    assert acquired == [(0, 0, 1)]
+
+    def answered(*named: tuple[Topic, list[FetchedBatch]]) -> list[tuple[str, int]]:
+        nonlocal session_epoch
+        topics = [
+            FetchTopic(
+                topic_id=each.topic_id, partitions=[FetchPartition(partition_index=0, acknowledgement_batches=batches)]
+            )
+            for each, batches in named
+        ]
+        response = member.fetch(session_epoch, None, topics=topics)
+        session_epoch += 1
+        names = {topic.topic_id: "topic", other.topic_id: "other"}
+        return sorted((names[each.topic_id], each.partitions[0].acknowledge_error_code) for each in response.responses)
+
+    accepted = [FetchedBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])]
+    deadline = time.monotonic() + 60
+    while answered((topic, []), (other, [])) != [("other", 0)]:  # until its delivery state is loaded
+        assert time.monotonic() < deadline
+    assert answered((topic, []), (other, [])) == []
+    assert answered((topic, accepted), (other, [])) == [("other", 0), ("topic", 0)]
+    assert answered((topic, accepted)) == [("topic", 0)]
 
 
 # Offsets --------------------------------------------------------------------------------------------------------------

@@ -68,16 +68,16 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
         async for topic in context.work.over(request.topics, counts=False)
         async for each in context.work.over(topic.partitions, counts=False)
     }
-    acknowledged = {
-        partition: batches async for partition, batches in context.work.over(asked.items(), counts=False) if batches
-    }
-    context.work.leave(asked, acknowledged)
+    # As in Kafka, with one acknowledgement all partitions that are named are acknowledged, most of them with nothing.
+    acknowledges = any([bool(batches) async for batches in context.work.over(asked.values(), counts=False)])
+    acknowledged = asked if acknowledges else {}
+    context.work.leave(asked)
     try:
         session = manager.sessions.fetch(
             key,
             request.share_session_epoch,
             asked,
-            has_acknowledgements=bool(acknowledged),
+            has_acknowledgements=acknowledges,
             owner=context.connection,
         )
     except ShareError as error:
