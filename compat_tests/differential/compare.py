@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from compat_tests.differential.connection import WAITING, Outcome
@@ -37,6 +37,8 @@ class Difference:
     path: str
     kafka: Any
     ottla: Any
+    #: The steps up to this one.
+    before: tuple[Step, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def key(self) -> Key:
@@ -78,7 +80,7 @@ def shown(value: Any) -> str:
 def compared(steps: tuple[Step, ...], kafka: Player, ottla: Player, prefix: str) -> Iterator[Difference]:
     """The differences, in the order of the steps."""
     normalisers = [Normaliser(prefix, player.now_ms) for player in (kafka, ottla)]
-    for step in steps:
+    for number, step in enumerate(steps):
         if not step.api:
             continue
         words, answers = [], []
@@ -92,10 +94,10 @@ def compared(steps: tuple[Step, ...], kafka: Player, ottla: Player, prefix: str)
                 word if word != "answered" else f"answered {_errors(answer)}"
                 for word, answer in zip(words, answers, strict=True)
             ]
-            yield Difference(step, "", ends[0], ends[1])
+            yield Difference(step, "", ends[0], ends[1], steps[:number])
         else:
             for path, one, other in _differing("", *answers):
-                yield Difference(step, path, one, other)
+                yield Difference(step, path, one, other, steps[:number])
 
 
 def _errors(answer: Any) -> str:
@@ -133,7 +135,9 @@ def _of_lists(path: str, one: list[Any], other: list[Any]) -> Iterator[tuple[str
         yield f"{path}[]", "in one order", "in another order"
         one, other = (sorted(each_list, key=_subject) for each_list in (one, other))
     for first, second in zip(one, other, strict=True):
-        yield from _differing(f"{path}[]", first, second)
+        # A setting is what a difference is about.
+        about_it = first["name"] if path.endswith("configs") else ""
+        yield from _differing(f"{path}[{about_it}]", first, second)
 
 
 def _roles(surplus: Counter[str]) -> set[str]:

@@ -1,11 +1,12 @@
 """Differences on purpose: `differences.toml`. Each has a reason, and its row in docs/compatibility.md or a decision.
 
 [[difference]]
-api = "METADATA"                 # patterns of fnmatch, as `path`, `kafka` and `ottla` are
+api = "METADATA"                 # patterns of fnmatch, as `path`, `kafka` and `ottla` are; several with | between
 path = "topics[].is_internal"
 kafka = "*"
 ottla = "*"
 request = "regular expression"   # optional: found in the request's fields, as JSON
+after = "regular expression"     # optional: found in name and fields of this request, or an earlier one of the history
 reason = "why a user would accept it"
 row = "words of the row in docs/compatibility.md or of the decision that says so"
 ends = true                      # optional: what comes after may follow from it, and is not looked at
@@ -36,14 +37,26 @@ class Declaration:
     kafka: str = "*"
     ottla: str = "*"
     request: str = ""
+    after: str = ""
     ends: bool = False
 
     def covers(self, difference: Difference) -> bool:
         patterns = (self.api, self.path, self.kafka, self.ottla)
         return all(
-            pattern == "*" or text == pattern or fnmatch.fnmatchcase(text, pattern.replace("[", "[[]"))
+            pattern == "*" or text == pattern or any(_fits(text, each) for each in pattern.split("|"))
             for text, pattern in zip(difference.key, patterns, strict=True)
-        ) and bool(re.search(self.request, json.dumps(difference.step.fields, ensure_ascii=False)))
+        ) and self._is_about(difference)
+
+    def _is_about(self, difference: Difference) -> bool:
+        if not re.search(self.request, json.dumps(difference.step.fields, ensure_ascii=False)):
+            return False
+        steps = (*difference.before, difference.step)
+        asked = (f"{step.api} {json.dumps(step.fields, ensure_ascii=False)}" for step in steps)
+        return not self.after or any(re.search(self.after, each) for each in asked)
+
+
+def _fits(text: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
 class Declared:

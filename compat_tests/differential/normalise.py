@@ -26,7 +26,7 @@ _ORDERED: Final = frozenset(
     {
         "PRODUCE", "FETCH", "OFFSET_FETCH",
         "LEAVE_GROUP", "FIND_COORDINATOR",
-        "INCREMENTAL_ALTER_CONFIGS", "SHARE_FETCH", "CREATE_ACLS",
+        "INCREMENTAL_ALTER_CONFIGS", "CREATE_ACLS",
     }
 )  # fmt: skip
 #: Lists within these whose order is a hash table's all the same.
@@ -75,7 +75,13 @@ class Normaliser:
         if field in _MESSAGES:
             return value if value is None else "..."
         if isinstance(value, dict):
-            return {key: self._value(api, key, each, name) for key, each in value.items() if key not in _DROPPED}
+            # The producer of what is not there is no producer.
+            own_name = self._known if value.get("error_code") else name
+            return {
+                key: self._value(api, key, each, own_name if key == "producer_id" else name)
+                for key, each in value.items()
+                if key not in _DROPPED
+            }
         if isinstance(value, list):
             return self._list(api, field, value, name)
         if isinstance(value, str):

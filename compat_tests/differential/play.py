@@ -30,13 +30,15 @@ class Pace:
     grace_s: float
     patience_s: float
     settle_s: float
+    #: For what a broker goes on with behind its answer, and for its next answers to be those that come after it.
+    behind_s: float
     #: For an answer that may not wait.
     silence_s: float
 
 
-QUICK: Final = Pace(grace_s=0.008, patience_s=0.4, settle_s=0.01, silence_s=2.0)
+QUICK: Final = Pace(grace_s=0.008, patience_s=0.4, settle_s=0.01, behind_s=0.03, silence_s=2.0)
 #: For a difference that may be of time alone.
-CAREFUL: Final = Pace(grace_s=0.1, patience_s=1.0, settle_s=0.06, silence_s=4.0)
+CAREFUL: Final = Pace(grace_s=0.1, patience_s=1.0, settle_s=0.06, behind_s=0.2, silence_s=4.0)
 
 
 class Player:
@@ -48,7 +50,7 @@ class Player:
         self._values = Values(prefix)
         self._connections: dict[str, Connection] = {}
         self._abandoned: list[Connection] = []
-        self._settling = Settling(Connection(address), self._values, pace.settle_s)
+        self._settling = Settling(Connection(address), self._values, pace.settle_s, pace.behind_s)
         self.outcomes: dict[int, Outcome] = {}
 
     @property

@@ -100,7 +100,7 @@ class Run:
         how = "a kill" if kill_ottla else "a restart"
         for history, prefix in self._left_behind or ():
             found = [
-                dataclasses.replace(difference, path=f"after {how}: {difference.path}")
+                dataclasses.replace(difference, path=f"after {how}: {difference.path}", before=history.steps)
                 for difference in self._pair.described(history, prefix)
                 # How many epochs a start takes is the brokers' own affair.
                 if not difference.path.endswith(("leader_epoch", "coordinator_epoch"))

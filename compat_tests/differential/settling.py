@@ -22,6 +22,8 @@ _CHANGES: Final = frozenset(
         "CREATE_ACLS", "DELETE_ACLS", "UPDATE_FEATURES", "ALTER_PARTITION_REASSIGNMENTS", "ELECT_LEADERS",
     }
 )  # fmt: skip
+#: Delivery state of share groups and internal topics of streams groups are set up behind the answer.
+_GO_ON_BEHIND: Final = frozenset({"SHARE_GROUP_HEARTBEAT", "STREAMS_GROUP_HEARTBEAT"})
 _TOPICS: Final = frozenset({"CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS"})
 
 
@@ -29,19 +31,27 @@ def _are_all_there(count: int, codes: list[int]) -> bool:
     return codes == [0] * count
 
 
+def _begins_something(step: Step, answer: Any) -> bool:
+    names = step.fields.get("subscribed_topic_names") or step.fields.get("topology")
+    return bool(names) and isinstance(answer, dict) and answer["error_code"] == 0
+
+
 class Settling:
     """Asks over a connection of its own."""
 
-    def __init__(self, connection: Connection, values: Values, settle_s: float) -> None:
+    def __init__(self, connection: Connection, values: Values, settle_s: float, behind_s: float) -> None:
         self.connection = connection
         self._values = values
         self._settle_s = settle_s
+        self._behind_s = behind_s
 
     def after(self, step: Step, answer: Any) -> None:
         if step.api == "END_TXN" and isinstance(answer, dict) and answer["error_code"] == 0:
             self._await_end(self._values.resolved(step.fields.get("transactional_id", "")))
         if step.api in _CHANGES:
             time.sleep(self._settle_s)
+        if step.api in _GO_ON_BEHIND and _begins_something(step, answer):
+            time.sleep(self._behind_s)
         if step.api in _TOPICS and isinstance(answer, dict) and not step.fields.get("validate_only"):
             self._await_topics(step, answer)
         if step.api == "METADATA" and isinstance(answer, dict) and step.fields.get("allow_auto_topic_creation", True):

@@ -28,6 +28,8 @@ _STRINGS: Final = (
     {"$raw": "7e6162fffe6364"},
     {"$raw": "c3286262"},
 )
+#: What has such a name is kept by the brokers, and seen by other histories: it is of this history's own.
+_KEPT: Final = frozenset({"group_id", "group_ids", "groups", "groups_names", "transactional_id", "transactional_ids"})
 _BYTES: Final = ("", "00", "ffff", "0001000000", "00" * 40)
 #: With other values a request waits for long, or makes what the brokers cannot bear.
 _LEFT_ALONE: Final = frozenset(
@@ -79,7 +81,7 @@ def _places(cls: StructType, fields: dict[str, Any], version: int) -> Iterator[t
 
 def _change(chance: random.Random, holder: Any, field: Field, key: Any, version: int) -> None:
     if isinstance(key, int):
-        holder[key] = _value(chance, getattr(field.element, "name", ""), holder[key])
+        holder[key] = _own(field, _value(chance, getattr(field.element, "name", ""), holder[key]))
     elif field.nullable.includes(version) and chance.random() < 0.25:
         holder[key] = None
     elif field.kind == "array":
@@ -89,7 +91,14 @@ def _change(chance: random.Random, holder: Any, field: Field, key: Any, version:
     elif field.kind == "struct":
         holder.pop(key, None)
     else:
-        holder[key] = _value(chance, field.kind, holder.get(key, field.default))
+        holder[key] = _own(field, _value(chance, field.kind, holder.get(key, field.default)))
+
+
+def _own(field: Field, value: Any) -> Any:
+    """A name that no other history has, if it is one under which brokers keep something."""
+    if field.name.removeprefix("v3_and_below_") not in _KEPT or not value:
+        return value
+    return f"~{value.removeprefix('~')}" if isinstance(value, str) else "~\ufffd"
 
 
 def _value(chance: random.Random, kind: str, value: Any) -> Any:
