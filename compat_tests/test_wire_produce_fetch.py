@@ -657,10 +657,13 @@ def test_list_offsets_refusals(topic: Topic, nothing: Topic) -> None:
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_where_an_epoch_ends(topic: Topic, version: int) -> None:
     assert topic.end_of_epoch(0, version=version) == (0, 0, 0)
-    topic.produce(records(3))
-    assert topic.end_of_epoch(0, version=version) == (0, 0, 3)
-    for epoch in (-1, 1, 5):
-        assert topic.end_of_epoch(epoch, version=version) == (0, -1, -1)
+    for _ in range(2):
+        # What is before all epochs ends where the first begins; -1 is none.
+        assert topic.end_of_epoch(-2, version=version) == (0, -2, 0)
+        for epoch in (-1, 1, 5):
+            assert topic.end_of_epoch(epoch, version=version) == (0, -1, -1)
+        topic.produce(records(3))
+    assert topic.end_of_epoch(0, version=version) == (0, 0, 6)
 
 
 def test_offset_for_leader_epoch_refusals(topic: Topic, nothing: Topic) -> None:

@@ -32,6 +32,7 @@ from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeReq
 from ottla.kproto.messages.streams_group_heartbeat import Endpoint, KeyValue, TaskOffset
 
 AWAY, FOR_GOOD = -2, -1
+SHUTDOWN = 4
 
 
 @pytest.fixture(params=[0, 1])
@@ -203,6 +204,27 @@ def test_offsets_of_tasks_are_kept_and_shown(wire: Wire, members: list[Member], 
     assert (shown(member.task_offsets), shown(member.task_end_offsets)) == ([], [("1", 0, 9)])
     a.settle()
     assert a.epoch == epoch
+
+
+@pytest.mark.parametrize("has_other", [False, True])
+@pytest.mark.parametrize("is_same", [False, True])
+def test_what_is_forgotten_when_a_static_member_comes_back(
+    wire: Wire, members: list[Member], topic: str, *, is_same: bool, has_other: bool
+) -> None:
+    """Kafka removes the member and adds it: a group of one is empty for a moment, in which nothing is to shut down."""
+    a, b, c, _ = members
+    a.join(plain(topic), instance_id="i")
+    if has_other:
+        b.join(plain(topic))
+    a.beat(instance_id="i", shutdown_application=True)
+    leave(a, AWAY, instance_id="i")
+    back = a if is_same else c
+    offset = TaskOffset(subtopology_id="0", partition=0, offset=1)
+    answer = back.join(plain(topic), instance_id="i", task_offsets=[offset])
+    assert SHUTDOWN in [status for status, _ in told(answer)]
+    (member,) = [each for each in describe(wire, a.group).members if each.instance_id == "i"]
+    assert [each.offset for each in member.task_offsets or []] == ([] if is_same else [1])
+    assert (SHUTDOWN in [status for status, _ in told(back.beat(instance_id="i"))]) == has_other
 
 
 def test_version_1(wire: Wire, members: list[Member], version: int, group: str, topic: str) -> None:

@@ -650,7 +650,8 @@ class Partition:
         if epoch == NO_EPOCH or (self.role is Role.LEADER and epoch > self.leader_epoch):
             return EpochEndOffset(NO_EPOCH, UNKNOWN_OFFSET)
         logged_epoch = self.log.latest_epoch
-        if self.role is not Role.LEADER or epoch < logged_epoch or logged_epoch == self.leader_epoch:
+        is_logged = logged_epoch != NO_EPOCH and epoch < logged_epoch
+        if self.role is not Role.LEADER or is_logged or logged_epoch == self.leader_epoch:
             return EpochEndOffset(*self.log.end_offset_for_epoch(epoch))
         if self.mirroring is not Mirroring.NO:
             return EpochEndOffset(epoch if logged_epoch == NO_EPOCH else logged_epoch, self.log.log_end_offset)

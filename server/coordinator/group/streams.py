@@ -98,10 +98,14 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
         current = step.next(target, target_epoch, group)
         if step.takes_place or current != step.start:
             written.append(streams_records.current_assignment(group.group_id, beat.member_id, current))
+        shutdown_requester = group.shutdown_requester
         await self.commit(group, written)
         plan.enter()
         if former is not None and former.removed:
             self.end_sessions([former])
+        elif step.takes_place and len(group.members) == 1:
+            # Kafka removes the member, with which the group is empty for a moment, and adds it again.
+            group.withdraw_shutdown()
         if delay_ms and group.delayed_until <= trio.current_time():
             group.delay(trio.current_time() + delay_ms / 1000)
             self._nursery.start_soon(self._assign_later, group, delay_ms / 1000)
@@ -110,10 +114,16 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
         self._touch(group, member, has_moved=current != step.start)
         if beat.shutdown_application:
             self._request_shutdown(group, beat.member_id)
-        return self._result(group, member, step, plan, told)
+        return self._result(group, member, step, plan, told, shutdown_requester or group.shutdown_requester)
 
     def _result(
-        self, group: StreamsGroup, member: StreamsMember, step: _Step, plan: StreamsPlan, told: list[Told]
+        self,
+        group: StreamsGroup,
+        member: StreamsMember,
+        step: _Step,
+        plan: StreamsPlan,
+        told: list[Told],
+        shutdown_requester: str | None,
     ) -> StreamsHeartbeatResult:
         beat, config = step.beat, step.config
         assigned, endpoint = member.current.assigned, member.subscription.user_endpoint
@@ -122,7 +132,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
         if (endpoint != step.former_endpoint or (has_moved and endpoint is not None)) and not step.is_founded:
             group.endpoints_changed()
         is_news = group.endpoint_epoch != beat.endpoint_epoch or (step.is_founded and endpoint is not None)
-        told += _told_at_the_end(group, member, plan, config, beat)
+        told += _told_at_the_end(member, plan, config, beat, shutdown_requester)
         return StreamsHeartbeatResult(
             member.member_id,
             member.current.epoch,
@@ -275,8 +285,9 @@ class _Step:
         self.start = before.back() if self.takes_place else before
         offsets = NOTHING_REPORTED if former is None or self.takes_place else former.offsets
         reported = offsets.reported(beat.task_offsets, beat.task_end_offsets)
-        #: As in Kafka, who founds a group reports none: it has no tasks yet.
-        self.offsets = NOTHING_REPORTED if is_founded else reported
+        is_back = self.takes_place and former is not None and former.member_id == beat.member_id
+        #: As in Kafka, who founds a group reports none: it has no tasks yet. Nor does who comes back under its own id.
+        self.offsets = NOTHING_REPORTED if is_founded or is_back else reported
 
     def next(self, target: TaskSet, target_epoch: int, group: StreamsGroup) -> StreamsCurrent:
         """Where the member stands then."""
@@ -291,19 +302,19 @@ class _Step:
 
 
 def _told_at_the_end(
-    group: StreamsGroup,
     member: StreamsMember,
     plan: StreamsPlan,
     config: StreamsGroupConfig,
     beat: StreamsHeartbeat,
+    shutdown_requester: str | None,
 ) -> Sequence[Told]:
     """The statuses that come last."""
     told = [] if plan.configured.problem is None else [plan.configured.problem]
-    if group.shutdown_requester is not None:
+    if shutdown_requester is not None:
         told.append(
             Told(
                 StreamsStatus.SHUTDOWN_APPLICATION,
-                f"Streams group member {group.shutdown_requester} encountered a fatal error and requested a "
+                f"Streams group member {shutdown_requester} encountered a fatal error and requested a "
                 "shutdown for the entire application.",
             )
         )

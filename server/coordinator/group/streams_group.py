@@ -307,7 +307,7 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
     def replay_member(self, member_id: str, subscription: StreamsSubscription | None) -> None:
         super().replay_member(member_id, subscription)
         if not self.members:
-            self.shutdown_requester = None
+            self.withdraw_shutdown()
 
     @property
     def kind(self) -> str:
@@ -346,6 +346,10 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
         if is_first:
             self.shutdown_requester = member_id
         return is_first
+
+    def withdraw_shutdown(self) -> None:
+        """Nobody is left who was to end."""
+        self.shutdown_requester = None
 
     def asks_for_description(self, now: float) -> bool:
         """Whether to ask a member for the description of the topology, on Trio's clock."""
