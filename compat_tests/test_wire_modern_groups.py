@@ -315,9 +315,10 @@ def test_nobody_commits_offsets_of_a_share_group_in_a_transaction(
     assert answers == ["GROUP_ID_NOT_FOUND", "ILLEGAL_GENERATION" if version >= 3 else "NONE"]
 
 
+@pytest.mark.parametrize("member_id", ["", " "])
 @pytest.mark.parametrize("epoch", [-1, -2, 0, 3])
-def test_a_member_without_an_id_can_only_join(wire: Wire, epoch: int) -> None:
-    answer = group_of(wire).beat("", epoch, version=0)
+def test_a_member_without_an_id_can_only_join(wire: Wire, epoch: int, member_id: str) -> None:
+    answer = group_of(wire).beat(member_id, epoch, version=0)
     assert name(answer.error_code) == "INVALID_REQUEST"
     assert answer.error_message == {
         -2: "InstanceId can't be null.",

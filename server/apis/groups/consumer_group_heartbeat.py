@@ -69,7 +69,7 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
 def _check(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> None:
     """Refuse what contradicts itself, as Kafka's GroupCoordinatorService does before it looks at any group."""
     is_member = request.member_epoch > JOIN_EPOCH or request.member_epoch == LEAVE_EPOCH
-    if not request.member_id and (context.header.api_version >= 1 or is_member):
+    if not request.member_id.strip() and (context.header.api_version >= 1 or is_member):
         raise InvalidRequestError("MemberId can't be empty.")
     if not request.group_id.strip():
         raise InvalidRequestError("GroupId can't be empty.")
