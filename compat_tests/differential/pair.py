@@ -17,7 +17,7 @@ from compat_tests.apache_kafka import JVM_OPTIONS, ApacheKafka
 from compat_tests.differential.compare import Difference, compared
 from compat_tests.differential.end_state import clean_up, end_state
 from compat_tests.differential.history import History, Step
-from compat_tests.differential.play import QUICK, Pace, play
+from compat_tests.differential.play import QUICK, RESTARTED, Pace, play
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import HOST, BrokerProcess
 
@@ -98,7 +98,7 @@ class Pair:
 
     def described(self, history: History, prefix: str) -> list[Difference]:
         """What differs in what a history left behind under that prefix, and is there still."""
-        return self._compared(end_state(history), prefix, QUICK)
+        return self._compared(end_state(history), prefix, RESTARTED)
 
     def _compared(self, steps: tuple[Step, ...], prefix: str, pace: Pace) -> list[Difference]:
         """Both brokers are asked at the same time. Ottla answers a change when it is in force everywhere."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +34,7 @@ class PlantedFault(NamedTuple):
     attribute: str
     change: Callable[[Any], Any]
     area: str
-    #: The API whose answer tells.
+    #: The API whose answer tells; * for any.
     api: str
 
 
@@ -42,6 +43,8 @@ def _answering(answer: Any) -> Callable[[Any], Any]:
     return lambda _: lambda *arguments, **options: answer
 
 
+_GZIP_WINDOW_BITS: Final = 31
+_GROUP: Final = "ottla.server.coordinator.group"
 _TRANSACTION: Final = "ottla.server.coordinator.transaction"
 _PRODUCERS: Final = "ottla.storage.state.producer_state:ProducerStateManager"
 
@@ -76,6 +79,57 @@ FAULTS: Final[dict[str, PlantedFault]] = {
         "classic_groups",
         "JOIN_GROUP",
     ),
+    "a-consumer-that-subscribes-to-other-topics-is-not-heard": PlantedFault(
+        f"{_GROUP}.plan",
+        "_same_topics",
+        lambda same: lambda before, after: bool(before.topic_names) or same(before, after),
+        "consumer_groups",
+        "CONSUMER_GROUP_HEARTBEAT",
+    ),
+    "a-share-member-that-subscribes-to-other-topics-is-not-heard": PlantedFault(
+        f"{_GROUP}.share",
+        "_subscription",
+        lambda said: lambda former, beat: said(former, beat) if former is None else former.subscription,
+        "share_groups",
+        "SHARE_GROUP_HEARTBEAT",
+    ),
+    "a-subscription-that-cannot-be-read-is-of-no-topic": PlantedFault(
+        f"{_GROUP}.commits",
+        "subscribed_topics",
+        lambda read: lambda metadata: read(metadata) or frozenset(),
+        "classic_groups",
+        "OFFSET_DELETE",
+    ),
+    "whoever-likes-commits-offsets": PlantedFault(
+        f"{_GROUP}.committers", "check_commit", _answering(None), "consumer_groups", "OFFSET_COMMIT"
+    ),
+    "transactions-do-not-time-out": PlantedFault(
+        f"{_TRANSACTION}.upkeep:Upkeep", "_is_timed_out", _answering(answer=False), "transactions", "*"
+    ),
+    "a-producer-of-transactions-v2-begins-with-any-sequence": PlantedFault(
+        "ottla.storage.state.producer_verification:Verifications",
+        "begin",
+        lambda begin: lambda *arguments, **options: begin(*arguments, **(options | {"supports_epoch_bump": False})),
+        "transactions",
+        "PRODUCE",
+    ),
+    "a-refused-sequence-is-forgotten": PlantedFault(
+        "ottla.storage.state.producer_verification:Verifications", "get", _answering(None), "transactions", "PRODUCE"
+    ),
+    "gzip-ends-with-its-first-member": PlantedFault(
+        "ottla.kproto.records.compression",
+        "_decompress_gzip",
+        lambda _: lambda data, limit_bytes: zlib.decompressobj(_GZIP_WINDOW_BITS).decompress(bytes(data), limit_bytes),
+        "records",
+        "PRODUCE",
+    ),
+    "settings-of-topics-are-not-checked": PlantedFault(
+        "ottla.server.metadata.config_changes",
+        "check_topic_configs",
+        _answering(None),
+        "topics",
+        "INCREMENTAL_ALTER_CONFIGS",
+    ),
 }
 
 
@@ -109,7 +163,7 @@ def histories_until_found(pair: Pair, fault: PlantedFault) -> int | None:
     run = Run(pair, Declared.load(), known=load_open(), shrinks=False, say=lambda _: None)
     for seed in range(MOST_SEEDS):
         run.histories([(fault.area, seed)], workers=1)
-        if any(key[0] in (fault.api, "PROCESS") for key in run.findings):
+        if any(key[0] in (fault.api, "PROCESS") or fault.api == "*" for key in run.findings):
             return seed + 1
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,12 +16,10 @@ from compat_tests.wire_routes import Address
 from ottla.kproto.errors import ErrorCode
 
 #: Answers upon which every client asks again: a coordinator that is being loaded or made, a transaction that is ending.
-_AGAIN_S: Final[dict[int, float]] = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: 1.0,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: 1.0,
-    ErrorCode.NOT_COORDINATOR: 1.0,
-    ErrorCode.CONCURRENT_TRANSACTIONS: 3.0,
-}
+_LOADING: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+_ENDING_S: Final = 3.0
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,17 @@ class Pace:
     behind_s: float
     #: For an answer that may not wait.
     silence_s: float
+    #: For a coordinator.
+    loading_s: float = 1.0
 
 
 QUICK: Final = Pace(grace_s=0.008, patience_s=0.4, settle_s=0.01, behind_s=0.03, silence_s=2.0)
 #: For a difference that may be of time alone.
 CAREFUL: Final = Pace(grace_s=0.1, patience_s=1.0, settle_s=0.06, behind_s=0.2, silence_s=4.0)
+
+
+#: After a start.
+RESTARTED: Final = dataclasses.replace(CAREFUL, loading_s=60.0)
 
 
 class Player:
@@ -96,13 +101,19 @@ class Player:
                 if outcome is None:
                     outcome = Outcome("silent")
                     connection.close()
-            again_s = max((_AGAIN_S.get(code, 0.0) for code in codes(outcome.answer)), default=0.0)
-            if time.monotonic() - started >= again_s:
+            if time.monotonic() - started >= self._again_s(outcome.answer):
                 break
             time.sleep(0.005)
         self._keep(step, outcome)
         if outcome.word != UNBUILDABLE:
             self._settling.after(step, outcome.answer)
+
+    def _again_s(self, answer: Any) -> float:
+        """For how long a request that is answered so is asked again."""
+        found = set(codes(answer))
+        if found & _LOADING:
+            return self._pace.loading_s
+        return _ENDING_S if ErrorCode.CONCURRENT_TRANSACTIONS in found else 0.0
 
     def _take(self, name: str, patience_s: float) -> None:
         connection = self._connections[name]

@@ -22,8 +22,9 @@ _CHANGES: Final = frozenset(
         "CREATE_ACLS", "DELETE_ACLS", "UPDATE_FEATURES", "ALTER_PARTITION_REASSIGNMENTS", "ELECT_LEADERS",
     }
 )  # fmt: skip
-#: Delivery state of share groups and internal topics of streams groups are set up behind the answer.
-_GO_ON_BEHIND: Final = frozenset({"SHARE_GROUP_HEARTBEAT", "STREAMS_GROUP_HEARTBEAT"})
+#: Delivery state of share groups and internal topics of streams groups are set up behind the answer; records that
+#: nobody wants acknowledged are written behind the next one.
+_GO_ON_BEHIND: Final = frozenset({"SHARE_GROUP_HEARTBEAT", "STREAMS_GROUP_HEARTBEAT", "PRODUCE"})
 _TOPICS: Final = frozenset({"CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS"})
 
 
@@ -32,6 +33,8 @@ def _are_all_there(count: int, codes: list[int]) -> bool:
 
 
 def _begins_something(step: Step, answer: Any) -> bool:
+    if step.api == "PRODUCE":
+        return step.fields.get("acks", 0) == 0
     names = step.fields.get("subscribed_topic_names") or step.fields.get("topology")
     return bool(names) and isinstance(answer, dict) and answer["error_code"] == 0
 
