@@ -35,7 +35,11 @@ SETTINGS: Final = {
     # Assignments are made with the heartbeat that calls for them, not up to a second later.
     **{f"group.{kind}.assignment.interval.ms": "0" for kind in ("consumer", "share", "streams")},
     # No member is gone before both are there again after a restart, however long the slower one takes.
-    **{f"group.{kind}.session.timeout.ms": "60000" for kind in ("consumer", "share", "streams")},
+    **{
+        f"group.{kind}.{most}session.timeout.ms": "600000"
+        for kind in ("consumer", "share", "streams")
+        for most in ("max.", "")
+    },
     "super.users": "User:ANONYMOUS",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 }

@@ -11,7 +11,7 @@ from typing import Any
 from compat_tests.differential.draft import Asked, Draft
 
 _STEPS = 40
-_SESSION_MS = 30_000
+_SESSION_MS = 600_000
 _SHORT_SESSION_MS = 400
 
 
@@ -47,7 +47,7 @@ class _Group:
         ]
         self.protocol_type = draft.odd("consumer", "connect", "", chance=0.15)
         self.protocols = draft.pick((["range"], ["range", "roundrobin"], ["cooperative-sticky"]))
-        self.rebalance_ms = draft.odd(30_000, 300, chance=0.15)
+        self.rebalance_ms = draft.odd(600_000, 300, chance=0.15)
         self.session_ms = draft.odd(_SESSION_MS, _SHORT_SESSION_MS, 99, 10, 3_600_000, chance=0.15)
 
     @property

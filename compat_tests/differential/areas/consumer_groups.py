@@ -67,7 +67,7 @@ class _Group:
         asked = self.heartbeat(
             member,
             epoch=0,
-            rebalance_timeout_ms=draft.odd(30_000, 0, -1, chance=0.05),
+            rebalance_timeout_ms=draft.odd(600_000, 0, -1, chance=0.05),
             subscribed_topic_names=draft.odd(self.some_topics(), [], None, ["~unknown"], [""], chance=0.1),
             server_assignor=draft.odd(None, "range", "uniform", "none", "", chance=0.3),
             rack_id=draft.odd(None, "", "rack", chance=0.05),

@@ -30,8 +30,8 @@ class _Group:
         for _ in range(1 if self.classic else 2):
             fields = {
                 "group_id": self.name,
-                "session_timeout_ms": 30_000,
-                "rebalance_timeout_ms": 30_000,
+                "session_timeout_ms": 600_000,
+                "rebalance_timeout_ms": 600_000,
                 "member_id": "" if self.classic is None else self.classic.ref("member_id", ""),
                 "protocol_type": draft.odd("consumer", "connect", chance=0.05),
                 "protocols": [{"name": name, "metadata": metadata} for name in names],
@@ -66,7 +66,7 @@ class _Group:
         return self.draft.ask("CONSUMER_GROUP_HEARTBEAT", fields, 1)
 
     def join(self) -> None:
-        joining = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": [self.topic], "topic_partitions": []}
+        joining = {"rebalance_timeout_ms": 600_000, "subscribed_topic_names": [self.topic], "topic_partitions": []}
         self.member.answers = [self.heartbeat(0, **joining)]
 
     def beat(self) -> None:

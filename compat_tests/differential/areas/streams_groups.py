@@ -64,7 +64,7 @@ class _Group:
         ]
         changed = {
             "topology": draft.odd(self.topology(), None, chance=0.04),
-            "rebalance_timeout_ms": draft.odd(30_000, -1, 0, chance=0.05),
+            "rebalance_timeout_ms": draft.odd(600_000, -1, 0, chance=0.05),
             "active_tasks": none[0],
             "standby_tasks": none[1],
             "warmup_tasks": none[2],
