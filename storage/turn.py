@@ -18,16 +18,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import trio
 
 __all__ = ["Turn"]
 
 logger = logging.getLogger(__name__)
-
-MAX_GATHERED_BYTES: Final = 256 * 1024
-"""When a store has gathered so much, a turn that serves many should end: in the event loop one call writes it."""
 
 Step = Callable[[], None]
 """Does its part at the end of the turn, and neither waits nor raises."""
@@ -52,7 +48,9 @@ class Turn:
         self._task: trio.lowlevel.Task | None = None
 
     def fill(self) -> None:
-        """So much has gathered that it should be written before more is served (`MAX_GATHERED_BYTES`)."""
+        """A store has gathered nearly as much as it writes at the end of a turn: that should come before more is
+        served.
+        """
         self.is_full = True
 
     def commit(self, step: Step) -> None:

@@ -343,6 +343,8 @@ class Connection:
                     return Served.NEEDS_TASK
                 if receiver.is_idle:
                     return Served.ALL  # it came by itself
+                if self._readiness.turn.is_full:
+                    break
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
             self._fault = error
             return Served.NEEDS_TASK

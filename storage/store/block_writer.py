@@ -33,7 +33,6 @@ from ottla.storage.store.context import StorageContext
 from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.memstore import Memstore, RunGroup, StoreLog
 from ottla.storage.store.segment import Segment
-from ottla.storage.turn import MAX_GATHERED_BYTES
 
 if TYPE_CHECKING:
     from ottla.kproto.records.header import BatchHeader
@@ -48,6 +47,11 @@ _PUBLISH_SLICE = 128
 
 _MAX_IN_PLACE_GROUPS = 64
 """A block of more partitions is left to the write loop, which lets others run while it publishes them."""
+
+_NEXT_BYTES = 72 * 1024
+"""A turn ends when a block has no room left for so much: the largest request that a turn takes, and the block's head.
+Otherwise each crowd would gather a little more than is written in place, and leave all of it to the write loop.
+"""
 
 
 class BlockOwner(Protocol):
@@ -190,7 +194,7 @@ class BlockWriter:
         if not self._is_gathering:
             self._is_gathering = True
             self._context.turn.write(self._write_gathered)
-        if memstore.size_bytes >= MAX_GATHERED_BYTES:
+        if memstore.size_bytes > self._context.config.inline_write_bytes - _NEXT_BYTES:
             self._context.turn.fill()
 
     def note_gap(self, log: StoreLog) -> None:

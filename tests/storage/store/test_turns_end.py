@@ -89,6 +89,22 @@ async def test_the_write_loop_keeps_what_may_take_long(
         assert log.flushed_end_offset == 1 + len(values)
 
 
+@pytest.mark.parametrize("batch_bytes", [100, 16_000, 65_000])
+async def test_a_turn_is_full_while_its_block_can_still_be_written_at_its_end(harness: Any, batch_bytes: int) -> None:
+    async with harness.manager(SimulatedDisk(1)) as manager:
+        log = await harness.open(manager)
+        turn = manager.context.turn
+        await first_block(harness, log)
+        while not turn.is_full:
+            harness.append(log, b"x" * batch_bytes)
+        appended_bytes = log.unwritten_bytes
+        turn.end()
+        assert (log.flushed_end_offset, log.store.writer.is_running) == (log.log_end_offset, False)
+        assert not turn.is_full
+        # And it has gathered most of what one call may write.
+        assert appended_bytes >= manager.context.config.inline_write_bytes // 2
+
+
 async def test_a_block_that_is_under_way_is_followed_by_one_with_all_that_came_meanwhile(harness: Any) -> None:
     disk = HeldDisk()
     manager = LogManager(disk, harness.folder, StorageConfig(), harness.clock)
