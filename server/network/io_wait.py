@@ -7,6 +7,7 @@ tasks. Trio offers no way to do so, so this looks inside it; where it is not fou
 
 from __future__ import annotations
 
+import math
 import select
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ Ready = Sequence[tuple[int, int]]
 EVENTS_AT_ONCE: Final = 256
 # What an I/O manager reports is false only where the time has passed; otherwise it is iterated over.
 _SERVED: Final = iter(())
+_MAX_WAIT_SECONDS: Final = 24 * 3600
 
 
 class Serving(Protocol):
@@ -81,6 +83,7 @@ class _IOManager:
 
     def __init__(self, runner: Any, epoll: select.epoll, serving: Serving, turn: Turn) -> None:
         manager = runner.io_manager
+        self._runner = runner
         self._runnable = runner.runq
         self._their_events = manager.get_events
         self._their_descriptor = manager._epoll.fileno()  # noqa: SLF001
@@ -97,28 +100,40 @@ class _IOManager:
         self.close = manager.close
 
     def get_events(self, timeout: float) -> Any:
-        """What Trio's descriptors report, after at most `timeout` seconds, or when some of ours were served."""
+        """What Trio's descriptors report, after at most `timeout` seconds, or when Trio has something to do."""
         serving, turn = self._serving, self._turn
-        if turn.is_begun:
-            # What tasks have appended in this turn. Whoever waited for that can run now.
-            turn.end()
-            if turn.is_begun or self._runnable:
-                timeout = 0
-        if serving.left:
-            events = self._their_events(0)
-            serving.serve_ready(())
-            return events or _SERVED
-        ready = self._epoll.poll(0 if serving.more else timeout, EVENTS_AT_ONCE)
-        events = _SERVED
-        if not ready:
-            if not serving.more:
-                return ready
-        else:
-            for index, (descriptor, _) in enumerate(ready):
-                if descriptor == self._their_descriptor:
-                    events = self._their_events(0) or _SERVED
-                    del ready[index]
-                    break
-        if ready or serving.more:
-            serving.serve_ready(ready)
-        return events
+        while True:
+            if turn.is_begun:
+                # What tasks have appended in this turn, or its own end. Whoever waited for that can run now.
+                turn.end()
+                if turn.is_begun or self._runnable:
+                    timeout = 0
+            events: Any = ()
+            if serving.left:
+                events = self._their_events(0)
+                serving.serve_ready(())
+            else:
+                ready = self._epoll.poll(0 if serving.more else timeout, EVENTS_AT_ONCE)
+                if not ready and not serving.more:
+                    return ready
+                for index, (descriptor, _) in enumerate(ready):
+                    if descriptor == self._their_descriptor:
+                        events = self._their_events(0)
+                        del ready[index]
+                        break
+                if ready or serving.more:
+                    serving.serve_ready(ready)
+            if events:
+                return events
+            # Who was served had no need of Trio. It goes on only when it has something to do.
+            timeout = self._idle_seconds()
+            if timeout <= 0:
+                return _SERVED
+
+    def _idle_seconds(self) -> float:
+        """For how long Trio has nothing to do, as far as is known now; 0 if it has, or if only it can tell."""
+        runner = self._runner
+        if self._runnable or runner.waiting_for_idle or runner.clock_autojump_threshold != math.inf:
+            return 0
+        seconds: float = runner.clock.deadline_to_sleep_time(runner.deadlines.next_deadline())
+        return min(seconds, _MAX_WAIT_SECONDS)

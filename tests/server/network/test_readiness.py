@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -315,6 +316,56 @@ async def test_timers_and_threads_are_heeded_while_nobody_asks(serve_handlers: S
             await trio.sleep(0.01)
             assert await trio.to_thread.run_sync(lambda: 1) == 1
             await client.call(MetadataRequest(), 5)
+
+
+async def test_timers_and_threads_are_heeded_while_somebody_asks_without_a_pause(serve_handlers: Serve) -> None:
+    """The event loop's wait serves one request after the other, and goes back to Trio when that has something to do."""
+    handlers = Handlers()
+    stops = threading.Event()
+    async with serve_handlers(handlers.all) as server, trio.open_nursery() as nursery:
+        nursery.start_soon(trio.to_thread.run_sync, ask_until, stops, server.port)
+        with trio.fail_after(20):
+            while len(handlers.tasks) < 10:  # noqa: ASYNC110 - nobody else may set an event in that wait
+                await trio.sleep(0.001)
+            asked = len(handlers.tasks)
+            for _ in range(10):
+                await trio.sleep(0.001)
+                assert await trio.to_thread.run_sync(lambda: 1) == 1
+            while len(handlers.tasks) < asked + 10:  # noqa: ASYNC110 - nor in this one
+                await trio.sleep(0.001)
+        stops.set()
+
+
+async def test_a_timer_that_a_request_sets_is_heeded_in_time(serve_handlers: Serve) -> None:
+    handlers = Handlers()
+    sleep = trio.CancelScope()
+
+    def wake_soon(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+        sleep.deadline = trio.current_time() + 0.05
+        return handlers.metadata(request, context)
+
+    stops = threading.Event()
+    stops.set()  # after one request
+    async with serve_handlers({**handlers.all, ApiKey.METADATA: wake_soon}) as server, trio.open_nursery() as nursery:
+        client = await server.connect()
+        await client.call(MetadataRequest(), 5)
+        sleep = trio.CancelScope()
+        with trio.fail_after(20):
+            nursery.start_soon(trio.to_thread.run_sync, ask_until, stops, server.port)
+            with sleep:
+                await trio.sleep_forever()
+        assert sleep.cancelled_caught
+
+
+def ask_until(stops: threading.Event, port: int) -> None:
+    """Ask again as soon as there is an answer, from a thread."""
+    frame = build_request_frame(MetadataRequest(), 5, 1, "thread")
+    with socket.create_connection(("127.0.0.1", port)) as connected, connected.makefile("rb") as answers:
+        while True:
+            connected.sendall(frame)
+            assert answers.read(int.from_bytes(answers.read(4), "big"))
+            if stops.is_set():
+                return
 
 
 class Produced(Pending):
