@@ -64,7 +64,7 @@ def _memstore() -> Iterator[tuple[str, Operation]]:
 
     def add() -> None:
         group = Memstore(None).group(log, RUN_BYTES)
-        group.add(header, view, fragment, 0, 0)
+        group.add(header, view, fragment, 0, header.last_offset, 0)
 
     yield "memstore: make one and take a batch", add
     logs = [_log(partition) for partition in range(1_000)]
@@ -72,7 +72,7 @@ def _memstore() -> Iterator[tuple[str, Operation]]:
     def seal() -> None:
         memstore = Memstore(None)
         for each in logs:
-            memstore.group(each, RUN_BYTES).add(header, view, fragment, 0, 0)
+            memstore.group(each, RUN_BYTES).add(header, view, fragment, 0, header.last_offset, 0)
             memstore.size_bytes += view.nbytes
             memstore.batch_count += 1
         memstore.seal(0, 1, 0, memstore.block_bytes())
@@ -94,7 +94,8 @@ def _fetch() -> Iterator[tuple[str, Operation]]:
     for partition in range(100):
         group = RunGroup(_log(partition), RUN_BYTES)
         for number in range(4):
-            group.add(header, view, None, number * BATCH_RECORDS, 0)
+            first = number * BATCH_RECORDS
+            group.add(header, view, None, first, first + header.last_offset, 0)
         groups.append(group)
 
     def assemble(count: int) -> None:
@@ -116,7 +117,7 @@ def _tail() -> Iterator[tuple[str, Operation]]:
     tail = []
     for number in range(LONE_BLOCKS):
         group = RunGroup(_log(0), RUN_BYTES)
-        group.add(header, view, Fragment(view), number, 0)
+        group.add(header, view, Fragment(view), number, number + header.last_offset, 0)
         tail.append(group)
     log = _log(0)
     log.aborted = None

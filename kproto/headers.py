@@ -9,7 +9,6 @@ from API key and version.
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
 
 _new = object.__new__
 _REQUEST_START = struct.Struct(">hhi")
-_START_SIZE = _REQUEST_START.size
 _CLIENT_ID_LENGTH = struct.Struct(">h")
+_UP_TO_CLIENT_ID = struct.Struct(">hhih")
+_CLIENT_ID_POS = _UP_TO_CLIENT_ID.size
 _CORRELATION_ID = struct.Struct(">i")
 
 
@@ -50,14 +50,19 @@ def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]
     """
     # Written out, for it is done for every request: calls cost.
     try:
-        api_key, api_version, correlation_id = _REQUEST_START.unpack_from(buf, pos)
-        served = _served(api_key, api_version)
+        try:
+            api_key, api_version, correlation_id, length = _UP_TO_CLIENT_ID.unpack_from(buf, pos)
+        except struct.error:
+            # Of what is not served no more than this has to be there.
+            api_key, api_version, correlation_id = _REQUEST_START.unpack_from(buf, pos)
+            length = None
+        served = _SERVED.get((api_key, api_version))
         if served is None:
             raise UnsupportedApiError(api_key, api_version, correlation_id)
         key, is_flexible = served
-        pos += _START_SIZE
-        (length,) = _CLIENT_ID_LENGTH.unpack_from(buf, pos)
-        pos += 2
+        if length is None:
+            raise DecodeError("the request header is malformed: it ends too early")
+        pos += _CLIENT_ID_POS
         client_id = None
         if length >= 0:
             end = pos + length
@@ -83,14 +88,13 @@ def parse_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]
     return header, pos
 
 
-@lru_cache(maxsize=1024)
-def _served(api_key: int, api_version: int) -> tuple[ApiKey, bool] | None:
-    """The key, and whether that version is flexible; None if Kafka 4.4 does not serve it."""
-    try:
-        key = ApiKey(api_key)
-    except ValueError:
-        return None
-    return (key, key.is_flexible(api_version)) if key.is_valid(api_version) else None
+#: The key, and whether a version is flexible, of every key and version that Kafka 4.4 serves.
+_SERVED = {
+    (int(key), version): (key, key.is_flexible(version))
+    for key in ApiKey
+    for version in range(key.valid_versions[0], key.valid_versions[1] + 1)
+    if key.is_valid(version)
+}
 
 
 def build_request_header(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 __all__ = ["BOUNDS_SECONDS", "Histogram"]
@@ -26,6 +27,19 @@ class Histogram:
         """Count one duration."""
         self.counts[0 if seconds <= _FIRST else bisect_left(BOUNDS_SECONDS, seconds)] += 1
         self.sum_seconds += seconds
+
+    def observe_all(self, durations: Sequence[float]) -> None:
+        """Count several in the time of about one; at least one."""
+        self.sum_seconds += sum(durations)
+        in_order = sorted(durations)
+        first = 0
+        for number, bound in enumerate(BOUNDS_SECONDS):
+            end = bisect_right(in_order, bound, first)
+            self.counts[number] += end - first
+            first = end
+            if first == len(in_order):
+                return
+        self.counts[-1] += len(in_order) - first
 
     @property
     def count(self) -> int:

@@ -50,6 +50,9 @@ class RequestConnection(Protocol):
     #: None where the listener asks for no authentication.
     sasl: Sasl | None
 
+    #: Where what recurs of its requests ends, as the last one that may recur has shown; 0 before.
+    recurring_end: int
+
     @property
     def has_more(self) -> bool:
         """Whether more of the connection's bytes are here already."""
@@ -219,16 +222,22 @@ class RequestContext:
         metrics = self.api.metrics
         if metrics is None or not self._is_counted:
             return
-        worked = self.answered_at - self.begun_at
-        # What a request has started in the background may note a wait during a later request.
-        remote = min(self.remote_seconds, worked)
-        metrics.record(self.begun_at - self.received_at, worked - remote, remote, perf_counter() - self.answered_at)
-        metrics.request_bytes += self.request_bytes
-        metrics.response_bytes += self.response_bytes
+        begun_at, answered_at, remote = self.begun_at, self.answered_at, self.remote_seconds
+        worked = answered_at - begun_at
+        if remote > worked:
+            # What a request has started in the background may note a wait during a later request.
+            remote = worked
+        metrics.record(
+            begun_at - self.received_at,
+            worked - remote,
+            remote,
+            perf_counter() - answered_at,
+            request_bytes=self.request_bytes,
+            response_bytes=self.response_bytes,
+        )
 
     def release(self) -> None:
         """For the connection: give back the frame and everything held for the response."""
-        held, self._held = self._held, None
         response, self.response = self.response, None  # it may refer to this context: without the cycle both die here
         self.when_kept = None
         if isinstance(response, Pending):
@@ -236,8 +245,10 @@ class RequestContext:
         if self.counted is not None:
             self.counted.leave_lane()
         try:
-            for item in held or ():
-                item.release()
+            if self._held is not None:
+                held, self._held = self._held, None
+                for item in held:
+                    item.release()
         finally:
             if self._frame is not None:
                 self._frame.release()

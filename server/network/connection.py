@@ -92,6 +92,7 @@ class Connection:
         "peer_host",
         "peer_port",
         "principal",
+        "recurring_end",
         "sasl",
         "software",
         "state",
@@ -134,6 +135,7 @@ class Connection:
         self._entrance = entrance
         self.state: dict[str, object] | None = None
         self.was_held_up = False
+        self.recurring_end = 0
         self._close_callbacks: dict[Hashable, Callable[[], None]] | None = None
         # The requests that were received and not answered, in order. All but the last are dispatched.
         self._in_flight: deque[RequestContext] = deque()

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ottla.storage.clock import Clock
     from ottla.storage.config import LogConfig
     from ottla.storage.log.append_types import CheckedBatch
-    from ottla.storage.log.partition_log import AppendInfo, PartitionLog
+    from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.log_manager import LogManager
     from ottla.storage.memory.buffer_pool import MemoryBudget
 
@@ -311,7 +311,13 @@ class ReplicaManager:
             except (ReplicaError, StorageError, RecordError) as error:
                 self._note_refused(operation, error, partition)
             else:
-                self._note_appended(operation, partition, len(view), info)
+                self.counters.appends += 1
+                self.counters.appended_bytes += len(view)
+                traffic = partition.traffic
+                traffic.bytes_in += len(view)
+                if not info.duplicate:
+                    traffic.messages_in += info.last_offset - info.base_offset + 1
+                operation.appended(partition, info)
         return operation
 
     async def _check_ahead(self, log: PartitionLog, view: memoryview, now_ms: int) -> CheckedBatch:
@@ -323,17 +329,6 @@ class ReplicaManager:
         if partition is not None:
             partition.traffic.failed_appends += 1
         operation.refused(error, partition)
-
-    def _note_appended(
-        self, operation: AppendOperation, partition: Partition, size_bytes: int, info: AppendInfo
-    ) -> None:
-        self.counters.appends += 1
-        self.counters.appended_bytes += size_bytes
-        traffic = partition.traffic
-        traffic.bytes_in += size_bytes
-        if not info.duplicate:
-            traffic.messages_in += info.last_offset - info.base_offset + 1
-        operation.appended(partition, info)
 
     async def finish_append(self, operation: AppendOperation) -> list[AppendResult]:
         """The second half of `append`: wait for the leader's own write, and for other replicas until the deadline.

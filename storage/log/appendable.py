@@ -6,7 +6,7 @@ Nothing is changed before everything has been checked, and nothing waits: an app
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.kproto.records import BatchHeader, parse_batch_header, patch_base_offset_and_epoch, patch_log_append_time
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from ottla.storage.store.message_store import MessageStore
 
 __all__ = ["AppendableLog"]
+
+# What the class itself does in Python.
+_new_tuple: Final = tuple.__new__
 
 
 class AppendableLog(LogState, ABC):
@@ -199,7 +202,10 @@ class AppendableLog(LogState, ABC):
         if plan is not None:
             self.apply_plan(plan, base_offset, now_ms if stamped else None)
         last_offset = self._take(header, records, fragment, base_offset, leader_epoch)
-        return AppendInfo(base_offset, last_offset, now_ms if stamped else -1, self.log_start_offset)
+        info: AppendInfo = _new_tuple(
+            AppendInfo, (base_offset, last_offset, now_ms if stamped else -1, self.log_start_offset, False)
+        )
+        return info
 
     def append_as_follower(self, records: memoryview, fragment: Fragment | None, *, now_ms: int) -> AppendInfo:
         """Append whole batches with the leader's offsets; a last batch that is cut off is left out.
@@ -238,11 +244,11 @@ class AppendableLog(LogState, ABC):
         leader_epoch: int,
     ) -> int:
         """Hand a batch, which already contains its offset and epoch, to the store; returns its last offset."""
-        self.store.writer.add_batch(
-            self, header, view, fragment, base_offset, leader_epoch, counts_unsynced=self._counts_unsynced
-        )
         last_offset = base_offset + header.last_offset_delta
-        self.grown(base_offset, last_offset, leader_epoch, view.nbytes)
+        self.store.writer.add_batch(
+            self, header, view, fragment, base_offset, last_offset, leader_epoch, self._counts_unsynced
+        )
+        self.grown(base_offset, last_offset, leader_epoch, len(view))
         return last_offset
 
     def _duplicate(self, duplicate: DuplicateBatch) -> AppendInfo:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ottla.kproto.records import LENGTH_PREFIX_BYTES
 from ottla.storage.disk.passing import RETRY_SECONDS, is_full
 from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineError
 from ottla.storage.format.block import RunFlag
@@ -178,24 +177,27 @@ class BlockWriter:
         view: memoryview,
         fragment: Fragment | None,
         base_offset: int,
+        last_offset: int,
         leader_epoch: int,
-        *,
         counts_unsynced: bool,
     ) -> None:
         """Accept a batch whose offsets were assigned; it will be in the next block."""
-        memstore = self.active
-        if log not in memstore.groups:
+        memstore, context = self.active, self._context
+        config = context.config
+        group = memstore.groups.get(log)
+        if group is None:
             self._owner.changed(log)
-        memstore.add(log, self._context.config.run_bytes, header, view, fragment, base_offset, leader_epoch)
-        size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
-        records = header.last_offset_delta + 1
-        if counts_unsynced and log.wants_sync(records, size_bytes, self.sync_epoch):
+            group = memstore.group(log, config.run_bytes)
+        group.add(header, view, fragment, base_offset, last_offset, leader_epoch)
+        records = last_offset - base_offset + 1
+        size_bytes = memstore.grown(records, len(view))
+        if counts_unsynced and log.wants_sync(records, len(view), self.sync_epoch):
             memstore.want_sync()
         if not self._is_gathering:
             self._is_gathering = True
-            self._context.turn.write(self._write_gathered)
-        if memstore.size_bytes > self._context.config.inline_write_bytes - _NEXT_BYTES:
-            self._context.turn.fill()
+            context.turn.write(self._write_gathered)
+        if size_bytes > config.inline_write_bytes - _NEXT_BYTES:
+            context.turn.fill()
 
     def note_gap(self, log: StoreLog) -> None:
         """The leader's compaction has left a gap before the batch that was just added."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ottla.kproto.records import LENGTH_PREFIX_BYTES
 from ottla.storage.config import LogConfig
 from ottla.storage.format.block import (
     BLOCK_HEADER_BYTES,
@@ -41,6 +40,7 @@ GROUP_OVERHEAD_BYTES = 900
 
 #: The attribute bits for transactional and control are those of a run's flags.
 FLAGS_OF_BATCH: Final = RunFlag.TRANSACTIONAL | RunFlag.CONTROL
+_MASK: Final = RunKind.MASK
 
 # From this many batches on, of fewer than this many bytes on average, one copy is cheaper than a chain of views.
 JOINED_BATCHES = 16
@@ -95,13 +95,20 @@ class MemRun:
         self.length = length
         self.flags = flags
 
-    def extend(self, last_offset: int, max_timestamp_ms: int, size_bytes: int, flags: int) -> None:
-        """A batch follows in the same run."""
+    def extend(
+        self, epoch: int, last_offset: int, max_timestamp_ms: int, size_bytes: int, attributes: int, limit_bytes: int
+    ) -> bool:
+        """A batch follows in the same run; False if it begins another one."""
+        length = self.length + size_bytes
+        if self.leader_epoch != epoch or length > limit_bytes or self.flags & _MASK:
+            return False
+        self.length = length
         self.last_offset = last_offset
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
-        self.length += size_bytes
-        self.flags |= flags
+        if attributes:
+            self.flags |= attributes & FLAGS_OF_BATCH
+        return True
 
     def flags_with(self, flag: int) -> None:
         """Say more of the run."""
@@ -145,29 +152,28 @@ class RunGroup:
         return self.last_offsets[-1]
 
     def add(
-        self, header: BatchHeader, view: memoryview, fragment: Fragment | None, base_offset: int, epoch: int
+        self,
+        header: BatchHeader,
+        view: memoryview,
+        fragment: Fragment | None,
+        base_offset: int,
+        last_offset: int,
+        epoch: int,
     ) -> None:
         """Add a batch whose offsets were assigned."""
-        last_offset = base_offset + header.last_offset_delta
-        size_bytes = header.batch_length + LENGTH_PREFIX_BYTES
-        flags = header.attributes & FLAGS_OF_BATCH
+        size_bytes = len(view)
         runs = self.runs
-        run = runs[-1] if runs else None
-        if (
-            run is None
-            or run.leader_epoch != epoch
-            or run.length + size_bytes > self.run_bytes
-            or run.flags & RunKind.MASK
+        if not runs or not runs[-1].extend(
+            epoch, last_offset, header.max_timestamp_ms, size_bytes, header.attributes, self.run_bytes
         ):
+            flags = header.attributes & FLAGS_OF_BATCH
             runs.append(MemRun(epoch, base_offset, last_offset, header.max_timestamp_ms, size_bytes, flags))
-        else:
-            run.extend(last_offset, header.max_timestamp_ms, size_bytes, flags)
-        if self.base_offset < 0:
-            self.base_offset = base_offset
+            if self.base_offset < 0:
+                self.base_offset = base_offset
         self.last_offsets.append(last_offset)
         self.size_bytes += size_bytes
         self.views.append(view)
-        self.fragments.append(fragment.retain() if fragment is not None else None)
+        self.fragments.append(None if fragment is None else fragment.retain())
 
     def note(self, kind: int, epoch: int, base_offset: int, last_offset: int) -> None:
         """Add a run without bytes: a truncation, a new log start, a deletion."""
@@ -369,24 +375,12 @@ class Memstore:
         """True if there is something to write."""
         return bool(self.groups) or self.wants_sync or self.done is not None
 
-    def add(
-        self,
-        log: StoreLog,
-        run_bytes: int,
-        header: BatchHeader,
-        view: memoryview,
-        fragment: Fragment | None,
-        base_offset: int,
-        epoch: int,
-    ) -> None:
-        """Add a log's batch, whose offsets were assigned."""
-        group = self.groups.get(log)
-        if group is None:
-            group = self.groups[log] = RunGroup(log, run_bytes)
-        group.add(header, view, fragment, base_offset, epoch)
-        self.size_bytes += header.batch_length + LENGTH_PREFIX_BYTES
+    def grown(self, records: int, size_bytes: int) -> int:
+        """A batch was added to one of the groups; returns the size of all batches."""
         self.batch_count += 1
-        self.record_count += header.last_offset_delta + 1
+        self.record_count += records
+        self.size_bytes = size_bytes = self.size_bytes + size_bytes
+        return size_bytes
 
     def want_sync(self) -> None:
         """Its block must be synced before it counts."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
@@ -20,6 +22,7 @@ from ottla.kproto.schema import Response
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.table import declaration, served
 from ottla.server.request_metrics import RequestMetrics
+from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
 
 
 def produced(*codes: int) -> ProduceResponse:
@@ -80,6 +83,25 @@ def test_the_parts_of_the_time_add_up() -> None:
     assert metrics.requests == 2
     assert metrics.total.sum_seconds == pytest.approx(sum(part.sum_seconds for part in parts))
     assert [part.count for part in parts] == [2, 2, 2, 2]
+
+
+@given(st.lists(st.floats(0, 20) | st.sampled_from(BOUNDS_SECONDS), min_size=1, max_size=200))
+def test_many_durations_are_counted_as_each_one_is(durations: list[float]) -> None:
+    together, one_by_one = Histogram(), Histogram()
+    together.observe_all(durations)
+    for seconds in durations:
+        one_by_one.observe(seconds)
+    assert together.counts == one_by_one.counts
+    assert together.sum_seconds == pytest.approx(one_by_one.sum_seconds)
+
+
+def test_what_is_recorded_is_seen_at_once_however_much_it_is() -> None:
+    metrics = RequestMetrics(declaration(ApiKey.FETCH).error_counter())
+    for number in range(1, 200):
+        metrics.record(0.001, 0.002, 0.003, 0.004, request_bytes=10, response_bytes=100)
+        if number % 3 == 0:
+            assert (metrics.request_bytes, metrics.response_bytes) == (10 * number, 100 * number)
+            assert metrics.requests == number
 
 
 def test_no_part_of_the_time_is_negative() -> None:

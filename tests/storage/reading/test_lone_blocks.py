@@ -34,7 +34,7 @@ def make_tail(sizes: list[list[int]]) -> list[RunGroup]:
         group = RunGroup(cast(Any, None), RUN_BYTES)
         for size in block:
             view = memoryview(bytearray(batch_of(size)))
-            group.add(parse_batch_header(view), view, Fragment(view), offset, 0)
+            group.add(parse_batch_header(view), view, Fragment(view), offset, offset, 0)
             offset += 1
         tail.append(group)
     return tail

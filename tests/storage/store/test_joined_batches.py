@@ -23,7 +23,7 @@ def make_group(counts: list[int], *, value_bytes: int = 10) -> tuple[RunGroup, l
     for count in counts:
         data = memoryview(bytearray(build_batch([Record(value=bytes(value_bytes))] * count, base_offset=offset)))
         fragments.append(Fragment(data))
-        group.add(parse_batch_header(data), data, fragments[-1], offset, 0)
+        group.add(parse_batch_header(data), data, fragments[-1], offset, offset + count - 1, 0)
         offset += count
     return group, fragments
 
