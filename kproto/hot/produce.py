@@ -80,6 +80,15 @@ class ProducedPartition:
         self.unknown_tagged_fields: tuple[TaggedField, ...] = ()
 
 
+def produced_response() -> ProduceResponse:
+    """An answer without topics."""
+    response = _new(ProduceResponse)
+    response.responses, response.node_endpoints = [], []
+    response.throttle_time_ms = 0
+    response.unknown_tagged_fields = ()
+    return response
+
+
 def produced_topic(name: str, topic_id: UUID, answers: list[ProducedPartition]) -> TopicProduceResponse:
     """The answer to one topic."""
     topic = _new(TopicProduceResponse)

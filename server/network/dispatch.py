@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
+from ottla.kproto.hot.recurring import RECURRING_FROM, RecurringProduce, recurring_of
 from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.runtime import remote_time
 from ottla.runtime.errors import CloseConnectionError
@@ -48,6 +49,8 @@ _PREFIX_V0 = Struct(">ii")
 _PREFIX_V1 = Struct(">iiB")
 # A body up to this size is copied after its header: sending two pieces costs more.
 _MAX_JOINED_BYTES: Final = 16 * 1024
+# So many requests that recur are remembered, of all connections together; each takes about a kilobyte.
+_MAX_RECURRING: Final = 1024
 
 logger = logging.getLogger(__name__)
 
@@ -55,18 +58,31 @@ logger = logging.getLogger(__name__)
 class Dispatcher:
     """Serves every connection's requests from one table."""
 
-    __slots__ = ("_apis", "_broker", "_quotas")
+    __slots__ = ("_apis", "_broker", "_quotas", "_recurring")
 
     def __init__(self, apis: ApiTable, broker: Broker, quotas: ClientQuotas | None = None) -> None:
         self._apis = apis
         self._broker = broker
         self._quotas = quotas or ClientQuotas()
+        #: By what recurs of them.
+        self._recurring: dict[bytes, RecurringProduce] = {}
 
     def find_api(self, api_key: int, api_version: int) -> ServedApi:
         return self._apis.find(api_key, api_version)
 
     def accept(self, frame: RequestFrame, connection: RequestConnection) -> RequestContext:
-        """Read a frame's header. Raises CloseConnectionError, and then has taken nothing."""
+        """Read a frame's header, and all of a request that recurs. Raises CloseConnectionError, and then has taken
+        nothing.
+        """
+        if connection.recurring_end:
+            recurring = self._recurring.get(bytes(frame.body[RECURRING_FROM : connection.recurring_end]))
+            parsed = None if recurring is None else recurring.parse(frame.body)
+            if recurring is not None and parsed is not None:
+                api = self._apis.find(ApiKey.PRODUCE, recurring.api_version)
+                context = RequestContext(api, parsed[0], recurring.body_start, frame, connection, self._broker)
+                if context.access is None:  # else what the client may not do is taken out of what is parsed
+                    context.request = parsed[1]  # type: ignore[assignment] # the light twin of a request
+                return context
         try:
             header, body_start = headers.parse_request_header(frame.body)
         except UnsupportedApiError as error:
@@ -85,18 +101,33 @@ class Dispatcher:
         api, version = context.api, context.header.api_version
         if version not in api.prepared_versions:
             return False
-        if context.request_bytes <= PARSED_AT_ONCE_BYTES:
-            self._parse(context)
-        elif context.request_bytes <= LONE_BYTES:
-            context.request = api.parse_lone(version, context.frame, context.body_start)
-            if context.request is None:
-                return False
-        else:
+        if context.request_bytes > LONE_BYTES:
             return False
+        if context.request is None:
+            if context.request_bytes <= PARSED_AT_ONCE_BYTES:
+                self._parse(context)
+            else:
+                context.request = api.parse_lone(version, context.frame, context.body_start)
+                if context.request is None:
+                    return False
+            if api.key is ApiKey.PRODUCE:
+                self._note_recurring(context)
         self._call_handler(context)
         context.handled_at = perf_counter()
         answer = context.response
         return not isinstance(answer, Pending) or answer.is_dispatched
+
+    def _note_recurring(self, context: RequestContext) -> None:
+        """The next requests may differ from this one in their records alone."""
+        assert context.request is not None
+        found = recurring_of(context.frame, context.header, context.body_start, context.request)
+        if found is None:
+            return
+        recurring, end = found
+        if len(self._recurring) >= _MAX_RECURRING:
+            self._recurring.clear()
+        self._recurring[bytes(context.frame[RECURRING_FROM:end])] = recurring
+        context.connection.recurring_end = end
 
     async def dispatch(self, context: RequestContext) -> None:
         """Do all that must keep its place among the connection's requests: begin it, unless it was begun, and go on
@@ -184,8 +215,9 @@ class Dispatcher:
     def is_finished(self, context: RequestContext) -> bool:
         """Whether a request was begun and has its response, which `answer` may encode."""
         answer = context.response
-        is_ready = not isinstance(answer, Pending) or answer.is_ready
-        return is_ready and context.is_begun and (context.counted is None or not _is_large(context))
+        if not context.is_begun or (isinstance(answer, Pending) and not answer.is_ready):
+            return False
+        return context.counted is None or not _is_large(context)
 
     def answer(self, context: RequestContext) -> list[Buffer] | None:
         """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""

@@ -8,6 +8,7 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.hot.recurring import LoneProduce
 from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.errors import error_response
 from ottla.server.apis.pending import Changed, InTask
@@ -46,6 +47,8 @@ class FaultyDispatcher(Dispatcher):
     def _handle(self, context: RequestContext) -> Answer:
         if context.header.client_id == EXEMPT_CLIENT_ID:
             return super()._handle(context)
+        if isinstance(context.request, LoneProduce):
+            context.request = context.request.whole()
         return InTask(self._befall(context))
 
     async def _befall(self, context: RequestContext) -> Answer:

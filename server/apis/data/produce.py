@@ -26,7 +26,8 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.hot import produce as hot
-from ottla.kproto.hot.produce import ProducedPartition, produced_topic
+from ottla.kproto.hot.produce import ProducedPartition, produced_response, produced_topic
+from ottla.kproto.hot.recurring import LoneProduce
 from ottla.kproto.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -63,9 +64,10 @@ from ottla.storage import errors as storage
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.kproto.codec import Buffer
     from ottla.kproto.messages.produce import TopicProduceData
     from ottla.server.apis.context import RequestContext
-    from ottla.server.metadata.image import TopicImage
+    from ottla.server.metadata.image import MetadataImage, TopicImage
     from ottla.server.replica.append import AppendOperation, AppendResult
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.state.producer_state import VerificationGuard
@@ -102,25 +104,25 @@ _NO_ACKS: Final = 0
 _VALID_ACKS: Final = (-1, _NO_ACKS, 1)
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_WITH_LEADERS: Final = 10
+# What the class itself does in Python.
+_new_tuple: Final = tuple.__new__
+
+_Refusal = tuple[ErrorCode, "str | None"]
+
 # As Kafka's own admin client calls itself, which may write to internal topics where the operator allows it.
 _ADMIN_CLIENT_ID: Final = "__admin_client"
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> Answer:
+def handle(request: ProduceRequest | LoneProduce, context: RequestContext) -> Answer:
     return begin(_handle(request, context))
 
 
-def _handle(request: ProduceRequest, context: RequestContext) -> Stages[_Produce | None]:
+def _handle(request: ProduceRequest | LoneProduce, context: RequestContext) -> Stages[_Produce | None]:
     produce = _Produce(request, context)
-    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
-        yield from produce.name_each_once()
-    for topic_data in request.topic_data:
-        if not produce.begin_topic(topic_data):
-            continue
-        for data in topic_data.partition_data:
-            if context.counted is not None:
-                yield partial(context.work.rest, 0)
-            produce.sort_out(data)
+    if isinstance(request, LoneProduce):
+        produce.take_lone(request)
+    else:
+        yield from produce.take_all(request)
     if request.acks not in _VALID_ACKS:
         produce.refuse_acks()
     produce.require_producer()
@@ -161,11 +163,11 @@ class _Produce(Pending):
         "entries", "operation",
     )  # fmt: skip
 
-    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+    def __init__(self, request: ProduceRequest | LoneProduce, context: RequestContext) -> None:
         self._request = request
         self._context = context
         self._version = context.header.api_version
-        self._response = ProduceResponse()
+        self._response = produced_response()
         self._is_refused = False
         # The topic whose partitions are sorted out, and their answers.
         self._topic: TopicImage | None = None
@@ -176,44 +178,73 @@ class _Produce(Pending):
         self.entries: list[tuple[TopicIdPartition, Records]] = []
         self._answers: list[ProducedPartition] = []
 
+    def take_all(self, request: ProduceRequest) -> Stages[None]:
+        """Start the answers to everything that a request names."""
+        if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+            yield from self.name_each_once(request)
+        for topic_data in request.topic_data:
+            if not self.begin_topic(topic_data):
+                continue
+            for data in topic_data.partition_data:
+                if self._context.counted is not None:
+                    yield partial(self._context.work.rest, 0)
+                self.take(data.index, self.find(data.index), data.records or b"")
+
     def begin_topic(self, asked: TopicProduceData) -> bool:
         """The answers to a topic's partitions begin. False if the whole request is refused."""
         if self._is_refused:
             return False
-        image = self._context.broker.metadata
-        by_id = self._version >= _FIRST_VERSION_BY_ID
-        self._topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
-        self._of_topic = []
+        self._find_topic(self._context.broker.metadata, asked.name, asked.topic_id)
         if asked.partition_data:
             self._response.responses.append(produced_topic(asked.name, asked.topic_id, self._of_topic))
         return True
 
-    def sort_out(self, data: PartitionProduceData) -> None:
+    def _find_topic(self, image: MetadataImage, name: str, topic_id: UUID) -> None:
+        self._topic = image.topic_by_id(topic_id) if self._version >= _FIRST_VERSION_BY_ID else image.topic(name)
+        self._of_topic = []
+
+    def find(self, index: int) -> TopicIdPartition | _Refusal:
+        """Where records for a partition of the topic go, or why they go nowhere."""
+        topic = self._topic
+        if topic is None:
+            by_id = self._version >= _FIRST_VERSION_BY_ID
+            return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if not 0 <= index < len(topic.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if topic.is_mirrored:
+            # Before the partition takes part in a transaction, whose marker would have to be written too.
+            return ErrorCode.INVALID_REQUEST, f"{topic.name} is a mirror of another cluster's topic"
+        return TopicIdPartition(topic.topic_id, index)
+
+    def take_lone(self, request: LoneProduce) -> None:
+        """All of a request that recurs: what it names is looked up once, as long as the metadata stays as it is."""
+        recurring = request.recurring
+        image = self._context.broker.metadata
+        # The revision and not the image: what is seldom asked for again must not keep an old one.
+        if recurring.target is None or recurring.target[0] != image.revision:
+            self._find_topic(image, recurring.name, recurring.topic_id)
+            recurring.target = image.revision, self.find(recurring.index)
+        self._response.responses.append(produced_topic(recurring.name, recurring.topic_id, self._of_topic))
+        self.take(recurring.index, recurring.target[1], request.records)
+
+    def take(self, index: int, found: TopicIdPartition | _Refusal, records: Buffer) -> None:
         """Start a partition's answer: if it can be appended it becomes one of `entries`, otherwise it has failed."""
         if self._is_refused:
             return
-        topic, index = self._topic, data.index
         answer = ProducedPartition(index)
         self._of_topic.append(answer)
-        records = memoryview(data.records or b"")
-        if self._request.transactional_id is None and is_transactional(records):
+        view = memoryview(records)
+        if self._request.transactional_id is None and is_transactional(view):
             self._refuse_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        elif topic is None:
-            by_id = self._version >= _FIRST_VERSION_BY_ID
-            answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif not 0 <= index < len(topic.partitions):
-            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif topic.is_mirrored:
-            # Before the partition takes part in a transaction, whose marker would have to be written too.
-            answer.error_code = ErrorCode.INVALID_REQUEST
-            answer.error_message = f"{topic.name} is a mirror of another cluster's topic"
+        elif not isinstance(found, TopicIdPartition):
+            answer.error_code, answer.error_message = found
         else:
             try:
-                batch = the_one_batch(records, self._version)
+                batch = the_one_batch(view, self._version)
             except RecordError as error:
                 answer.error_code = error_code(error)
             else:
-                self.entries.append((TopicIdPartition(topic.topic_id, index), Records(batch, self._context.fragment)))
+                self.entries.append((found, _new_tuple(Records, (batch, self._context.fragment, None))))
                 self._answers.append(answer)
 
     def require_producer(self) -> None:
@@ -234,9 +265,8 @@ class _Produce(Pending):
         self.entries.clear()
         self._answers.clear()
 
-    def name_each_once(self) -> Stages[None]:
+    def name_each_once(self, request: ProduceRequest) -> Stages[None]:
         """Of a partition that is named twice the last batch counts, and the others are as if they were not there."""
-        request = self._request
         by_id = self._version >= _FIRST_VERSION_BY_ID
         named: dict[UUID | str, dict[int, PartitionProduceData]] = {}
         count = 0
@@ -369,7 +399,7 @@ class _Produce(Pending):
 
     @property
     def is_ready(self) -> bool:
-        return self.operation is None or self.operation.is_complete
+        return self.operation is None or self.operation.try_complete() is not None
 
     async def wait(self) -> None:
         """Wait for the acknowledgements that were asked for."""

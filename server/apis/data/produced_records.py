@@ -85,8 +85,8 @@ def is_transactional(records: memoryview) -> bool:
     # What older formats have in that place is a part of their checksum or of their content.
     return (
         len(records) > _ATTRIBUTES_POS
-        and records[_MAGIC_POS] == _MAGIC_V2
         and bool(records[_ATTRIBUTES_POS] & _TRANSACTIONAL_FLAG)
+        and records[_MAGIC_POS] == _MAGIC_V2
     )
 
 

@@ -36,7 +36,9 @@ class StubReplicaManager:
 
     def begin_append(self, entries: Any, **options: Any) -> Any:
         self.appended.append({"entries": dict(entries), **options})
-        return SimpleNamespace(is_complete=True, results=[self.append_result for _ in entries])
+        return SimpleNamespace(
+            is_complete=True, try_complete=lambda: True, results=[self.append_result for _ in entries]
+        )
         yield
 
     def begin_fetch(self, params: Any, partitions: Any, **options: Any) -> Any:
