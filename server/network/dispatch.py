@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 # A frame's length, then the response header: the correlation id, and in version 1 an empty set of tagged fields.
-_PREFIX_V0 = Struct(">ii")
-_PREFIX_V1 = Struct(">iiB")
+_pack_prefix_v0 = Struct(">ii").pack
+_pack_prefix_v1 = Struct(">iiB").pack
+_PRODUCE: Final = ApiKey.PRODUCE
 # A body up to this size is copied after its header: sending two pieces costs more.
 _MAX_JOINED_BYTES: Final = 16 * 1024
 # So many requests that recur are remembered, of all connections together; each takes about a kilobyte.
@@ -58,14 +59,15 @@ logger = logging.getLogger(__name__)
 class Dispatcher:
     """Serves every connection's requests from one table."""
 
-    __slots__ = ("_apis", "_broker", "_quotas", "_recurring")
+    __slots__ = ("_apis", "_broker", "_produce", "_quotas", "_recurring")
 
     def __init__(self, apis: ApiTable, broker: Broker, quotas: ClientQuotas | None = None) -> None:
         self._apis = apis
         self._broker = broker
         self._quotas = quotas or ClientQuotas()
-        #: By what recurs of them.
+        #: By what recurs of them; and their API.
         self._recurring: dict[bytes, RecurringProduce] = {}
+        self._produce: Api
 
     def find_api(self, api_key: int, api_version: int) -> ServedApi:
         return self._apis.find(api_key, api_version)
@@ -78,8 +80,9 @@ class Dispatcher:
             recurring = self._recurring.get(bytes(frame.body[RECURRING_FROM : connection.recurring_end]))
             parsed = None if recurring is None else recurring.parse(frame.body)
             if recurring is not None and parsed is not None:
-                api = self._apis.find(ApiKey.PRODUCE, recurring.api_version)
-                context = RequestContext(api, parsed[0], recurring.body_start, frame, connection, self._broker)
+                context = RequestContext(
+                    self._produce, parsed[0], recurring.body_start, frame, connection, self._broker
+                )
                 if context.access is None:  # else what the client may not do is taken out of what is parsed
                     context.request = parsed[1]  # type: ignore[assignment] # the light twin of a request
                 return context
@@ -99,18 +102,18 @@ class Dispatcher:
     def begin(self, context: RequestContext) -> bool:
         """Parse a request and call its handler; False if a task has to go on with `dispatch`. Touches no task."""
         api, version = context.api, context.header.api_version
-        if version not in api.prepared_versions:
-            return False
         if context.request_bytes > LONE_BYTES:
             return False
         if context.request is None:
+            if version not in api.prepared_versions:
+                return False
             if context.request_bytes <= PARSED_AT_ONCE_BYTES:
                 self._parse(context)
             else:
                 context.request = api.parse_lone(version, context.frame, context.body_start)
                 if context.request is None:
                     return False
-            if api.key is ApiKey.PRODUCE:
+            if api.key is _PRODUCE:
                 self._note_recurring(context)
         self._call_handler(context)
         context.handled_at = perf_counter()
@@ -127,6 +130,7 @@ class Dispatcher:
         if len(self._recurring) >= _MAX_RECURRING:
             self._recurring.clear()
         self._recurring[bytes(context.frame[RECURRING_FROM:end])] = recurring
+        self._produce = context.api
         context.connection.recurring_end = end
 
     async def dispatch(self, context: RequestContext) -> None:
@@ -322,12 +326,14 @@ def _encode(response: Response, context: RequestContext, version: int) -> list[B
 
 def _framed(parts: list[Buffer], context: RequestContext, version: int) -> list[Buffer]:
     """Put the frame's length and the response header in front of a body's pieces."""
-    context.response_bytes = size_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+    is_whole = len(parts) == 1
+    context.response_bytes = size_bytes = len(parts[0]) if is_whole else sum(map(len, parts))
     if version < context.api.tagged_from_version:
-        prefix = _PREFIX_V0.pack(4 + size_bytes, context.header.correlation_id)
+        prefix = _pack_prefix_v0(4 + size_bytes, context.header.correlation_id)
     else:
-        prefix = _PREFIX_V1.pack(5 + size_bytes, context.header.correlation_id, 0)
-    if len(parts) == 1 and size_bytes <= _MAX_JOINED_BYTES:
-        return [prefix + parts[0]]
-    parts.insert(0, prefix)
+        prefix = _pack_prefix_v1(5 + size_bytes, context.header.correlation_id, 0)
+    if is_whole and size_bytes <= _MAX_JOINED_BYTES:
+        parts[0] = prefix + parts[0]
+    else:
+        parts.insert(0, prefix)
     return parts

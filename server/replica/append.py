@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ottla.storage.state.producer_state import VerificationGuard
 
 
+# A member of an enumeration costs as much to look up as a call, and this one is asked for with every append.
+_LEADER: Final = Role.LEADER
+
 # Refusals that say nothing of the log (Kafka's `ReplicaManager.appendToLocalLog`).
 _WITHOUT_LOG_START: Final = (
     UnknownTopicOrPartitionError,
@@ -172,7 +175,7 @@ class AppendOperation:
         """Whether one partition's answer is final now."""
         partition = result.partition
         assert partition is not None
-        if partition.term != result.term or partition.role is not Role.LEADER:
+        if partition.term != result.term or partition.role is not _LEADER:
             result.fail(_lost_leadership(partition))
             return True
         log = partition.log

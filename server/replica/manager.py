@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_COORDINATOR: Final = AppendOrigin.COORDINATOR
 #: An append to more partitions lets others run in between.
 _APPENDED_AT_ONCE: Final = 32
 #: How many threads look at records: this limits the memory that it takes.
@@ -269,9 +270,10 @@ class ReplicaManager:
         """
         now_ms = self._clock.time_ms()
         deadline = trio.current_time() + timeout_ms / 1000
+        is_coordinator = origin is _COORDINATOR
         # A coordinator waits until the log has decided, as its state follows the log.
-        operation = AppendOperation(required_acks, deadline, waits_for_room=origin is AppendOrigin.COORDINATOR)
-        may_write_internal = internal_topics_allowed or origin is AppendOrigin.COORDINATOR
+        operation = AppendOperation(required_acks, deadline, waits_for_room=is_coordinator)
+        may_write_internal = internal_topics_allowed or is_coordinator
         find = self._partitions.get
         left = _APPENDED_AT_ONCE
         has_waited = False

@@ -63,6 +63,10 @@ class Role(Enum):
     DELETED = "deleted"
 
 
+# A member of an enumeration costs as much to look up as a call, and these are asked for with every append.
+_LEADER: Final = Role.LEADER
+_NOT_MIRRORED: Final = Mirroring.NO
+
 _SERVING: Final = (Role.LEADER, Role.FOLLOWER)
 
 
@@ -324,9 +328,9 @@ class Partition:
         checked: CheckedBatch | None = None,
     ) -> AppendInfo:
         """Append as leader. Raises ReplicaError or StorageError, and then nothing has changed."""
-        if self.role is not Role.LEADER:
+        if self.role is not _LEADER:
             raise self._refusal()
-        if self.mirroring is not Mirroring.NO:
+        if self.mirroring is not _NOT_MIRRORED:
             self._require_own(origin)
         if required_acks == ACKS_ALL and self.is_under_min_isr:
             raise NotEnoughReplicasError(
@@ -355,7 +359,7 @@ class Partition:
         A follower that keeps up but is not in the set yet is waited for, or under load it would never reach what it has
         to reach to join. It must have fetched just now: a follower that stops or dies holds nobody up.
         """
-        if self.role is not Role.LEADER or self.is_under_min_isr:
+        if self.role is not _LEADER or self.is_under_min_isr:
             return False
         end_offset = offset = self.log.flushed_end_offset
         for replica, follower in self._followers.items():

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AppendableLog"]
 
+# Members of enumerations cost as much to look up as a call, and these are asked for with every append.
+_CLIENT: Final = AppendOrigin.CLIENT
+_LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 # What the class itself does in Python.
 _new_tuple: Final = tuple.__new__
 
@@ -167,7 +170,7 @@ class AppendableLog(LogState, ABC):
         if self.is_closed or store.writer.refuses or store.checkpoint is not None:
             self.check_open()
             store.writer.check_room()
-        from_client = origin is AppendOrigin.CLIENT
+        from_client = origin is _CLIENT
         config = self.config
         if checked is not None and checked.config is config:
             header, changed = checked.header, checked.changed
@@ -191,7 +194,7 @@ class AppendableLog(LogState, ABC):
             if isinstance(decision, DuplicateBatch):
                 return self._duplicate(decision)
             plan = decision
-        stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        stamped = config.message_timestamp_type is _LOG_APPEND_TIME
         if records.readonly:
             records, fragment = memoryview(bytearray(records)), None
         if stamped:

@@ -24,6 +24,9 @@ __all__ = ["MessageStore"]
 
 logger = logging.getLogger(__name__)
 
+# It is asked for with every block, and a member of an enumeration costs as much to look up as a call.
+_SHARED: Final = StoreLayout.SHARED
+
 
 class MessageStore:
     """The memstores and files which the logs in `logs` share. Others read its fields; only its methods change them.
@@ -336,7 +339,7 @@ class MessageStore:
         """
         config = self.context.config
         for log in self.logs.values():
-            if config.store_layout is StoreLayout.SHARED:
+            if config.store_layout is _SHARED:
                 break
             topic = log.config
             if topic is not self._limits_of[0] or config is not self._limits_of[1]:

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from ottla.kproto.messages.produce import TopicProduceData
     from ottla.server.apis.context import RequestContext
     from ottla.server.metadata.image import MetadataImage, TopicImage
-    from ottla.server.replica.append import AppendOperation, AppendResult
+    from ottla.server.replica.append import AppendOperation
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.state.producer_state import VerificationGuard
 
@@ -147,12 +147,6 @@ def _handle(request: ProduceRequest | LoneProduce, context: RequestContext) -> S
     if failed:
         raise CloseConnectionError(f"a Produce with acks=0 failed with {failed.name}: closing is its only answer")
     return None
-
-
-def _fill(answer: ProducedPartition, result: AppendResult) -> None:
-    answer.base_offset = result.base_offset
-    answer.log_append_time_ms = result.log_append_time_ms
-    answer.log_start_offset = result.log_start_offset
 
 
 class _Produce(Pending):
@@ -410,11 +404,12 @@ class _Produce(Pending):
         """Fill the answers."""
         if self.operation is None:
             return self._response
-        results = self.operation.results
-        for answer, (key, _), result in zip(self._answers, self.entries, results, strict=True):
-            _fill(answer, result)
+        for answer, entry, result in zip(self._answers, self.entries, self.operation.results, strict=True):
+            answer.base_offset = result.base_offset
+            answer.log_append_time_ms = result.log_append_time_ms
+            answer.log_start_offset = result.log_start_offset
             if result.error is not None:
-                self._fail(key, answer, result.error)
+                self._fail(entry[0], answer, result.error)
         return self._response
 
     def _fail(self, key: TopicIdPartition, answer: ProducedPartition, error: Exception) -> None:

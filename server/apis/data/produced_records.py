@@ -23,7 +23,8 @@ _MAGIC_V2: Final = 2
 _COMPRESSION_MASK: Final = 0x07
 _TRANSACTIONAL_FLAG: Final = 0x10
 # Where a batch has its length, its format, and the lower byte of its attributes.
-_LENGTH: Final = slice(8, 12)
+_LENGTH_POS: Final = 8
+_unpack_length: Final = Struct(">i").unpack_from
 _MAGIC_POS: Final = 16
 _ATTRIBUTES_POS: Final = 22
 _PRODUCER_POS: Final = 43
@@ -40,7 +41,7 @@ def the_one_batch(records: memoryview, version: int) -> memoryview:
     size_bytes = len(records)
     if (
         size_bytes >= LENGTH_PREFIX_BYTES + _MIN_RECORD_SIZE
-        and int.from_bytes(records[_LENGTH], "big", signed=True) == size_bytes - LENGTH_PREFIX_BYTES
+        and _unpack_length(records, _LENGTH_POS)[0] == size_bytes - LENGTH_PREFIX_BYTES
         and records[_MAGIC_POS] == _MAGIC_V2
         and version >= FIRST_WITH_ALL_CODECS
     ):
@@ -64,7 +65,7 @@ def _batch_size_bytes(records: memoryview) -> int | None:
     available = len(records)
     if available < LENGTH_PREFIX_BYTES:
         return None
-    length = int.from_bytes(records[_LENGTH], "big", signed=True)
+    (length,) = _unpack_length(records, _LENGTH_POS)
     if length < _MIN_RECORD_SIZE:
         raise CorruptRecordError(f"a batch of length {length} is too short for any format")
     if available < _SIZE_UP_TO_MAGIC:
