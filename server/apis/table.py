@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 import ottla.server.apis as room
@@ -41,14 +42,19 @@ def needing_http() -> frozenset[ApiKey]:
     return frozenset(key for key, folder in served().items() if folder == _TELEMETRY)
 
 
+def module_of(key: ApiKey, folder: str | None = None) -> ModuleType:
+    """The module of a served API, which has its `API` and `handle`; looked for, unless the folder is known."""
+    return import_module(f"{room.__name__}.{folder or served()[key]}.{key.name.lower()}")
+
+
 def declaration(key: ApiKey) -> Api:
     """What the module of a served API declares."""
-    declared, _ = _load(key, served()[key])
+    declared: Api = module_of(key).API
     return declared
 
 
 def _load(key: ApiKey, folder: str) -> tuple[Api, Handler]:
-    module = import_module(f"{room.__name__}.{folder}.{key.name.lower()}")
+    module = module_of(key, folder)
     declared: Api = module.API
     assert declared.key is key, f"{module.__name__} declares {declared.key!r}"
     handle = module.handle

@@ -67,7 +67,7 @@ class Dispatcher:
         self._quotas = quotas or ClientQuotas()
         #: By what recurs of them; and their API.
         self._recurring: dict[bytes, RecurringProduce] = {}
-        self._produce: Api
+        self._produce: ServedApi
 
     def find_api(self, api_key: int, api_version: int) -> ServedApi:
         return self._apis.find(api_key, api_version)

@@ -52,7 +52,7 @@ from ottla.server.apis.declaration import Api, Codec
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.pending import Answer, Pending, begin
 from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
-from ottla.server.apis.transactions.transaction_errors import FIRST_PRODUCE_OF_V2, produce_refusal
+from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_refusal
 from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError, ProducerFencedError
 from ottla.server.coordinator.transaction.state import NO_PRODUCER_ID, Partition, ProducerIdAndEpoch
 from ottla.server.metadata.acls import AclOperation, AclResource

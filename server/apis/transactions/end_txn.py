@@ -13,7 +13,7 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Named, Rule
-from ottla.server.apis.transactions.transaction_errors import fenced_before
+from ottla.server.apis.transaction_errors import fenced_before
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
 from ottla.server.metadata.acls import AclOperation, AclResource

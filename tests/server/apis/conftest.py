@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,6 +14,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
 from ottla.runtime.work import Work
+from ottla.server.apis.table import module_of
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.replica.fetch_session import FetchSessionCache
@@ -98,7 +98,7 @@ class Cluster:
 
     async def call(self, request: Request, version: int, *, client_id: str = "test") -> Any:
         key = request.API_KEY
-        module = import_module(f"ottla.server.apis.{key.name.lower()}")
+        module = module_of(key)
         received = codec.parse_request(key, version, codec.build_request(request, version))
         self.context = StubContext(self.broker, version, client_id)
         response = await answered(module.handle(received, self.context))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import metadata as hot_metadata
 from ottla.kproto.schema import Request
 from ottla.runtime.work import Work
+from ottla.server.apis.table import module_of
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
 from ottla.server.metadata.memory import MemoryMetadataStore
@@ -69,7 +69,7 @@ def call(broker: FakeBroker) -> Call:
 
     async def call(request: Request, version: int, listener: str = "PLAINTEXT") -> Any:
         key = request.API_KEY
-        module = import_module(f"ottla.server.apis.{key.name.lower()}")
+        module = module_of(key)
         received = codec.parse_request(key, version, codec.build_request(request, version))
         context = SimpleNamespace(
             access=None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,7 @@ from ottla.kproto.messages.update_features import UpdateFeaturesRequest
 from ottla.kproto.schema import Request
 from ottla.runtime.work import Work
 from ottla.server.apis.forwarded import answered_up_to_date
-from ottla.server.apis.table import declaration, served
+from ottla.server.apis.table import declaration, module_of, served
 from ottla.server.metadata.memory import MemoryMetadataStore
 
 NEW = CreatableTopic(name="new", num_partitions=1, replication_factor=1)
@@ -40,8 +39,7 @@ Serve = Callable[[Request, int], Any]
 @pytest.fixture
 def serve(broker: Any) -> Serve:
     async def serve(request: Request, version: int) -> Any:
-        key = request.API_KEY
-        module = import_module(f"ottla.server.apis.{served()[key]}.{key.name.lower()}")
+        module = module_of(request.API_KEY)
         header = SimpleNamespace(api_version=version, client_id="test")
         context: Any = SimpleNamespace(access=None, broker=broker, header=header, principal="User:ann", work=Work())
         return await answered_up_to_date(module.handle, is_timed=module.API.timed)(request, context)
