@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import trio
@@ -13,7 +14,7 @@ from ottla.kproto.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.kproto.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -30,10 +31,17 @@ if TYPE_CHECKING:
 __all__ = ["Administrator", "configure_group", "make_topic"]
 
 
-async def make_topic(client: Client, name: str, partitions: int) -> None:
+async def make_topic(
+    client: Client, name: str, partitions: int, configs: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Make a topic with up to three replicas; ask until it is there."""
     copies = min(len(client.world.addresses), 3)
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=copies)
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=copies,
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
+    )
     while True:
         answer = await client.any_node(CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
         code = ErrorCode(answer.topics[0].error_code)

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
     from ottla.simulation.cluster.surroundings import Surroundings
 
-__all__ = ["audit"]
+__all__ = ["Logs", "audit"]
 
 Logs = dict["Partition", dict[int, bytes]]
+"""Values of records by their offsets."""
 
 
 async def audit(world: Surroundings, partitions: Sequence[Partition], *, patience_s: float) -> list[Logs]:

@@ -11,7 +11,7 @@ from ottla.client.aborted_transactions import AbortedTransactions
 from ottla.client.errors import ClientError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.records import iter_batches, iter_records
+from ottla.kproto.records import Record, iter_batches, iter_records
 from ottla.simulation.cluster.client import Client
 from ottla.simulation.cluster.producer import RETRIABLE
 
@@ -122,12 +122,13 @@ class Consumer(Client):
             if not (self._is_committed and aborted.hides(header)) and not header.is_control:
                 for record in iter_records(records, position, header):
                     if record.offset >= offset:
-                        self._found(partition, record.offset, record.value or b"")
+                        self._found(partition, record)
             self.positions[partition] = max(self.positions[partition], header.next_offset)
 
-    def _found(self, partition: Partition, offset: int, value: bytes) -> None:
-        self.records[partition][offset] = value
-        self.world.history.saw(self.name, partition, offset, value, is_committed=self._is_committed)
+    def _found(self, partition: Partition, record: Record) -> None:
+        value = record.value or b""
+        self.records[partition][record.offset] = value
+        self.world.history.saw(self.name, partition, record.offset, value, is_committed=self._is_committed)
 
 
 class Auditor(Consumer):

@@ -45,7 +45,18 @@ class ShareSession:
 class Delivery:
     """A record that a member was given. `giver` is who gave it, if that is certain."""
 
-    __slots__ = ("asked_s", "count", "ends_s", "giver", "member", "offset", "partition", "received_s", "session")
+    __slots__ = (
+        "asked_s",
+        "count",
+        "ends_s",
+        "giver",
+        "lock_ends_s",
+        "member",
+        "offset",
+        "partition",
+        "received_s",
+        "session",
+    )
 
     def __init__(
         self,
@@ -67,8 +78,10 @@ class Delivery:
         self.received_s = trio.current_time()
         self.giver = giver
         self.session = session
-        #: Until then the member holds it, unless its session ends before.
-        self.ends_s = asked_s + lock_s
+        #: Until then the leader lets nobody else have it, unless the member's session ends before.
+        self.lock_ends_s = asked_s + lock_s
+        #: Until then the member holds it: it may have said before what becomes of it.
+        self.ends_s = self.lock_ends_s
 
     @property
     def place(self) -> tuple[Partition, int]:
@@ -97,8 +110,10 @@ class Deliveries:
         self._all: dict[tuple[Partition, int], list[Delivery]] = {}
         #: When a member said what ends a record, and in which leader epoch at the latest that was accepted.
         self._over: dict[tuple[Partition, int], tuple[float, int]] = {}
-        #: Records of which somebody has said what makes them over, and has no answer.
-        self._perhaps_over: Counter[tuple[Partition, int]] = Counter()
+        #: How often somebody has said what makes a record over, and was not refused, by what was said.
+        self._perhaps_over: dict[int, Counter[tuple[Partition, int]]] = {kind: Counter() for kind in _LAST}
+        #: What has become of a record for certain: its holder has said so in time, and who gave it has agreed.
+        self._certain: dict[tuple[Partition, int], tuple[int, Delivery]] = {}
         #: Fetches without an answer: each may have delivered any record of the partition once more.
         self._unanswered: Counter[Partition] = Counter()
 
@@ -129,19 +144,23 @@ class Deliveries:
         if kind != RENEW:
             delivery.ends_s = min(delivery.ends_s, trio.current_time())
         if kind in _LAST:
-            self._perhaps_over[delivery.place] += 1
+            self._perhaps_over[kind][delivery.place] += 1
 
     def settle(self, delivery: Delivery, kind: int, *, is_done: bool, said_s: float, leader: Giver | None) -> None:
         """An acknowledgement was answered for certain; `leader` leads there then, if anybody does."""
         if kind == RENEW:
             # What is over cannot be renewed; but before the group's start Ottla, like Kafka, does not say so.
             if is_done and not self._is_excused(delivery.place, is_certain=True):
+                delivery.lock_ends_s = max(delivery.lock_ends_s, said_s + self.lock_s)
                 delivery.ends_s = max(delivery.ends_s, said_s + self.lock_s)
         elif kind in _LAST:
             if not is_done:
-                self._perhaps_over[delivery.place] -= 1
+                self._perhaps_over[kind][delivery.place] -= 1
             elif leader is not None:
                 self._over.setdefault(delivery.place, (trio.current_time(), leader.leader_epoch))
+                # Later it may be over for another reason, of which a member that is late is not told.
+                if leader is delivery.giver and trio.current_time() < delivery.lock_ends_s:
+                    self._certain.setdefault(delivery.place, (kind, delivery))
 
     def missing(self, logs: Mapping[Partition, Collection[int]], *, is_certain: bool = True) -> list[str]:
         """The records at these offsets that are still to be delivered.
@@ -158,7 +177,33 @@ class Deliveries:
     def _is_excused(self, place: tuple[Partition, int], *, is_certain: bool) -> bool:
         """Whether a record may be over: somebody has said so, or it was delivered as often as it may be."""
         unanswered = self._unanswered[place[0]] if is_certain else 0
-        return self._perhaps_over[place] > 0 or len(self._all.get(place, ())) + unanswered >= self.limit
+        is_over = any(said[place] > 0 for said in self._perhaps_over.values())
+        return is_over or len(self._all.get(place, ())) + unanswered >= self.limit
+
+    # What becomes of a record
+
+    def may_be(self, kind: int, partition: Partition, offset: int) -> bool:
+        """Whether somebody has said this of a record, and was not refused."""
+        return self._perhaps_over[kind][partition, offset] > 0
+
+    def certainly(self, partition: Partition, offset: int) -> int | None:
+        """ACCEPT or REJECT if that is what has become of a record for certain, and nothing else can."""
+        kind, _ = self._certain.get((partition, offset), (None, None))
+        return kind
+
+    def may_be_exhausted(self, partition: Partition, offset: int) -> bool:
+        """Whether a record may have been delivered as often as it may be, and not accepted in time by who had it then.
+
+        A delivery that was accepted in time does not count, nor does any other by the same leader before it.
+        """
+        if self._unanswered[partition]:
+            return True
+        kind, held = self._certain.get((partition, offset), (None, None))
+        giver = None if held is None or kind != ACCEPT or held.giver is None else held.giver
+        return any(
+            each.count >= self.limit and (giver is None or each.giver is not giver)
+            for each in self._all.get((partition, offset), ())
+        )
 
     def check_holders(self) -> None:
         """A record has one holder at a time: it is given again once it was given back, and its count rises by one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -32,6 +32,7 @@ from ottla.simulation.cluster.transactions import COORDINATOR_MOVES
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.dead_letters import DeadLetters
     from ottla.simulation.cluster.surroundings import Surroundings
 
 __all__ = ["Drainer", "Leaders", "ShareMember"]
@@ -78,8 +79,12 @@ class ShareMember(GroupClient):
         deliveries: Deliveries,
         partitions: Sequence[Partition],
         leaders: Leaders,
+        *,
+        rejects: int = 1,
     ) -> None:
+        """Of ten records it rejects about as many as `rejects` says."""
         super().__init__(world, name, deliveries.group)
+        self._rejects = rejects
         self.deliveries = deliveries
         self._topic = partitions[0][0]
         self._leader_now = leaders
@@ -363,22 +368,26 @@ class ShareMember(GroupClient):
     def _decide(self) -> tuple[float, int]:
         """How it acknowledges a record, and after what time."""
         delay_s = self.rng.choice((0.0, 0.0, 0.0, 0.3, 1.5 * self.deliveries.lock_s))
-        kinds = (ACCEPT,) * 6 + (RELEASE,) * 2 + (REJECT,) + ((RENEW,) if self._at_most > 1 else (ACCEPT,))
+        kinds = (
+            (ACCEPT,) * 6 + (RELEASE,) * 2 + (REJECT,) * self._rejects + ((RENEW,) if self._at_most > 1 else (ACCEPT,))
+        )
         return delay_s, self.rng.choice(kinds)
 
 
 class Drainer(ShareMember):
-    """Accepts all that is left in the end, until none of these offsets is missing any more."""
+    """Accepts all that is left in the end, until none of these records is missing any more, nor any dead letter."""
 
     def __init__(
         self,
         world: Surroundings,
         deliveries: Deliveries,
-        logs: Mapping[Partition, Collection[int]],
+        logs: Mapping[Partition, Mapping[int, bytes]],
         leaders: Leaders,
+        letters: DeadLetters | None = None,
     ) -> None:
         super().__init__(world, "drainer", deliveries, list(logs), leaders)
         self._logs = logs
+        self._letters = letters
         self._max_records = 100
         self._began_s = trio.current_time()
 
@@ -387,7 +396,9 @@ class Drainer(ShareMember):
         """Whether all have been delivered, or may have been and there was time for the rest."""
         deliveries = self.deliveries
         is_quiet = trio.current_time() > max(self._began_s, deliveries.last_s) + _QUIET_S
-        return not deliveries.missing(self._logs, is_certain=is_quiet)
+        if deliveries.missing(self._logs, is_certain=is_quiet):
+            return False
+        return self._letters is None or not self._letters.unwritten(self._logs)
 
     def _decide(self) -> tuple[float, int]:
         return 0.0, ACCEPT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 import trio
@@ -12,10 +12,11 @@ import trio
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.simulation.cluster.admin import Administrator, configure_group, make_topic
 from ottla.simulation.cluster.attempts import Partition
-from ottla.simulation.cluster.audit import audit
+from ottla.simulation.cluster.audit import Logs, audit
 from ottla.simulation.cluster.bounds import bounds_watched
 from ottla.simulation.cluster.client import Client
 from ottla.simulation.cluster.consumer import Consumer
+from ottla.simulation.cluster.dead_letters import DeadLetters, LetterReader, queue_of
 from ottla.simulation.cluster.deliveries import Deliveries
 from ottla.simulation.cluster.determinism import deterministic
 from ottla.simulation.cluster.ending import check_nothing_held, check_quiet, check_replicas, stop_all, until_in_sync
@@ -109,7 +110,10 @@ async def _live(world: World, faults: Faults, seconds: float) -> None:
                 await until_in_sync(world)
                 logs = await audit(world, with_moved(partitions), patience_s=_PATIENCE_S)
                 for deliveries in world.deliveries:
-                    await drain(world, deliveries, {each: logs[deliveries.is_committed][each] for each in partitions})
+                    visible, everything = (
+                        {each: logs[kind][each] for each in partitions} for kind in (deliveries.is_committed, False)
+                    )
+                    await drain(world, deliveries, visible, everything)
                 await check_replicas(world)
                 await check_nothing_held(world)
                 await check_quiet(world)
@@ -135,13 +139,24 @@ async def _work(world: World, partitions: list[Partition], faults: Faults, secon
         world.fail(f"clients have not ended within {_PATIENCE_S:g} s, and nothing is wrong")
 
 
-async def drain(world: World, deliveries: Deliveries, logs: Mapping[Partition, Collection[int]]) -> None:
-    """Let a share group have what it has not had yet: nothing that it should be given is lost."""
+async def drain(world: World, deliveries: Deliveries, visible: Logs, everything: Logs) -> None:
+    """Let a share group have what it has not had yet, of the records that are visible to it: nothing that it should be
+    given is lost, and dead letters are about what nobody gets any more.
+    """
     deliveries.check_holders()
-    with trio.move_on_after(_PATIENCE_S):
-        await Drainer(world, deliveries, logs, world.share_leader).run()
-    missing = deliveries.missing(logs)
+    letters = world.dead_letters.get(deliveries.group)
+    async with trio.open_nursery() as nursery:
+        reader = None if letters is None else LetterReader(world, letters)
+        if reader is not None:
+            nursery.start_soon(reader.run)
+        with trio.move_on_after(_PATIENCE_S):
+            await Drainer(world, deliveries, visible, world.share_leader, letters).run()
+        if reader is not None:
+            reader.finish()
+    missing = deliveries.missing(visible)
     world.check(not missing, f"{deliveries.group} is not given {'; '.join(missing[:3])}, and nothing is wrong")
+    if letters is not None:
+        letters.check(visible, everything)
 
 
 class _Founder(Client):
@@ -151,11 +166,15 @@ class _Founder(Client):
         super().__init__(world, "founder")
         self.partitions: list[Partition] = [(EVENTS, index) for index in range(self.rng.choice((1, 2, 3)))]
         self._isolation = self.rng.choice(("read_committed", "read_uncommitted"))
+        self._queue = queue_of(world.seed, SHARED)
 
     async def work(self) -> None:
         for topic in (EVENTS, MOVED):
             await make_topic(self, topic, len(self.partitions))
         settings = {"share.auto.offset.reset": "earliest", "share.isolation.level": self._isolation}
+        if self._queue is not None:
+            await self._queue.make(self)
+            settings |= self._queue.settings
         await configure_group(self, SHARED, settings)
 
 
@@ -222,9 +241,12 @@ def _share_group(world: World, partitions: list[Partition]) -> list[Client]:
         is_committed=configs["share.isolation.level"] == "read_committed",
     )
     world.deliveries.append(deliveries)
+    queue = queue_of(world.seed, SHARED)
+    if queue is not None:
+        world.dead_letters[SHARED] = DeadLetters(world, deliveries, queue)
     source = _transactions if rng.random() < 0.3 else _producers
     members = [
-        ShareMember(world, f"sharer{number}", deliveries, partitions, world.share_leader)
+        ShareMember(world, f"sharer{number}", deliveries, partitions, world.share_leader, rejects=3 if queue else 1)
         for number in range(rng.randint(1, 3))
     ]
     return [*source(world, partitions, "giver"), *members]

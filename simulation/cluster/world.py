@@ -13,6 +13,7 @@ import trio
 
 from ottla.server.coordinator.share.state import SharePartitionKey
 from ottla.server.metadata.memory import MemoryMetadataStore
+from ottla.simulation.cluster.dead_letters import GIVEN_UP
 from ottla.simulation.cluster.history import History
 from ottla.simulation.cluster.machine import PORT, Machine, is_of_full_disk
 from ottla.simulation.cluster.network import Network
@@ -24,6 +25,7 @@ from ottla.storage.errors import StoreOfflineError
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.dead_letters import DeadLetters
     from ottla.simulation.cluster.deliveries import Deliveries, Giver
     from ottla.simulation.storage.alarms import HangError
 
@@ -44,6 +46,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "500",
     "auto.create.topics.enable": "false",
+    "errors.deadletterqueue.auto.create.topics.enable": "true",
     "share.coordinator.state.topic.num.partitions": "2",
     "share.coordinator.state.topic.prune.interval.ms": "2000",
     "share.coordinator.cold.partition.snapshot.interval.ms": "2000",
@@ -58,6 +61,10 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 """Settings of every node: sessions are short, and there are few internal partitions."""
 
+
+_KEPT: Final = "which its leader does not have, are set aside"
+"""What is said of a log that was the only one in sync when that was last written down. Its leader may have pruned since
+what it has. Where something goes that was committed there, another error says so."""
 
 _CRAMPED: Final[Mapping[str, Sequence[str]]] = {
     "log.roll.ms": ("1000", "4000"),
@@ -98,6 +105,8 @@ class World:
         self.is_upgraded = False
         #: What members of share groups were given.
         self.deliveries: list[Deliveries] = []
+        #: The queues of the groups that have one.
+        self.dead_letters: dict[str, DeadLetters] = {}
 
     @property
     def addresses(self) -> Mapping[int, tuple[str, int]]:
@@ -179,13 +188,16 @@ class LogWatch(logging.Handler):
         if is_gone or IS_DEAD in record.getMessage():
             return  # it is dead, and what it says is heard by nobody
         world.note(f"node {node_id} {record.levelname.lower()}: {record.getMessage()}")
+        if GIVEN_UP in record.msg and isinstance(record.args, tuple):
+            records, topic, index, group, _ = record.args
+            world.dead_letters[str(group)].give_up((str(topic), int(str(index))), int(str(records)))
         if machine is not None and machine.has_been_full and _is_of_full_disk(record):
             return
         if machine is not None and machine.has_failed and _is_of_failed_disk(record):
             return
         if record.exc_info is not None and isinstance(record.exc_info[1], BaseException):
             world.fail(f"node {node_id}: {record.getMessage()}: {record.exc_info[1]!r}", record.exc_info[1])
-        elif record.levelno >= logging.ERROR and not self._is_of_power(record):
+        elif record.levelno >= logging.ERROR and not self._is_of_power(record) and _KEPT not in record.getMessage():
             world.fail(f"node {node_id} reports an error: {record.getMessage()}")
 
     def _is_of_power(self, record: logging.LogRecord) -> bool:
