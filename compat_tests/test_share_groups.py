@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 
 import pytest
 
-from compat_tests.clients.base import AdminClient, Client, Record
+from compat_tests.clients.base import BEGINNING, AdminClient, Client, Record
 from compat_tests.clients.confluent_share import ConfluentShareConsumer
 from compat_tests.clients.franz_share import FranzGoShareConsumer
 from compat_tests.clients.java_client import JavaDriver
@@ -143,6 +144,43 @@ def test_a_record_that_always_fails_is_given_up(
     assert [record.offset for record in take(member, 1)] == [1]
 
 
+def test_what_is_rejected_or_always_fails_goes_to_the_dead_letter_queue(
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
+) -> None:
+    """Once each, with the record's value and where it was (KIP-1191)."""
+    client, queue = connect(broker, "java"), f"dlq.{topic}"
+    client.create_topic(topic)
+    client.create_topic(queue, configs={"errors.deadletterqueue.group.enable": "true"})
+    configure(
+        broker,
+        group,
+        share_auto_offset_reset="earliest",
+        share_delivery_count_limit="2",
+        errors_deadletterqueue_topic_name=queue,
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    produce(client, topic, 3)
+    member = join(broker)
+
+    given: list[tuple[int, int]] = []
+    while (2, 2) not in given:
+        for record in member.poll_until_some():
+            given.append((record.offset, record.delivery_count))
+            assert set(member.acknowledge([record], ("REJECT", "ACCEPT", "RELEASE")[record.offset]).values()) == {0}
+    assert sorted(given) == [(0, 1), (1, 1), (2, 1), (2, 2)]
+
+    with closing(client.consumer(queue, BEGINNING)) as consumer:
+        letters = consumer.take(2)
+    said = [{name: (value or b"").decode() for name, value in letter.headers} for letter in letters]
+    assert [(letter.value, headers["__dlq.errors.offset"]) for letter, headers in zip(letters, said, strict=True)] == [
+        (b"0", "0"),
+        (b"2", "2"),
+    ]
+    assert [headers["__dlq.errors.delivery.count"] for headers in said] == ["1", "2"]
+    assert {headers["__dlq.errors.group"] for headers in said} == {group}
+    assert member.poll() == []
+
+
 def test_a_lock_that_ends_gives_the_record_to_another_member(
     broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str, group: str
 ) -> None:
@@ -178,6 +216,27 @@ def test_a_renewed_lock_keeps_the_record(
         held = patient.poll(100)
     assert [(record.offset, record.delivery_count) for record in held] == [(0, 1)]
     assert list(patient.acknowledge(held).values()) == [0]
+
+
+def test_a_partition_that_is_added_later_begins_with_its_first_record(
+    broker: BrokerProcess, connect: Callable[..., AdminClient], join: Join, topic: str
+) -> None:
+    """Whatever share.auto.offset.reset says, which is `latest` here: what is in it is new to the group."""
+    client = connect(broker, "java")
+    client.create_topic(topic)
+    member = join(broker)
+    deadline = time.monotonic() + 120
+    while not (records := member.poll()):
+        assert time.monotonic() < deadline
+        produce(client, topic, 1)
+    member.acknowledge(records)
+    client.add_partitions(topic, 2)
+    with closing(client.producer()) as producer:
+        producer.send(topic, [Record(b"new", partition=1)])
+    while not any((record.partition, record.offset) == (1, 0) for record in records):
+        assert time.monotonic() < deadline
+        if records := member.poll():
+            member.acknowledge(records)
 
 
 def test_members_share_a_partition_and_no_record(

@@ -139,6 +139,20 @@ def test_offsets_of_a_transaction_by_topic_id(group: GroupWire, topic_id: uuid.U
     transaction.end()
 
 
+def test_offsets_of_a_transaction_by_the_name_of_a_topic(group: GroupWire) -> None:
+    topic, transaction = new_topic(group.wire), Transaction(group)
+    asked = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="m")
+    request = TxnOffsetCommitRequest(
+        transactional_id=transaction.transactional_id,
+        group_id=group.group_id,
+        topics=[TxnOffsetCommitRequestTopic(name=each, partitions=[asked]) for each in (topic.name, "no-such")],
+        **transaction.identity,
+    )
+    answered = {each.name: name(each.partitions[0].error_code) for each in group.wire.call(request, BY_ID - 1).topics}
+    assert answered == {topic.name: "NONE", "no-such": "UNKNOWN_TOPIC_OR_PARTITION"}
+    transaction.end()
+
+
 def test_a_member_of_a_group_that_is_missing(group: GroupWire, topic_id: uuid.UUID) -> None:
     missing = GroupWire(group.wire, f"missing-{uuid.uuid4().hex[:8]}")
     missing.find()

@@ -195,6 +195,19 @@ def test_who_was_replaced_is_shut_out(share: SharePartition) -> None:
     assert share.read(5) == ("NONE", 4, 0, [])
 
 
+def test_an_epoch_below_zero_is_none(share: SharePartition) -> None:
+    """Since 4.4: before, -1 was not looked at."""
+    assert share.initialize(1, 10) == "NONE"
+    assert share.read(-1)[0] == "INVALID_REQUEST"
+    assert share.write(-1, 0, 10, (10, 10, ARCHIVED, 1)) == "INVALID_REQUEST"
+    assert share.write(1, -1, 10, (10, 10, ARCHIVED, 1)) == "INVALID_REQUEST"
+    assert share.initialize(-1, 10) == "INVALID_REQUEST"
+    # The start never goes back, and of what is complete the greater number counts.
+    assert share.write(1, 0, 15, complete=3) == "NONE"
+    assert share.write(1, 0, 12, complete=2) == "NONE"
+    assert share.summary()[3:] == (15, 3)
+
+
 def of_one_coordinator(share: SharePartition) -> SharePartition:
     """The same for a group of which both partitions are coordinated by one node."""
     for number in itertools.count():

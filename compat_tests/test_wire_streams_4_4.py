@@ -30,6 +30,12 @@ from ottla.kproto.messages.incremental_alter_configs import (
 )
 from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
 from ottla.kproto.messages.streams_group_heartbeat import Endpoint, KeyValue, TaskOffset
+from ottla.kproto.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    TopologyDescription,
+    TopologyDescriptionNode,
+    TopologyDescriptionSubtopology,
+)
 
 AWAY, FOR_GOOD = -2, -1
 SHUTDOWN = 4
@@ -254,6 +260,35 @@ def test_version_1(wire: Wire, members: list[Member], version: int, group: str, 
         None,
         0,
     )
+
+
+def test_a_topology_is_described(wire: Wire, members: list[Member], broker: BrokerProcess, topic: str) -> None:
+    """Kafka needs a plugin for it, Ottla keeps the description."""
+    a = members[0]
+    a.join(plain(topic))
+    a.settle()
+    source = TopologyDescriptionNode(name="in", node_type=1, source_topics=[topic], stores=[], successors=[])
+    described = TopologyDescription(
+        subtopologies=[TopologyDescriptionSubtopology(subtopology_id="0", nodes=[source])], global_stores=[]
+    )
+    request = StreamsGroupTopologyDescriptionUpdateRequest(
+        group_id=a.group, member_id=a.member_id, topology_epoch=0, topology_description=described
+    )
+    answer = wire.call(request, 0)
+    if broker.name == "kafka":
+        assert refused(answer) == (
+            "UNSUPPORTED_VERSION",
+            "The broker has no streams group topology description plugin configured.",
+        )
+        return
+    assert refused(answer) == ("NONE", None)
+    told = describe(wire, a.group, include_topology_description=True)
+    assert told.topology_description_status == 3
+    assert [it.nodes[0].name for it in told.topology_description.subtopologies] == ["in"]
+    request.topology_epoch = 1
+    assert name(wire.call(request, 0)) == "INVALID_REQUEST"
+    request.topology_epoch, request.member_id = 0, "nobody"
+    assert name(wire.call(request, 0)) == "UNKNOWN_MEMBER_ID"
 
 
 def test_the_last_member_leaves_no_assignment_to_wait_for(wire: Wire, members: list[Member], topic: str) -> None:
