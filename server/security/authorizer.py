@@ -65,19 +65,17 @@ class _Entry(NamedTuple):
 class _Asker:
     """Where somebody asks from. The address is read when the first network is compared with it."""
 
-    __slots__ = ("_address", "_host")
+    __slots__ = ("_address", "hosts")
 
     def __init__(self, host: str) -> None:
-        self._host = _same_for_all(host)
+        #: The hosts that fit, beside networks.
+        self.hosts = (_same_for_all(host), WILDCARD)
         self._address: IPv4Address | IPv6Address | Literal[False] | None = False
 
-    def is_at(self, entry: _Entry) -> bool:
-        """Whether the host of an entry fits."""
-        if entry.network is None:
-            return entry.acl.host in (self._host, WILDCARD)
+    def is_in(self, network: Network) -> bool:
         if self._address is False:
-            self._address = parse_address(self._host)
-        return self._address is not None and entry.network.has(self._address)
+            self._address = parse_address(self.hosts[0])
+        return self._address is not None and network.has(self._address)
 
 
 _About = dict[str, list[_Entry]]
@@ -113,13 +111,9 @@ class _Entries:
 
     def about(self, principal: str) -> Iterator[_Entry]:
         """All entries that are about somebody, by name or because they are about everybody."""
-        return _about(self._about, principal)
-
-
-def _about(entries: _About, principal: str) -> Iterator[_Entry]:
-    yield from entries.get(principal, ())
-    if principal != _ANYBODY:
-        yield from entries.get(_ANYBODY, ())
+        yield from self._about.get(principal, ())
+        if principal != _ANYBODY:
+            yield from self._about.get(_ANYBODY, ())
 
 
 class _Hosts(dict[str, tuple[str, Network | None]]):
@@ -193,7 +187,7 @@ class Authorizer:
         allowing: Acl | None = None
         for named in entries.of(name) if entries is not None else ():
             has_entries = True
-            for entry in _about(named, principal):
+            for entry in (*named.get(principal, ()), *named.get(_ANYBODY, ())):
                 if not _concerns(entry, asker, operation):
                     continue
                 if entry.acl.permission is AclPermission.DENY:
@@ -229,7 +223,7 @@ class Authorizer:
         }
         for entry in entries.about(principal):
             acl = entry.acl
-            if acl.operation in (operation, AclOperation.ALL) and asker.is_at(entry):
+            if acl.operation in (operation, AclOperation.ALL) and _concerns(entry, asker, operation):
                 names[acl.permission, acl.pattern].add(acl.name)
         denied = names[AclPermission.DENY, AclPattern.LITERAL]
         denied_prefixes = tuple(names[AclPermission.DENY, AclPattern.PREFIXED])
@@ -259,8 +253,8 @@ def _same_for_all(host: str) -> str:
 
 
 def _concerns(entry: _Entry, asker: _Asker, operation: AclOperation) -> bool:
-    acl = entry.acl
-    if not asker.is_at(entry):
+    acl, network = entry
+    if (acl.host not in asker.hosts) if network is None else not asker.is_in(network):
         return False
     if acl.operation in (operation, AclOperation.ALL):
         return True
