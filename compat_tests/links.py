@@ -103,10 +103,13 @@ class Link:
                 if self.delay_s:
                     time.sleep(random.uniform(0, self.delay_s))
                 self._is_whole.wait()
-                sink.sendall(piece)
+                self._pass_on(source, sink, piece)
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, piece: bytes) -> None:
+        sink.sendall(piece)
 
 
 class Links:
