@@ -16,7 +16,7 @@ LINKS := $(addprefix dev/ottla/,kproto storage client runtime metrics server pro
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets docs flights exactly-once differential full-disk kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets test-without-linux recipes docs flights exactly-once differential full-disk kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -83,6 +83,18 @@ test-alerts: .venv/.test-ready ## the alert rules for Prometheus (needs promtool
 
 test-snippets: .venv/.test-ready jars ## every snippet of the documentation, in every language
 	$(PYTEST) tests/docs -m "snippets or not snippets"
+
+test-without-linux: .venv/.test-ready ## storage, server and testing without the system calls that only Linux has
+	PYTHONPATH=tests/without_linux $(PYTEST) --numprocesses=auto --dist=loadfile -m "not linux" tests/storage tests/server tests/testing
+
+recipes: .venv/.test-ready .cache/recipes/.ready ## the recipes of the documentation, with the frameworks that they are for
+	$(PYTEST) tests/docs/test_recipes.py -m "recipes or not recipes"
+
+.cache/recipes/.ready: pyproject.toml | .venv/bin/pip $(LINKS)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[test]' --group recipes
+	@touch $@
 
 docs: .venv/.docs-ready ## the documentation as a site, in site/
 	$(BIN)/zensical build --strict --clean

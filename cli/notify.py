@@ -16,5 +16,5 @@ def notify(*states: str) -> None:
         return
     # An @ stands for the zero byte of Linux's abstract names.
     place = "\0" + address[1:] if address.startswith("@") else address
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.sendto("\n".join(states).encode(), place)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
 from ottla.client.errors import SecurityConfigError
@@ -96,7 +97,16 @@ def speaks_tls(host: str, port: int, timeout_seconds: float) -> bool:
 
 @contextmanager
 def as_file(data: bytes) -> Iterator[str]:
-    """A name under which OpenSSL can read bytes that are to be on no disk."""
+    """A name under which OpenSSL can read bytes that are to be on no disk.
+
+    Only Linux has files without a disk. Elsewhere it is a file that nobody else may read, and that is removed.
+    """
+    if not hasattr(os, "memfd_create"):
+        with NamedTemporaryFile(prefix="ottla-key-") as file:
+            file.write(data)
+            file.flush()
+            yield file.name
+        return
     descriptor = os.memfd_create("ottla-key", os.MFD_CLOEXEC)
     try:
         view = memoryview(data)

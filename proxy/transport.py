@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
+from ottla.client.keepalive import keepalive_options
 from ottla.proxy.login import ANONYMOUS, ClientLogin
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _AWAITED_BYTES: Final = 128 * 1024
 # What the peer may send while what has come is forwarded. Linux makes room for twice what is waited for, and leaves it.
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 # A peer that has vanished without a word is found after about two minutes.
-_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 20), (socket.TCP_KEEPCNT, 3))
+_KEEPALIVE: Final = keepalive_options(idle_s=60, interval_s=20, count=3)
 
 
 class Transport(Protocol):
@@ -83,9 +84,8 @@ class SocketTransport:
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE:
-            connected.setsockopt(socket.IPPROTO_TCP, option, value)
+        for option in _KEEPALIVE:
+            connected.setsockopt(*option)
         self._socket = connected
         self._expected_bytes = 1
         self._is_wide = False  # whether the peer may send ahead

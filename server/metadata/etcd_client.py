@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import httpx
 import trio
 
+from ottla.client.keepalive import keepalive_options
 from ottla.server.metadata.clock_difference import ClockWatch
 from ottla.server.metadata.errors import PolicyViolationError, StoreUnavailableError
 from ottla.server.metadata.etcd_encoding import dump
@@ -35,10 +36,7 @@ _MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 _MAX_CONNECTIONS: Final = 64
 #: A member whose machine is gone is noticed within ten seconds, even by a watch that only listens to it.
 _SOCKET_OPTIONS: Final = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 4),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    *keepalive_options(idle_s=4, interval_s=2, count=3),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 

@@ -20,6 +20,8 @@ __all__ = ["Buffers", "SystemCalls", "system_calls"]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
+_NOT_KNOWN_HERE: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY})
+
 Buffers = Sequence[memoryview | bytes]
 
 
@@ -39,7 +41,7 @@ def system_calls(
     system: ModuleType | SimpleNamespace = os, control: ModuleType | SimpleNamespace = fcntl, boot_id: Path = _BOOT_ID
 ) -> SystemCalls:
     """The calls of a system whose modules have these functions."""
-    fsync = partial(_full_sync, control) if hasattr(control, "F_FULLFSYNC") else system.fsync
+    fsync = partial(_full_sync, system, control) if hasattr(control, "F_FULLFSYNC") else system.fsync
     can_tell = hasattr(system, "preadv") and hasattr(system, "RWF_NOWAIT")
     return SystemCalls(
         pwritev=getattr(system, "pwritev", partial(_pwrite_each, system)),
@@ -83,9 +85,15 @@ def _never_at_once(_handle: int, _buffers: Buffers, _position: int) -> int:
     raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
 
-def _full_sync(control: Any, handle: int) -> None:
+def _full_sync(system: Any, control: Any, handle: int) -> None:
     # On macOS fsync leaves the data in the drive's cache.
-    control.fcntl(handle, control.F_FULLFSYNC)
+    try:
+        control.fcntl(handle, control.F_FULLFSYNC)
+    except OSError as error:
+        if error.errno not in _NOT_KNOWN_HERE:
+            raise
+        # File systems of networks and some of FUSE do not know it, and offer no more than this.
+        system.fsync(handle)
 
 
 def _advise_willneed(system: Any, handle: int, position: int, length: int) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk
@@ -33,6 +36,29 @@ def test_a_sync_on_macos_reaches_the_drive() -> None:
     calls.fdatasync(3)
     calls.fsync(4)
     assert called == [(3, 51), (4, 51)]
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EINVAL, errno.ENOTTY])
+def test_a_file_system_that_knows_no_full_sync_is_synced_as_it_can_be(number: int) -> None:
+    synced: list[int] = []
+    calls = system_calls(
+        SimpleNamespace(fsync=synced.append, pread=os.pread, pwrite=os.pwrite), _refusing_full_sync(number)
+    )
+    calls.fdatasync(3)
+    assert synced == [3]
+
+
+def test_a_full_sync_that_fails_is_told() -> None:
+    calls = system_calls(SimpleNamespace(fsync=pytest.fail), _refusing_full_sync(errno.EIO))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        calls.fsync(3)
+
+
+def _refusing_full_sync(number: int) -> SimpleNamespace:
+    def refuse(handle: int, command: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return SimpleNamespace(F_FULLFSYNC=51, fcntl=refuse)
 
 
 async def test_a_store_lives_on_what_every_unix_has(harness: Any, tmp_path: Path) -> None:
