@@ -60,6 +60,9 @@ ELSEWHERE: Final = {
     "simulate": "ottla.simulation.cluster.command",
 }
 
+#: Modules of distributions with other names.
+_DISTRIBUTIONS: Final = {"grpc_tools": "grpcio-tools", "google": "protobuf"}
+_OF_EXTRA: Final = re.compile(r"""([\w.-]+)[^;]*;.*extra == ['"]([\w-]+)['"]""")
 #: How argparse refuses what is none of the choices, and an option that it does not know.
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)")
 _UNKNOWN_OPTION: Final = re.compile(r"unrecognized arguments: (--[\w-]+)")
@@ -117,10 +120,10 @@ def _main(words: list[str]) -> int:
         _overview().parse_args(words)  # --help, --version, or what is wrong
         _overview().print_help(sys.stderr)
         return 2
-    with _uncollected():
-        module = load(name)
-        arguments = _parse(module, parser_of(name), words[1:])
     try:
+        with _uncollected():
+            module = load(name)
+            arguments = _parse(module, parser_of(name), words[1:])
         return int(module.run(arguments))
     except CommandError as error:
         _print_failure(name, str(error))
@@ -130,8 +133,31 @@ def _main(words: list[str]) -> int:
             raise
         _print_failure(name, f"{error.filename}: {error.strerror}")
         return 1
+    except ModuleNotFoundError as error:
+        extra = _extra_of(error.name or "")
+        if extra is None:
+            raise
+        _print_failure(name, f"{error.name} is not installed: pip install 'ottla[{extra}]' brings it")
+        return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _extra_of(module: str) -> str | None:
+    """The extra of Ottla that brings a module; None if it is none of an extra's."""
+    from collections import Counter
+    from importlib.metadata import PackageNotFoundError, requires
+
+    package = module.partition(".")[0]
+    package = _DISTRIBUTIONS.get(package, package).replace("_", "-").lower()
+    try:
+        wanted = requires("ottla") or []
+    except PackageNotFoundError:
+        return None
+    found = [(each[1].lower(), each[2]) for each in map(_OF_EXTRA.match, wanted) if each is not None]
+    sizes = Counter(extra for _, extra in found)
+    # Of several extras the one that brings the least besides.
+    return min((extra for name, extra in found if name == package), key=sizes.__getitem__, default=None)
 
 
 def _print_failure(name: str, text: str) -> None:

@@ -31,7 +31,7 @@ CLIENT_ID: Final = "ottla-cli"
 _RIGHTS: Final = ": whoever administers the cluster can allow it with `ottla acl add`"
 _BOOTSTRAP: Final = "OTTLA_BOOTSTRAP"
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
-_ADVICE: Final = {
+_ADVICE: Final[dict[int, str]] = {
     ErrorCode.SECURITY_DISABLED: ": start the broker with an authorizer, as docs/security.md says",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: ": see `ottla transaction list`",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ": see `ottla topic list`",

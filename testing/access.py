@@ -52,6 +52,11 @@ class Access:
         return self.protocol == "PLAINTEXT"
 
     @property
+    def authorizes(self) -> bool:
+        """Whether it is checked who may do what."""
+        return self._authorizes
+
+    @property
     def authority(self) -> str | None:
         """The certificate that clients have to trust, in PEM; None without TLS."""
         return _certificates()[0].certificate.decode() if self._encrypts else None

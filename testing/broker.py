@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,6 +121,9 @@ class Broker(Contents):
         )
         self._faults = Faults(self._plan, self._call_sync, None if disk is None else disk.faults)
         self._broker_clock = BrokerClock(self._advance, self._clock.time_ms)
+        audit = logging.getLogger("ottla.audit")
+        if self._access.authorizes and audit.level == logging.NOTSET:
+            audit.setLevel(logging.INFO)  # pytest's report of a failed test shows what was denied
 
     # Life.
 

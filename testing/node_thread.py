@@ -34,6 +34,10 @@ _STOP_SECONDS: Final = 0.2
 """How long requests under way may hold up a stop; a test's client may be waiting for something for a long time."""
 
 
+_SESSION_TIMEOUT_MS: Final = str(2**31 - 1)
+"""A test that sets the clock forward does not mean the broker's own session: nobody else would notice its end."""
+
+
 class NodeThread:
     """Starts and stops nodes on the same disk and port, one after the other. Its methods block and are thread-safe."""
 
@@ -47,7 +51,7 @@ class NodeThread:
         faults: FaultPlan,
         requests: Requests,
     ) -> None:
-        self._settings = dict(settings)
+        self._settings = {"broker.session.timeout.ms": _SESSION_TIMEOUT_MS, **settings}
         self._disk = disk
         self._metadata_store = metadata_store
         self._clock = clock

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.testing.apis import api_name
 from ottla.testing.errors import BrokerError
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
     from ottla.testing.cluster import Cluster
     from ottla.testing.external import ExternalBroker
+    from ottla.testing.faults.plan import Fault
     from ottla.testing.record import Record
 
 _MAX_TOPICS: Final = 20
@@ -18,7 +20,9 @@ _MAX_CHARACTERS: Final = 100
 
 
 def summary(broker: Broker | Cluster | ExternalBroker) -> str:
-    """Its topics with their last records, and its groups with their lag; or why these are unknown."""
+    """Its topics with their last records, its groups with their lag, and faults that never struck; or why all this is
+    unknown.
+    """
     if not broker.is_running:
         return "the broker was stopped"
     try:
@@ -33,9 +37,19 @@ def summary(broker: Broker | Cluster | ExternalBroker) -> str:
         for group in broker.groups().values():
             lag = sum(group.lag.values())
             lines.append(f"group {group.name}: {group.state}, {len(group.members)} members, {lag} records behind")
+        if faults := getattr(broker, "faults", None):
+            lines += [f"fault that never struck: {_fault(fault)}" for fault in faults.unstruck]
     except BrokerError as error:
         return f"the broker does not answer: {error}"
     return "\n".join(lines)
+
+
+def _fault(fault: Fault) -> str:
+    what = fault.kind.value.replace("_", " ")
+    error = f" with {fault.error_code.name}" if fault.error_code else ""
+    api = "any request" if fault.api is None else api_name(fault.api)
+    where = "" if fault.topic is None else f" of {fault.topic}"
+    return f"{what} {api}{where}{error}{'' if fault.partition is None else f', partition {fault.partition}'}"
 
 
 def _line(record: Record) -> str:

@@ -1,5 +1,8 @@
 """`format("ottla-segments")`: a store's files in Spark, past the broker."""
 
-from ottla.pipeline.segments.source import SegmentsDataSource
+from ottla.pipeline.extra import needing_spark
+
+with needing_spark():
+    from ottla.pipeline.segments.source import SegmentsDataSource
 
 __all__ = ["SegmentsDataSource"]

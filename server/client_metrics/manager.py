@@ -138,6 +138,11 @@ class ClientMetrics:
                 self._subscriptions.pop(resource.name, None)
         self._version += bool(changed)
 
+    @property
+    def asks(self) -> bool:
+        """Whether there is a subscription."""
+        return bool(self._subscriptions)
+
     def clients(self) -> Iterator[Client]:
         """Those that are not silent for too long, with what they have pushed."""
         now_ms = trio.current_time() * 1000

@@ -25,6 +25,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.runtime import remote_time
 from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.pending import Pending
+from ottla.server.network.closed_log import ClosedLog
 from ottla.server.network.readiness import Served
 from ottla.server.network.receiver import Frame, FrameReceiver, LoneFrame
 from ottla.server.network.transport import Transport
@@ -66,6 +67,7 @@ class Connection:
         "_begun",
         "_by_itself",
         "_close_callbacks",
+        "_closed_log",
         "_dispatcher",
         "_ended",
         "_entrance",
@@ -111,11 +113,13 @@ class Connection:
         listener: str,
         peer: tuple[str, int],
         readiness: Readiness,
+        closed_log: ClosedLog,
         entrance: Entrance | None = None,
     ) -> None:
         """`entrance` is what the client has to do before anything else."""
         self._transport = transport
         self._readiness = readiness
+        self._closed_log = closed_log
         self._dispatcher = dispatcher
         self._receiver = FrameReceiver(
             transport, pool, budget, max_frame_bytes=max_frame_bytes, check_api=dispatcher.find_api
@@ -171,7 +175,7 @@ class Connection:
                 await self._enter(self._entrance)
             await self._serve_one_by_one()
         except CloseConnectionError as error:
-            logger.warning("closed the connection from %r: %s", self, error, extra=self._keys(error))
+            self._closed_log.say(self.peer_host, self.peer_port, self.client_id, error, self._keys(error))
         except BrokenPipeError:
             # It closed while it was being answered, as every consumer does that stops in the middle of a Fetch.
             logger.debug("%r closed before it was answered", self, extra=self._keys())

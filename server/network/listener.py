@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from ottla.runtime.pace import Pace
+from ottla.server.network.closed_log import ClosedLog
 from ottla.server.network.connection import Connection
 from ottla.server.network.network import TcpNetwork
 from ottla.server.network.readiness import Readiness
@@ -93,6 +94,7 @@ class Listeners:
         self.delayed = 0
         self._stop = trio.Event()
         self._slot_freed = trio.Event()
+        self._closed_log = ClosedLog()
         self._readiness = Readiness(turn)
 
     @property
@@ -249,6 +251,7 @@ class Listeners:
             listener=name,
             peer=(host, port),
             readiness=self._readiness,
+            closed_log=self._closed_log,
             entrance=entrance,
         )
         self._connections.add(connection)

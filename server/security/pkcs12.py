@@ -9,9 +9,9 @@ from ottla.server.settings.config import ConfigError
 
 def key_and_chain(data: bytes, password: str | None, where: str) -> bytes:
     """The private key and its certificates as PEM; raises ConfigError."""
+    store = _load(data, password, where)
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    store = _load(data, password, where)
     if store.key is None or store.cert is None:
         raise ConfigError(f"{where} has no private key with a certificate.")
     pem: bytes = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -22,9 +22,9 @@ def key_and_chain(data: bytes, password: str | None, where: str) -> bytes:
 
 def certificates(data: bytes, password: str | None, where: str) -> bytes:
     """The certificates of authorities as PEM; raises ConfigError."""
+    store = _load(data, password, where)
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    store = _load(data, password, where)
     entries = [*([store.cert] if store.cert is not None else []), *store.additional_certs]
     return b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in entries)
 

@@ -128,6 +128,11 @@ class Faults:
         """Lift one rule."""
         self._call(self._plan.remove, fault)
 
+    @property
+    def unstruck(self) -> list[Fault]:
+        """The rules in force that have struck no request yet."""
+        return list(self._call(lambda: self._plan.unstruck))
+
     def clear(self) -> None:
         """Lift every rule, including the disk's, and end a stall."""
         self._call(self._plan.clear)

@@ -84,6 +84,11 @@ class FaultPlan:
         self._faults.append(fault)
         return fault
 
+    @property
+    def unstruck(self) -> list[Fault]:
+        """The rules in force that have struck no request: what a test meant to happen may never have."""
+        return [fault for fault in self._faults if not fault.struck]
+
     def remove(self, fault: Fault) -> None:
         """Lift a rule, if it is still in force."""
         if fault in self._faults:

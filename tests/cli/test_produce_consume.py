@@ -224,7 +224,7 @@ def test_without_pythons_buffer_records_are_printed_together(broker: Any) -> Non
     # Each write of the command is a message of its own.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-u", "-m", "ottla.cli", "consume", "t", "-b", broker.address]
-    with ours, subprocess.Popen(command, stdout=theirs) as process:
+    with ours, subprocess.Popen(command, stdout=theirs.fileno()) as process:
         theirs.close()
         messages = list(iter(lambda: ours.recv(1 << 20), b""))
     assert process.returncode == 0

@@ -160,6 +160,9 @@ def test_the_report_of_a_failure_says_what_the_broker_held(pytester: pytest.Pyte
         """
         def test_it(ottla_broker):
             ottla_broker.produce("orders", "first", {"id": 2}, key="ann")
+            ottla_broker.faults.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", topic="orders", partition=0)
+            ottla_broker.faults.drop_connections("Heartbeat")
+            ottla_broker.clock.advance(2 * 24 * 3600)
             assert len(ottla_broker.records("orders")) == 3
 
 
@@ -177,10 +180,36 @@ def test_the_report_of_a_failure_says_what_the_broker_held(pytester: pytest.Pyte
             "topic orders: 1 partitions, 2 offsets",
             "    0:0 key='ann' value='first'",
             "    0:1 key='ann' value='{\"id\":2}'",
+            "fault that never struck: error Fetch of orders with NOT_LEADER_OR_FOLLOWER, partition 0",
+            "fault that never struck: drop Heartbeat",
             "*- ottla_broker -*",
             "the broker was stopped",
         ]
     )
+    result.stdout.no_fnmatch_line("*Captured log*")
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_report_of_a_failure_says_what_was_denied(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from confluent_kafka import Producer
+
+        from ottla.testing import Broker
+
+
+        def test_it():
+            with Broker(users={"alice": "wonder"}, acls=["alice describe topic:orders"]) as broker:
+                broker.create_topic("orders")
+                producer = Producer(broker.client_config("alice"))
+                producer.produce("orders", "x")
+                producer.flush(20)
+            assert False
+        """
+    )
+    result = pytester.runpytest_subprocess(*ALONE)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ottla.audit*User:alice is denied WRITE on TOPIC orders*"])
 
 
 @pytest.mark.usefixtures("alone")

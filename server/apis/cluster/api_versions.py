@@ -2,6 +2,8 @@
 
 - Only APIs with a handler are listed. Produce is listed from version 0, though served from 3: older librdkafka turns
   compression off otherwise (KAFKA-18659).
+- Those of client metrics are listed while anybody is asked for some: librdkafka says on standard error that it got an
+  instance id, and Kafka lists them only where a plugin takes the metrics.
 - Versions 3 and later name the client's software; a name or version that does not match is INVALID_REQUEST (KIP-511).
 - From version 5 the client says which cluster and node it takes the broker for, or neither: one without the other is
   INVALID_REQUEST, and another's id is REBOOTSTRAP_REQUIRED. It then asks its bootstrap servers anew (KIP-1242).
@@ -12,6 +14,8 @@
 
 import re
 from typing import Final
+
+from ottla.server.served.api import TELEMETRY
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
@@ -55,6 +59,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised_min_version, max_version=api.max_version)
             for api in broker.apis
+            if api.key not in TELEMETRY or broker.client_metrics.asks
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=min(highest, known[name]))

@@ -25,9 +25,13 @@ from ottla.server.coordinator.group.classic_group import (
     SyncResult,
 )
 from ottla.server.coordinator.group.classic_sessions import Sessions
+from ottla.server.coordinator.group.naming import who
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
+
+_LONG_SYNC_MS: Final = 3_000
+"""A generation that waits longer for its leader's assignment is told in the log."""
 
 T = TypeVar("T")
 
@@ -142,7 +146,10 @@ class Rebalance:
             if member.awaiting_join is None and member.group_instance_id is None:
                 keys = {"group": group.group_id, "member": member.member_id}
                 logger.info(
-                    "group %s: %s did not rejoin in time, removed", group.group_id, member.member_id, extra=keys
+                    "group %s: %s did not rejoin in time, removed",
+                    group.group_id,
+                    who(member.member_id, member),
+                    extra=keys,
                 )
                 self.remove(group, member.member_id)
         if group.members and not group.elect_joined_leader():
@@ -166,15 +173,34 @@ class Rebalance:
         def over() -> bool:
             return group.generation_id != generation_id or not group.pending_sync
 
-        if await self._purgatory.wait([group], lambda: True if over() else None, group.rebalance_timeout_ms()):
+        timeout_ms = group.rebalance_timeout_ms()
+        soon_ms = min(_LONG_SYNC_MS, timeout_ms)
+        if await self._purgatory.wait([group], lambda: True if over() else None, soon_ms):
             return
+        if soon_ms < timeout_ms:
+            self._say_who_is_awaited(group, generation_id)
+            if await self._purgatory.wait([group], lambda: True if over() else None, timeout_ms - soon_ms):
+                return
         if not over() and group.is_in(ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             for member_id in sorted(group.pending_sync):
                 keys = {"group": group.group_id, "member": member_id}
-                logger.info("group %s: %s never synced, removed", group.group_id, member_id, extra=keys)
+                named = who(member_id, group.members[member_id]) if member_id in group.members else member_id
+                logger.info("group %s: %s never synced, removed", group.group_id, named, extra=keys)
                 self.remove(group, member_id)
             self.prepare(group)
             self._purgatory.signal(group)
+
+    def _say_who_is_awaited(self, group: ClassicGroup, generation_id: int) -> None:
+        """Without the leader's assignment nobody of the generation goes on: it may have died in between."""
+        leader = group.members.get(group.leader_id or "")
+        if leader is not None and leader.member_id in group.pending_sync:
+            logger.info(
+                "group %s: generation %d waits for the assignment of its leader, %s",
+                group.group_id,
+                generation_id,
+                who(leader.member_id, leader),
+                extra={"group": group.group_id, "generation": generation_id, "member": leader.member_id},
+            )
 
     def store_empty(self, group: ClassicGroup) -> None:
         """Begin to store a generation without members. Nobody waits for it."""
@@ -209,9 +235,14 @@ class Rebalance:
             self.prepare(group)
             return
         group.transition_to(ClassicState.STABLE, now_ms=self._clock.time_ms())
-        keys = {"group": group.group_id, "generation": generation_id, "members": len(group.members)}
+        leader = group.members.get(group.leader_id or "")
         logger.info(
-            "group %s: generation %d has its %d members", group.group_id, generation_id, len(group.members), extra=keys
+            "group %s: generation %d has its %d members%s",
+            group.group_id,
+            generation_id,
+            len(group.members),
+            "" if leader is None else f", led by {who(leader.member_id, leader)}",
+            extra={"group": group.group_id, "generation": generation_id, "members": len(group.members)},
         )
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")

@@ -11,6 +11,7 @@ import trio
 
 from ottla.runtime.purgatory import Purgatory
 from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember
+from ottla.server.coordinator.group.naming import who
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,12 @@ class Sessions:
                 self.touch(member)
             else:
                 keys = {"group": group.group_id, "member": member.member_id}
-                logger.info("group %s: the session of %s ended, removed", group.group_id, member.member_id, extra=keys)
+                logger.info(
+                    "group %s: the session of %s ended, removed",
+                    group.group_id,
+                    who(member.member_id, member),
+                    extra=keys,
+                )
                 self._expired(group, member.member_id)
 
     async def watch_pending(self, group: ClassicGroup, member_id: str, timeout_ms: float) -> None:

@@ -13,6 +13,7 @@ import trio
 from ottla.runtime.supervisor import Loop, Tasks
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
 from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
+from ottla.server.coordinator.group.naming import who
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -122,7 +123,12 @@ class ModernProtocol(ABC, Generic[G, M]):
             if member.removed or min(member.deadline, member.rebalance_deadline) > trio.current_time():
                 return
             keys = {"group": group.group_id, "member": member.member_id}
-            logger.info("group %s: %s did not act in time and is removed", group.group_id, member.member_id, extra=keys)
+            logger.info(
+                "group %s: %s did not act in time and is removed",
+                group.group_id,
+                who(member.member_id, member.subscription),
+                extra=keys,
+            )
             try:
                 await self._remove(group, member)
             except CoordinatorError as error:

@@ -95,6 +95,24 @@ async def test_what_a_client_is_asked_for_and_pushes_stands_on_the_page(serve_no
         assert "a.rate" not in await scraped(node)
 
 
+async def test_it_is_offered_while_anybody_is_asked(serve_node: Serve) -> None:
+    """librdkafka prints a line as soon as it is offered, whether or not there is anything to push."""
+
+    async def offered(node: Any) -> bool:
+        client = await node.connect()
+        told = await client.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
+        keys = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY} & {it.api_key for it in told.api_keys}
+        assert len(keys) in (0, 2)
+        return bool(keys)
+
+    async with serve_node(WITH_HTTP) as node:
+        assert not await offered(node)
+        await subscribe(node, "s", metrics="a.")
+        assert await offered(node)
+        await subscribe(node, "s", metrics="")
+        assert not await offered(node)
+
+
 async def test_what_is_refused(serve_node: Serve) -> None:
     async with serve_node({**WITH_HTTP, "telemetry.max.bytes": "200"}) as node:
         client = await node.connect()

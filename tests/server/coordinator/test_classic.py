@@ -1,5 +1,6 @@
 """The classic group protocol on Trio's mock clock: no test sleeps for real."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Any
@@ -328,6 +329,30 @@ async def test_a_member_that_joins_and_never_syncs_is_removed(
     assert joined.member_id not in world.group.members
     assert world.group.state is ClassicState.EMPTY
     assert world.stored[-1][1] == {}
+
+
+async def test_the_log_says_who_keeps_a_generation_waiting(
+    world: World, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A leader that has joined and died before it synced holds all others up until its session ends."""
+    caplog.set_level(logging.INFO)
+    leader, other = await world.stable(2)
+    joins: list[JoinResult] = []
+
+    async def rejoin(member: JoinResult) -> None:
+        joins.append(await world.join(member.member_id))
+
+    world.protocol._rebalance.prepare(world.group)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rejoin, leader)
+        nursery.start_soon(rejoin, other)
+    await trio.sleep(4)
+    name = f"{leader.member_id} (client.id 'client' at /127.0.0.1)"
+    lines = [record.getMessage() for record in caplog.records]
+    assert f"group g: generation 1 has its 2 members, led by {name}" in lines[0]
+    assert lines[-1] == f"group g: generation {joins[0].generation_id} waits for the assignment of its leader, {name}"
+    await trio.sleep(20)
+    assert f"group g: the session of {name} ended, removed" in caplog.text
 
 
 async def test_leaving_rebalances_those_who_stay(world: World, autojump_clock: trio.testing.MockClock) -> None:

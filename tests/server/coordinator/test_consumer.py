@@ -186,7 +186,10 @@ async def test_a_member_that_leaves_hands_its_partitions_on(world: World) -> Non
     assert first.partitions == 6
 
 
-async def test_a_member_that_is_silent_is_removed(world: World, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_member_that_is_silent_is_removed(
+    world: World, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     first, second = Consumer(world, "a", "t"), Consumer(world, "b", "t")
     await first.join()
     await second.join()
@@ -198,6 +201,7 @@ async def test_a_member_that_is_silent_is_removed(world: World, autojump_clock: 
     assert first.partitions == 6
     with pytest.raises(UnknownMemberIdError):
         await second.beat()
+    assert f"{second.member_id} (client.id 'client' at " in caplog.text
 
 
 async def test_a_member_that_does_not_revoke_in_time_is_removed(

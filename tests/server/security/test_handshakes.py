@@ -26,6 +26,7 @@ from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.server.metadata.scram_changes import ScramUpsertion
+from ottla.server.network import closed_log
 from ottla.server.security.certificates import issue, make_authority
 from tests.server.security.handshakes import Conversation, ViolationError
 from tests.servers import Client, RunningNode
@@ -108,7 +109,7 @@ async def log_in(node: RunningNode) -> list[bytes]:
 
 @pytest.mark.frozen_clock
 async def test_who_takes_for_ever_is_sent_away_and_keeps_nobody_out(
-    serve_node: Callable[..., Any], mock_clock: Any, caplog: pytest.LogCaptureFixture
+    serve_node: Callable[..., Any], mock_clock: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slow-loris: silent, in the middle of a frame, of a mechanism and of TLS, with a byte now and then."""
     authority = make_authority("CA")
@@ -123,6 +124,7 @@ async def test_who_takes_for_ever_is_sent_away_and_keeps_nobody_out(
     frame = build_request_frame(SaslHandshakeRequest(mechanism="PLAIN"), 1, 1, "x" * 200)
     hello = bytes.fromhex("16030100f8010000f40303") + bytes(200)
     caplog.set_level(logging.INFO)
+    monkeypatch.setattr(closed_log, "LINES_PER_WINDOW", 1000)
     async with serve_node(settings) as node:
         made = credential("alice", "wonder", MECHANISM)
         upsertion = ScramUpsertion("alice", made.mechanism, made.iterations, made.salt, made.salted_password)
