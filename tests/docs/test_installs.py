@@ -21,7 +21,8 @@ MODULES = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
 
 _PYTHON = re.compile(r"^```python[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PIP = re.compile(r"^\$ (?:\S*/)?pip install ([^#\n]*)", re.MULTILINE)
-_OWN = re.compile(r"ottla(?:\[([a-z,]+)\])?$")
+_OWN = re.compile(r"ottla(?:-\*\.whl\))?(?:\[([a-z,]+)\])?$")
+_FILE = re.compile(r'^```python title="(\w+)\.py"', re.MULTILINE)
 
 
 def imported(page: str) -> set[str]:
@@ -33,7 +34,7 @@ def imported(page: str) -> set[str]:
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names.add(node.module.partition(".")[0])
-    return names - set(sys.stdlib_module_names)
+    return names - set(sys.stdlib_module_names) - set(_FILE.findall(page))
 
 
 def installed(page: str) -> set[str]:

@@ -1,7 +1,7 @@
 """The documentation's snippets run: the blocks of a page in order, against a broker of their own.
 
 A block in a language of `RUNNERS` is run, with the broker's address in the place of 127.0.0.1:9092. A `text` block that
-follows it is what it prints. Anything else (`console`, with what a person types and sees) is for reading.
+follows it is what it prints. A block with a title is a file of that name, beside the page's other ones; tests are run. Anything else (`console`, with what a person types and sees) is for reading.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ PAGES = sorted([ROOT / "README.md", ROOT / "docs/embedding.md", *(ROOT / "docs/q
 #: Languages whose tools take long or fetch packages: run by `make test-snippets`, and so is Spark.
 SLOW = {"java", "js", "go"}
 
-_BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?[^\n]*\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
 
 class Snippet(NamedTuple):
     language: str
     code: str
     prints: str | None
+    title: str = ""
 
     @property
     def is_slow(self) -> bool:
@@ -42,10 +43,10 @@ class Snippet(NamedTuple):
 def snippets(page: Path) -> Iterator[Snippet]:
     """The blocks of a page that are run, in order."""
     blocks = _BLOCK.findall(page.read_text())
-    for place, (language, code) in enumerate(blocks):
+    for place, (language, title, code) in enumerate(blocks):
         if language in RUNNERS:
-            following = blocks[place + 1] if place + 1 < len(blocks) else ("", "")
-            yield Snippet(language, code, following[1] if following[0] == "text" else None)
+            following = blocks[place + 1] if place + 1 < len(blocks) else ("", "", "")
+            yield Snippet(language, code, following[2] if following[0] == "text" else None, title)
 
 
 def pages() -> Iterator[object]:
@@ -137,8 +138,12 @@ def run(snippet: Snippet, address: str, folder: Path) -> str:
 def test_snippets_run(page: list[Snippet], tmp_path: Path) -> None:
     with Broker() as broker:
         for number, snippet in enumerate(page):
-            folder = tmp_path / str(number)
-            folder.mkdir()
+            folder = tmp_path / ("files" if snippet.title else str(number))
+            folder.mkdir(exist_ok=True)
+            if snippet.title:
+                (folder / snippet.title).write_text(snippet.code)
+                if not snippet.title.startswith("test_"):
+                    continue
             printed = run(snippet, broker.bootstrap, folder)
             if snippet.prints is not None:
                 assert printed == snippet.prints
