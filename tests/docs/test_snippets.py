@@ -1,7 +1,8 @@
 """The documentation's snippets run: the blocks of a page in order, against a broker of their own.
 
 A block in a language of `RUNNERS` is run, with the broker's address in the place of 127.0.0.1:9092. A `text` block that
-follows it is what it prints. A block with a title is a file of that name, beside the page's other ones; tests are run. Anything else (`console`, with what a person types and sees) is for reading.
+follows it is what it prints. A block with a title is a file of that name, beside the page's other ones; tests are run.
+Anything else (`console`, with what a person types and sees) is for reading.
 """
 
 from __future__ import annotations
