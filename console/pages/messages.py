@@ -11,7 +11,7 @@ from ottla.console.decoding import PAGE_BYTES, Format, Shown, decode
 from ottla.console.export import MAX_MESSAGES
 from ottla.console.nodes import NodeError
 from ottla.console.paging import Page, Read, read_page, readable_partitions
-from ottla.console.parameters import as_integer, text
+from ottla.console.parameters import as_integer, integer, text
 from ottla.console.reading import Budget, Kind, Message, scan
 from ottla.console.search import MAX_POSITIONS, Search, Start, every, keep_of, write_positions
 from ottla.console.times import TimeError
@@ -95,7 +95,7 @@ async def show(console: Console, request: Request) -> Response:
             message.record.value, chosen, schemas, PAGE_BYTES, message_type=schemas.value_type(topic.name)
         ),
         headers=headers,
-        is_sent=request.query_params.get("sent") == "1",
+        sent=integer(request, "sent", 0),
         format=chosen,
         formats=list(Format),
     )

@@ -1,4 +1,4 @@
-"""One message written by hand."""
+"""Messages written by hand: one, or one for each line."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ from ottla.kproto.records import Record, build_batch
 from ottla.server.replica.append import Records, TopicIdPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.requests import Request
     from starlette.responses import Response
 
     from ottla.console.console import Console
     from ottla.server.metadata.image import TopicImage
+
+MAX_LINES: Final = 1_000
+"""Messages of one form: building their batch holds the loop."""
 
 _TIMEOUT_MS: Final = 10_000
 
@@ -42,6 +47,7 @@ class Draft(NamedTuple):
     headers: str = ""
     encoding: str = "text"
     is_null_value: bool = False
+    is_by_line: bool = False
 
 
 async def show(console: Console, request: Request) -> Response:
@@ -61,13 +67,17 @@ async def show(console: Console, request: Request) -> Response:
         fields.get("headers", ""),
         fields.get("encoding", "text"),
         fields.get("null_value") == "1",
+        fields.get("by_line") == "1",
     )
     try:
-        partition, offset = await _produce(console, topic, draft)
+        values = _values(draft)
+        partition, offset = await _produce(console, topic, draft, values)
     except ProduceError as error:
         return await _form(console, request, topic, draft, str(error), 422)
     # A page that is loaded again must not write again.
-    return RedirectResponse(url("topics", topic.name, "messages", str(partition), str(offset), sent="1"), 303)
+    return RedirectResponse(
+        url("topics", topic.name, "messages", str(partition), str(offset), sent=str(len(values))), 303
+    )
 
 
 async def _form(
@@ -78,16 +88,21 @@ async def _form(
     )
 
 
-async def _produce(console: Console, topic: TopicImage, draft: Draft) -> tuple[int, int]:
-    """Write the message and return its partition and offset. Raises ProduceError."""
+async def _produce(
+    console: Console, topic: TopicImage, draft: Draft, values: Sequence[bytes | None]
+) -> tuple[int, int]:
+    """Write a message for each value, all of them or none; returns the partition and the first offset. Raises
+    ProduceError.
+    """
     if topic.is_internal:
         raise ProduceError(f"{topic.name} belongs to the broker; nobody else writes to it.")
     key = as_bytes(draft.key) if draft.key else None
     partition = _partition(topic, draft, key)
-    record = Record(0, console.broker.clock.time_ms(), key, _value(draft), _headers(draft.headers))
+    now_ms, headers = console.broker.clock.time_ms(), _headers(draft.headers)
+    records = [Record(number, now_ms, key, value, headers) for number, value in enumerate(values)]
     where = TopicIdPartition(topic.topic_id, partition)
     try:
-        batch = build_batch([record])
+        batch = build_batch(records)
     except ProtocolError as error:
         raise ProduceError(str(error)) from None
     leader = led_elsewhere(console.broker, topic, partition)
@@ -131,20 +146,30 @@ def _partition(topic: TopicImage, draft: Draft, key: bytes | None) -> int:
     return chosen
 
 
-def _value(draft: Draft) -> bytes | None:
+def _values(draft: Draft) -> list[bytes | None]:
+    """The value of each message. Raises ProduceError, which names the line that is wrong."""
     if draft.is_null_value:
-        return None
+        return [None]
     text = draft.value.replace("\r\n", "\n")
-    if draft.encoding == "hex":
+    if not draft.is_by_line:
+        return [_value(text, draft.encoding, "The value")]
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not 0 < len(lines) <= MAX_LINES:
+        raise ProduceError(f"Write 1 to {MAX_LINES:,} lines; these are {len(lines):,}.")
+    return [_value(line, draft.encoding, f"Line {number}") for number, line in lines]
+
+
+def _value(text: str, encoding: str, what: str) -> bytes:
+    if encoding == "hex":
         try:
             return bytes.fromhex(text)
         except ValueError:
-            raise ProduceError("The value does not consist of hexadecimal digits.") from None
-    if draft.encoding == "json":
+            raise ProduceError(f"{what} does not consist of hexadecimal digits.") from None
+    if encoding == "json":
         try:
             json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ProduceError(f"The value is not JSON: {error}.") from None
+            raise ProduceError(f"{what} is not JSON: {error}.") from None
     return text.encode("utf-8", "replace")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.console.forms import MAX_FORM_BYTES
+from ottla.console.pages.produce import MAX_LINES
 from ottla.kproto.partitioner import partition_for_key
 
 Browse = Callable[..., Any]
@@ -28,6 +29,29 @@ async def test_it_is_written_where_the_key_belongs_and_shown(browse: Browse) -> 
         assert '"a": 1' in page.text
         assert "číslo 7" in page.text
         assert "Headers 2" in " ".join(page.text.split())
+
+
+async def test_each_line_may_be_a_message(browse: Browse) -> None:
+    async with browse() as browser:
+        topic_id = await browser.node.create_topic("t")
+        token = await browser.form_token("topics/t/produce")
+        fields = {"token": token, "key": "k", "encoding": "json", "by_line": "1"}
+        lines = '{"n": 1}\r\n\r\n{"n": 2}\r\n{"n": 3}\r\n'
+        answer = await browser.post("topics/t/produce", {**fields, "value": lines})
+        assert answer.headers["location"] == "/console/topics/t/messages/0/0?sent=3"
+        page = await browser.get("topics/t/messages/0/0?sent=3")
+        assert "3 messages were written and acknowledged" in page.text
+        values = [(await browser.http.get(f"/console/topics/t/messages/0/{n}/value")).content for n in range(3)]
+        assert values == [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}']
+        # All or none: a line that is wrong is named, and what was written stays in the form.
+        answer = await browser.post("topics/t/produce", {**fields, "value": "1\n{\n"})
+        assert answer.status_code == 422
+        assert "Line 2 is not JSON" in answer.text
+        assert 'name="by_line" value="1" checked' in answer.text
+        for text, count in (("\n\n", "0"), ("1\n" * (MAX_LINES + 1), "1,001")):
+            answer = await browser.post("topics/t/produce", {**fields, "value": text})
+            assert f"these are {count}" in answer.text
+        assert browser.node.broker.replica_manager.get_partition(topic_id, 0).log.log_end_offset == 3
 
 
 async def test_bytes_and_tombstones(browse: Browse) -> None:
