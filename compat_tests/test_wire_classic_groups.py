@@ -127,6 +127,23 @@ def test_offsets_may_not_be_deleted_before_the_first_generation(group: GroupWire
     assert name(group.wire.receive(JoinGroupRequest.API_KEY, 9).error_code) == "NONE"
 
 
+def test_a_group_reads_what_the_members_of_its_generation_said(group: GroupWire, topic: Topic) -> None:
+    """Not what somebody says who waits for the next one; and of who has left, until the next one."""
+    assert group.commit(topic) == "NONE"
+    elsewhere = subscription(1, "elsewhere", b"\xff\xff\xff\xff" + b"\0\0\0\0")
+    here = subscription(1, topic.name, b"\xff\xff\xff\xff" + b"\0\0\0\0")
+    member_id, _ = group.joined(protocols=[("range", elsewhere)])
+    with closing(Wire(group.wire.bootstrap)) as wire:
+        other = GroupWire(wire, group.group_id)
+        given = other.join(protocols=[("range", here)])
+        other.send_join(given.member_id, protocols=[("range", here)])
+        assert group.delete_offset(topic) == ("NONE", ["NONE"])
+        assert group.leave(member_id) == "NONE"
+        joined = wire.receive(JoinGroupRequest.API_KEY, 9)
+        assert name(joined.error_code) == "NONE"
+        assert group.delete_offset(topic) == ("NONE", ["GROUP_SUBSCRIBED_TO_TOPIC"])
+
+
 # Groups that cannot become one of the consumer protocol ---------------------------------------------------------------
 
 CUSTOM_ASSIGNOR = (

@@ -162,6 +162,7 @@ class ClassicGroup:
     __slots__ = (
         "current_state_since_ms",
         "generation_id",
+        "generation_metadata",
         "group_id",
         "leader_id",
         "members",
@@ -183,6 +184,9 @@ class ClassicGroup:
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
+        self.generation_metadata: tuple[bytes, ...] | None = None
+        """What the generation's members said in its protocol, whoever has joined or left since; None before the first
+        (Kafka's `subscribedTopics`)."""
         self.leader_id: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
@@ -284,13 +288,15 @@ class ClassicGroup:
     def next_generation(self, *, now_ms: int) -> None:
         """Enter COMPLETING_REBALANCE with the next generation, or EMPTY if nobody is left."""
         self.generation_id = 1 if self.generation_id == 2**31 - 1 else self.generation_id + 1
-        if self.members:
-            self.protocol_name = self.select_protocol()
-            self.transition_to(ClassicState.COMPLETING_REBALANCE, now_ms=now_ms)
-        else:
-            self.protocol_name = None
-            self.transition_to(ClassicState.EMPTY, now_ms=now_ms)
+        self.agree(self.select_protocol() if self.members else None)
+        self.transition_to(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY, now_ms=now_ms)
         self.pending_sync.clear()
+
+    def agree(self, protocol_name: str | None) -> None:
+        """The members of a generation use this protocol. What they said in it counts until the next generation."""
+        self.protocol_name = protocol_name
+        said = () if protocol_name is None else (member.metadata(protocol_name) for member in self.members.values())
+        self.generation_metadata = tuple(said)
 
     def elect_joined_leader(self) -> bool:
         """Keep the leader if it has rejoined, else take one that has. False if nobody has."""

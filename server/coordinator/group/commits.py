@@ -181,12 +181,12 @@ def group_tombstones(group: Group) -> list[CoordinatorRecord]:
 
 
 def group_subscription(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics that a consumer group reads; None if it is not known: it may be any."""
-    if group.protocol_name is None:
+    """The topics that a consumer group reads in its generation; None if it is not known: it may be any."""
+    if group.generation_metadata is None:
         return None
     topics: set[str] = set()
-    for member in group.members.values():
-        subscription = subscribed_topics(member.metadata(group.protocol_name))
+    for metadata in group.generation_metadata:
+        subscription = subscribed_topics(metadata)
         if subscription is None:
             return None
         topics |= subscription

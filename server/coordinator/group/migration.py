@@ -242,7 +242,7 @@ class Migration:
                 ),
             )
             classic.add(converted)
-        classic.protocol_name = classic.select_protocol()
+        classic.agree(classic.select_protocol())
         classic.state = classic.previous_state = ClassicState.STABLE
         return classic
 

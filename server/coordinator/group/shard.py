@@ -232,7 +232,6 @@ class GroupShard:
         group = self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
         group.generation_id = value.generation
         group.protocol_type = value.protocol_type or None
-        group.protocol_name = value.protocol
         for member in value.members:
             group.add(
                 ClassicMember(
@@ -246,6 +245,7 @@ class GroupShard:
                     assignment=bytes(member.assignment),
                 )
             )
+        group.agree(value.protocol)
         group.leader_id = value.leader
         group.state = group.previous_state = ClassicState.STABLE if group.members else ClassicState.EMPTY
         if value.current_state_timestamp >= 0:

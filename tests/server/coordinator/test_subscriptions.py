@@ -12,7 +12,7 @@ TOPIC_T = b"\0\0\0\1\0\1t" + b"\xff" * 4
 
 def stable_group(*subscriptions: bytes) -> ClassicGroup:
     group = ClassicGroup("g", now_ms=7)
-    group.protocol_type, group.protocol_name, group.state = "consumer", "range", ClassicState.STABLE
+    group.protocol_type, group.state = "consumer", ClassicState.STABLE
     for number, subscription in enumerate(subscriptions):
         group.add(
             ClassicMember(
@@ -25,6 +25,7 @@ def stable_group(*subscriptions: bytes) -> ClassicGroup:
                 protocols=[Protocol("other", b""), Protocol("range", subscription)],
             )
         )
+    group.agree("range")
     return group
 
 
