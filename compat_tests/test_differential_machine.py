@@ -35,6 +35,7 @@ class Played:
 
     def __init__(self, *answers: Any) -> None:
         self.now_ms = NOW_MS
+        self.new_epoch = 0
         self.outcomes = {
             number: each if isinstance(each, Outcome) else Outcome("answered", each)
             for number, each in enumerate(answers)
@@ -111,6 +112,23 @@ def test_ids_are_named_in_the_order_in_which_they_appear() -> None:
     assert asked("INIT_PRODUCER_ID", producer_id=-1) == {"producer_id": -1}
     assert asked("METADATA", topic_id=one) == {"topic_id": "topic 1"}
     assert asked("METADATA", topic_id=UUID(int=0)) == {"topic_id": "none"}
+
+
+def test_leader_epochs_count_from_that_of_a_new_topic() -> None:
+    normaliser = Normaliser(PREFIX, NOW_MS, new_epoch=4)
+    step = Step(id=0, api="FETCH")
+    assert normaliser.answer(step, {"leader_epoch": 5, "current_leader_epoch": 4}) == {
+        "leader_epoch": 1,
+        "current_leader_epoch": 0,
+    }
+    assert normaliser.answer(step, {"leader_epoch": -1, "coordinator_epoch": 4}) == {
+        "leader_epoch": -1,
+        "coordinator_epoch": 4,
+    }
+    values = Values(PREFIX)
+    assert values.resolved({"$epoch": 1}) == 1
+    values.new_epoch = 4
+    assert values.resolved({"$epoch": 1}) == 5
 
 
 def test_time_wording_and_what_belongs_to_the_broker_go_and_nothing_else() -> None:

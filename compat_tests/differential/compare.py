@@ -79,7 +79,7 @@ def shown(value: Any) -> str:
 
 def compared(steps: tuple[Step, ...], kafka: Player, ottla: Player, prefix: str) -> Iterator[Difference]:
     """The differences, in the order of the steps."""
-    normalisers = [Normaliser(prefix, player.now_ms) for player in (kafka, ottla)]
+    normalisers = [Normaliser(prefix, player.now_ms, player.new_epoch) for player in (kafka, ottla)]
     for number, step in enumerate(steps):
         if not step.api:
             continue

@@ -54,9 +54,11 @@ _KNOWN_UUIDS: Final = {UUID(int=0): "none", UUID(int=1): "metadata"}
 
 
 class Normaliser:
-    def __init__(self, prefix: str, now_ms: int) -> None:
+    def __init__(self, prefix: str, now_ms: int, new_epoch: int = 0) -> None:
+        """`new_epoch` is the leader epoch that the broker gives to new topics: its starts count in it."""
         self._prefix = prefix
         self._now_ms = now_ms
+        self._new_epoch = new_epoch
         self._names: dict[str, dict[Any, str]] = {}
 
     def answer(self, step: Step, answer: Any) -> Any:
@@ -117,6 +119,8 @@ class Normaliser:
     def _number(self, field: str, value: int, name: Callable[[str, Any], str]) -> Any:
         if (field == "producer_id" and value >= 0) or (field == "session_id" and value > 0):
             return name(field.removesuffix("_id"), value)
+        if field.endswith("leader_epoch") and value >= self._new_epoch:
+            return value - self._new_epoch
         return "now" if abs(value - self._now_ms) < _NEAR_MS else value
 
     def _known(self, kind: str, value: Any) -> str:

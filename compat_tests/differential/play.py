@@ -62,6 +62,10 @@ class Player:
     def now_ms(self) -> int:
         return self._values.now_ms
 
+    @property
+    def new_epoch(self) -> int:
+        return self._values.new_epoch or 0
+
     def play(self, steps: tuple[Step, ...]) -> dict[int, Outcome]:
         for step in steps:
             self._do(step)

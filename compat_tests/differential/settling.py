@@ -83,6 +83,10 @@ class Settling:
             counts = {self._values.resolved(each.get("name", "")): each.get("count", 0) for each in asked}
             for name in names:
                 self._await([name], partial(_are_all_there, counts.get(name, 0)))
+        if names and self._values.new_epoch is None and step.api == "CREATE_TOPICS":
+            asked = {"topics": [{"name": names[0]}], "allow_auto_topic_creation": False}
+            partitions = self._call("METADATA", 7, asked)["topics"][0]["partitions"]
+            self._values.new_epoch = partitions[0]["leader_epoch"] if partitions else None
         if names:
             time.sleep(self._settle_s)
 

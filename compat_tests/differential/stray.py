@@ -30,6 +30,7 @@ _STRINGS: Final = (
 )
 #: What has such a name is kept by the brokers, and seen by other histories: it is of this history's own.
 _KEPT: Final = frozenset({"group_id", "group_ids", "groups", "groups_names", "transactional_id", "transactional_ids"})
+_LARGE: Final = 1_000
 _BYTES: Final = ("", "00", "ffff", "0001000000", "00" * 40)
 #: With other values a request waits for long, or makes what the brokers cannot bear.
 _LEFT_ALONE: Final = frozenset(
@@ -95,7 +96,11 @@ def _change(chance: random.Random, holder: Any, field: Field, key: Any, version:
 
 
 def _own(field: Field, value: Any) -> Any:
-    """A name that no other history has, if it is one under which brokers keep something."""
+    """A name that no other history has, if it is one under which brokers keep something; a leader epoch counts from
+    that of a new topic.
+    """
+    if field.name.endswith("leader_epoch") and isinstance(value, int) and value >= 0:
+        return {"$epoch": value} if value < _LARGE else value
     if field.name.removeprefix("v3_and_below_") not in _KEPT or not value:
         return value
     return f"~{value.removeprefix('~')}" if isinstance(value, str) else "~\ufffd"

@@ -2,7 +2,8 @@
 
 `{"$ref": [step, "path.0.field"], "else": value, "plus": 1}` is what that step was answered, or `else` if it was not.
 `{"$bytes": hex}`, `{"$text": "..."}` are bytes; `{"$raw": hex}` is a string that need not be UTF-8; `{"$uuid": text}`;
-`{"$now": milliseconds}` is the time of the play; `{"$subscription": {...}}`, `{"$assignment": {...}}` are what classic
+`{"$epoch": n}` is a leader epoch, counted from that of a new topic; `{"$now": milliseconds}` is the time of the play;
+`{"$subscription": {...}}`, `{"$assignment": {...}}` are what classic
 consumers tell each other, in the version that `"version"` names (`"as"`: what they claim it is);
 `{"$batches": [...]}` are record batches (`compat_tests.differential.batches`).
 """
@@ -29,6 +30,8 @@ class Values:
         self.prefix = prefix
         self.now_ms = int(time.time() * 1000)
         self.answers: dict[int, Any] = {}
+        #: The leader epoch that the broker gives to new topics; None before there is one.
+        self.new_epoch: int | None = None
         self._raw: dict[bytes, bytes] = {}
 
     def message(self, cls: StructType, fields: Mapping[str, Any], version: int) -> Any:
@@ -109,6 +112,7 @@ _SPECIAL: dict[str, Callable[[Values, dict[str, Any]], Any]] = {
     "$bytes": lambda _, value: bytes.fromhex(value["$bytes"]),
     "$text": lambda self, value: self.resolved(value["$text"]).encode(),
     "$uuid": lambda _, value: UUID(value["$uuid"]),
+    "$epoch": lambda self, value: (self.new_epoch or 0) + value["$epoch"],
     "$now": lambda self, value: self.now_ms + value["$now"],
     "$subscription": lambda self, value: self._consumer_protocol(ConsumerProtocolSubscription, value["$subscription"]),
     "$assignment": lambda self, value: self._consumer_protocol(ConsumerProtocolAssignment, value["$assignment"]),

@@ -96,9 +96,9 @@ class _Records:
         topic = self.topic
         partition = {
             "partition": self.partition,
-            "current_leader_epoch": draft.odd(-1, 0, 1, 9, -2, chance=0.2),
+            "current_leader_epoch": draft.odd(-1, {"$epoch": 0}, {"$epoch": 1}, {"$epoch": 9}, -2, chance=0.2),
             "fetch_offset": self.offset,
-            "last_fetched_epoch": draft.odd(-1, 0, 5, chance=0.05),
+            "last_fetched_epoch": draft.odd(-1, {"$epoch": 0}, {"$epoch": 5}, chance=0.05),
             "partition_max_bytes": draft.odd(1 << 20, 1, 0, -1, 100, chance=0.15),
         }
         fields = {
@@ -135,7 +135,7 @@ class _Records:
         partitions = [
             {
                 "partition_index": self.partition,
-                "current_leader_epoch": draft.odd(-1, 0, 1, -2, chance=0.15),
+                "current_leader_epoch": draft.odd(-1, {"$epoch": 0}, {"$epoch": 1}, -2, chance=0.15),
                 "timestamp": draft.pick(times),
             }
             for _ in range(draft.pick((1, 1, 2)))
@@ -157,8 +157,8 @@ class _Records:
         draft = self.draft
         partition = {
             "partition": self.partition,
-            "current_leader_epoch": draft.odd(-1, 0, 5, chance=0.2),
-            "leader_epoch": draft.odd(0, -1, 1, 5, chance=0.3),
+            "current_leader_epoch": draft.odd(-1, {"$epoch": 0}, {"$epoch": 5}, chance=0.2),
+            "leader_epoch": draft.odd({"$epoch": 0}, -1, {"$epoch": 1}, {"$epoch": 5}, chance=0.3),
         }
         topics = [{"topic": self.topic, "partitions": [partition]}]
         draft.ask("OFFSET_FOR_LEADER_EPOCH", {"replica_id": draft.odd(-1, -2, 1), "topics": topics})
