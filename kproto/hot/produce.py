@@ -100,16 +100,15 @@ def produced_topic(name: str, topic_id: UUID, answers: list[ProducedPartition]) 
 
 def build_parts(response: ProduceResponse, version: int) -> list[Buffer]:
     """The encoded response in pieces, as `codec.build_parts` gives it, but joined."""
-    if version >= _FIRST_FLEXIBLE and len(response.responses) == 1:
-        (topic,) = response.responses
-        if len(topic.partition_responses) == 1:
-            body = _build_lone(response, topic, topic.partition_responses[0], version)
-            if body is not None:
-                return [body]
-    return [codec.build(response, version)]
+    body = _build_lone(response, version) if version >= _FIRST_FLEXIBLE and len(response.responses) == 1 else None
+    return [codec.build(response, version) if body is None else body]
 
 
-def _build_lone(response: ProduceResponse, topic: TopicProduceResponse, answer: object, version: int) -> bytes | None:
+def _build_lone(response: ProduceResponse, version: int) -> bytes | None:
+    topic = response.responses[0]
+    if len(topic.partition_responses) != 1:
+        return None
+    answer: object = topic.partition_responses[0]
     if (
         type(answer) is not ProducedPartition
         or answer.error_code
@@ -124,8 +123,6 @@ def _build_lone(response: ProduceResponse, topic: TopicProduceResponse, answer: 
             name = topic.topic_id.bytes
         else:
             name = topic.name.encode()
-            if len(name) > _MAX_SHORT_NAME:
-                return None
             name = _SHORT_SIZES[len(name)] + name
         rest = _pack_lone(
             2,
@@ -138,8 +135,8 @@ def _build_lone(response: ProduceResponse, topic: TopicProduceResponse, answer: 
             response.throttle_time_ms,
             0,
         )
-    except (struct.error, UnicodeEncodeError):
-        return None
+    except (struct.error, UnicodeEncodeError, IndexError):
+        return None  # an IndexError for a longer name
     return b"\2" + name + rest
 
 

@@ -181,13 +181,10 @@ class FrameReceiver:
             if self._is_ended or not self._share.has_room:
                 return None
             self._is_after_large = False
-            if self._shared_bytes == _MIN_SHARED_BYTES:
-                return self._next_lone()
-            self._fragment = self._pool.acquire(self._shared_bytes)
-            self._start = self._end = 0
-        elif self._is_after_large:
+            return self._next_lone()
+        if self._is_after_large:
             return None
-        elif self._start < self._end:
+        if self._start < self._end:
             frame = self._take()
             if frame is not None:
                 return frame
@@ -253,7 +250,7 @@ class FrameReceiver:
         fragment.memory[:count] = memory[:count]
         self._start, self._end = 0, count
         self._expects_more = count == memory.nbytes
-        if self._expects_more:
+        if self._expects_more and self._shared_bytes < _MAX_SHARED_BYTES:
             self._shared_bytes *= 2
         frame = self._take()
         return self._receive_at_once() if frame is None else frame

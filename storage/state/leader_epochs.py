@@ -55,10 +55,10 @@ class LeaderEpochs:
         Entries that contradict it (the same or later epochs, or offsets at or beyond it) are dropped: the log was
         truncated or has been overruled there. ValueError for negative arguments.
         """
-        if epoch < 0 or start_offset < 0:
-            raise ValueError(f"epoch {epoch} at offset {start_offset} is not possible")
         if self._epochs and self._epochs[-1] == epoch and self._start_offsets[-1] <= start_offset:
             return False
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch {epoch} at offset {start_offset} is not possible")
         keep = min(bisect_left(self._epochs, epoch), bisect_left(self._start_offsets, start_offset))
         del self._epochs[keep:], self._start_offsets[keep:]
         self._epochs.append(epoch)

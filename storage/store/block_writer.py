@@ -196,7 +196,7 @@ class BlockWriter:
         if not self._is_gathering:
             self._is_gathering = True
             context.turn.write(self._write_gathered)
-        if size_bytes > config.inline_write_bytes - _NEXT_BYTES:
+        if size_bytes > _NEXT_BYTES and size_bytes > config.inline_write_bytes - _NEXT_BYTES:
             context.turn.fill()
 
     def note_gap(self, log: StoreLog) -> None:

@@ -167,6 +167,23 @@ async def test_records_that_come_by_themselves_have_memory_of_their_own() -> Non
     assert stage.pool.counters.in_use == stage.budget.used_bytes == 0
 
 
+async def test_what_comes_by_itself_takes_no_memory_of_the_pool_after_a_task_has_received_either() -> None:
+    bodies = [struct.pack(">hh", 0, 9) + bytes(16_000)] * 3
+    stage = Stage([framed(body) for body in bodies])
+    received = await stage.receiver.next()
+    assert received is not None
+    assert received.fragment is not None
+    received.release()
+    assert stage.receiver.is_settled()
+    for _ in range(2):
+        await stage.receiver._transport.wait_readable()
+        frame = stage.receiver.next_at_once()
+        assert frame is not None
+        assert frame.fragment is None
+        assert stage.pool.counters.in_use == 0
+        frame.release()
+
+
 async def test_what_comes_by_itself_and_is_not_small_counts_as_long_as_it_is_held() -> None:
     body = struct.pack(">hh", 0, 9) + bytes(16_000)
     stage = Stage([framed(body)])
