@@ -15,8 +15,6 @@
 import re
 from typing import Final
 
-from ottla.server.served.api import TELEMETRY
-
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.api_versions import (
@@ -30,7 +28,10 @@ from ottla.kproto.releases import features
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import ANYBODY
+from ottla.server.apis.table import needing_http
 from ottla.server.metadata.features import SUPPORTED_FEATURES
+
+_TELEMETRY: Final = needing_http()
 
 API = Api(ApiKey.API_VERSIONS, ANYBODY)
 
@@ -59,7 +60,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised_min_version, max_version=api.max_version)
             for api in broker.apis
-            if api.key not in TELEMETRY or broker.client_metrics.asks
+            if api.key not in _TELEMETRY or broker.client_metrics.asks
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=min(highest, known[name]))
