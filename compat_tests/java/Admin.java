@@ -36,8 +36,8 @@ public final class Admin {
     public static void main(String[] arguments) throws Exception {
         Map<String, Object> config = Map.of(
                 "bootstrap.servers", arguments[0],
-                "default.api.timeout.ms", "10000",
-                "request.timeout.ms", "5000");
+                "default.api.timeout.ms", "60000",
+                "request.timeout.ms", "50000");
         try (AdminClient admin = AdminClient.create(config)) {
             topics(admin);
             produce(arguments[0]);

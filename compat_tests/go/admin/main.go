@@ -22,7 +22,7 @@ const topic = "franz"
 var output = json.NewEncoder(os.Stdout)
 
 func ask(name string, call func(context.Context) (any, error)) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	result, err := call(ctx)
 	text := fmt.Sprintf("%+v", result)
