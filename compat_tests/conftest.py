@@ -30,6 +30,7 @@ from compat_tests.clients.kcat import Kcat
 from compat_tests.ottla_broker import OttlaBroker, OttlaCluster, OttlaOnEtcd
 from compat_tests.process import BrokerProcess
 from compat_tests.proxied import PROXIED, ProxiedBroker, is_of_tenants
+from compat_tests.selection import below, leave_out
 from compat_tests.transaction_wire import Peer, new_peers
 from compat_tests.wire import Wire
 
@@ -78,12 +79,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     aiokafka and kafka-python leave the sockets of lost connections to the garbage collector.
     """
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
-    left_out = [item for item in items if _is_left_out(config, item)]
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
+    mine = below(Path(__file__).parent, items)
+    for item in mine:
+        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+    leave_out(config, items, (item for item in mine if _is_left_out(config, item)))
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
@@ -111,6 +110,13 @@ def programs(request: pytest.FixtureRequest) -> None:
             pytest.skip(reason)
     if request.node.get_closest_marker("kcat") is not None and shutil.which("kcat") is None:
         pytest.skip("kcat is not installed")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def collected() -> Iterator[None]:
+    """What clients left open is collected here, where its warnings are expected, and not in tests of other things."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
@@ -163,7 +169,6 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[BrokerProcess,
     yield connect_client
     while opened:
         opened.pop().close()
-    gc.collect()  # Here, where the warnings of what the clients left open are expected.
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compat_tests.process import BrokerProcess
+from compat_tests.selection import below, leave_out
 from compat_tests.spark import session
 from compat_tests.spark.tables import Tables
 from compat_tests.spark.topics import FORMATS, Topics, stop_queries
@@ -16,7 +17,7 @@ from compat_tests.spark.topics import FORMATS, Topics, stop_queries
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without `-m spark` only the quick ones stay: all of them take minutes."""
-    mine = [item for item in items if Path(__file__).parent in item.path.parents]
+    mine = below(Path(__file__).parent, items)
     for item in mine:
         item.add_marker(pytest.mark.spark)
         item.add_marker(pytest.mark.java)
@@ -27,9 +28,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
     if "spark" not in config.option.markexpr:
         # Of the source without a jar tests/pipeline has the quick ones.
-        left_out = [item for item in mine if item.get_closest_marker("quick") is None or FORMATS["ottla"] in item.name]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        slow = (item for item in mine if item.get_closest_marker("quick") is None or FORMATS["ottla"] in item.name)
+        leave_out(config, items, slow)
 
 
 @pytest.fixture

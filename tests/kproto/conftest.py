@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pkgutil
 from collections.abc import Callable
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -36,6 +37,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+@lru_cache(maxsize=4096)
 def message_strategy(cls: type[Message], version: int) -> st.SearchStrategy[Message]:
     """Any instance that the version can carry: what it cannot carry stays at its default."""
     flexible = cls.FLEXIBLE_VERSIONS.includes(version)

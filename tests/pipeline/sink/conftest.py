@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.selection import below, leave_out
 from ottla.pipeline.sink import SinkOptions, parse_sink_options, shape_of
 from ottla.pipeline.sink.commit import abort_micro_batch, commit_micro_batch
 from ottla.pipeline.sink.task import Attempt, Written, write_micro_batch
@@ -72,6 +73,5 @@ def committed(broker: OttlaBroker) -> Callable[[str], list[str]]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Against Apache Kafka with `-m spark` only: its JVM takes as long as all the others."""
     if "spark" not in config.option.markexpr:
-        left_out = [item for item in items if item.path.parent == Path(__file__).parent and "kafka" in item.path.stem]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        mine = below(Path(__file__).parent, items)
+        leave_out(config, items, (item for item in mine if "kafka" in item.path.stem))
