@@ -24,10 +24,9 @@ help:
 run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that keeps its data in ./ottla-data
 	@exec $(BIN)/ottla serve --listen $(LISTEN)
 
-# Real clients wait for more than half of their time: two cores have enough to do with three at a time.
+# In one run: real clients wait for more than half of their time, in which the other tests compute.
 test: .venv/.test-ready jars clients ## every test
-	$(PYTEST) --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests examples
-	$(PYTEST) --numprocesses=3 --dist=loadfile --no-loadscope-reorder compat_tests
+	$(PYTEST) --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests examples compat_tests
 	$(PYTEST) compat_tests --broker=ottla3 -m nodes -k "confluent or wire" --ignore=compat_tests/spark
 	@$(BIN)/python -m tests.programs
 

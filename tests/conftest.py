@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 import signal
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 import trio
@@ -19,31 +19,10 @@ import trio.testing
 from hypothesis import settings
 
 from tests.clocks import OwnTimeClock
+from tests.scheduling import order_of, unit_of
 
 settings.register_profile("ottla", settings.default, deadline=None)
 settings.load_profile("ottla")
-
-LONG: Final = (
-    "test_coordinators.py",
-    "test_group.py",
-    "test_upgrade.py",
-    "test_backup.py",
-    "test_spark.py",
-    "test_attacks.py",
-    "test_backup_etcd.py",
-    "test_planted_faults.py",
-    "test_distributions.py",
-    "test_storage.py",
-    "test_serve_nodes.py",
-    "test_group_kinds.py",
-    "test_running.py",
-    "test_operations_page.py",
-    "test_mirror.py",
-    "test_doctor.py",
-    "test_move_metadata.py",
-    "test_serve_etcd.py",
-)
-"""Few tests that take long, the longest first: whoever of several workers begins with one last lets the others wait."""
 
 
 def pytest_configure() -> None:
@@ -55,8 +34,22 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: a worker waits for a third of its time, for processes and for clocks."""
-    return (os.cpu_count() or 1) + 1
+    """Three more than there are cores: workers wait for half of their time, for clients, processes and clocks."""
+    return (os.cpu_count() or 1) + 3
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist=loadfile` a worker is given a whole unit of `scheduling`."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class UnitScheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    return UnitScheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -64,16 +57,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """A clock for each test on Trio that takes none in its own arguments: one that stands still for `frozen_clock`, and
     otherwise one that does not count what other processes take.
 
-    Workers are given the files in the order of their items: long ones first, and then those of many tests.
+    Workers are given the files in the order of their items.
     """
     if hasattr(config, "workerinput"):
-        tests = Counter(item.path for item in items)
-        place = {name: number for number, name in enumerate(LONG)}
-        items.sort(key=lambda item: (place.get(item.path.name, len(LONG)), -tests[item.path], item.path))
+        items.sort(key=order_of(items))
     for item in items:
         if isinstance(item, pytest.Function) and iscoroutinefunction(item.obj):
             is_frozen = item.get_closest_marker("frozen_clock") is not None
             item.add_marker(pytest.mark.trio(run=partial(_run, trio.testing.MockClock if is_frozen else OwnTimeClock)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected lives as long as the process: no collection of garbage looks at it again."""
+    gc.freeze()
 
 
 def _run(new_clock: Callable[[], trio.abc.Clock], function: Callable[[], Awaitable[Any]], **options: Any) -> Any:

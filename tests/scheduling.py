@@ -1,0 +1,111 @@
+"""In which order the files of tests are begun, and which of them share a worker, where several workers run them.
+
+A unit is what one worker runs: a file, or several files that need the same thing which takes long to start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pytest
+
+TOGETHER: Final[Mapping[str, tuple[str, ...]]] = {
+    "Spark": (
+        "compat_tests/spark/",
+        "tests/pipeline/source/test_spark.py",
+        "tests/pipeline/tables/test_changed_settings.py",
+        "tests/pipeline/tables/test_parquet.py",
+        "tests/pipeline/values/test_hostile_json.py",
+    ),
+    "Apache Kafka": (
+        "compat_tests/test_admin_clients.py",
+        "compat_tests/test_admin_tools.py",
+        "compat_tests/test_wire_settings.py",
+    ),
+}
+"""Units of several files or folders. A JVM with Spark or with Apache Kafka costs ten seconds of a core to start."""
+
+FIRST: Final = (
+    "Spark",
+    "compat_tests/test_groups.py",
+    "compat_tests/test_transactions.py",
+    "tests/simulation/storage/test_storage.py",
+    "compat_tests/test_restarts.py",
+    "Apache Kafka",
+    "tests/attack/test_attacks.py",
+    "compat_tests/test_records.py",
+    "tests/kproto/test_codec.py",
+    "compat_tests/test_share_groups.py",
+    "tests/kproto/test_robustness.py",
+    "compat_tests/test_wire_streams_4_4.py",
+    "tests/simulation/coordinators/test_coordinators.py",
+    "tests/cli/test_serve_nodes.py",
+    "tests/simulation/cluster/test_cluster.py",
+    "compat_tests/test_wire_transaction_timeouts.py",
+    "tests/pipeline/tables/test_iceberg.py",
+    "compat_tests/test_replication.py",
+    "tests/server/settings/test_dynamic_settings.py",
+    "tests/server/cluster/test_replaced_transaction_coordinators.py",
+    "tests/cli/test_backup.py",
+    "compat_tests/test_security.py",
+    "tests/cli/test_group.py",
+    "compat_tests/test_wire_group_overlaps.py",
+    "tests/cli/test_produce_consume.py",
+    "compat_tests/test_wire_streams.py",
+    "tests/testing/test_cluster.py",
+    "compat_tests/test_positions.py",
+    "tests/kproto/hot/test_produce.py",
+    "compat_tests/test_exactly_once.py",
+    "tests/cli/test_serve.py",
+    "compat_tests/test_console_tools.py",
+    "tests/server/metadata/test_etcd.py",
+    "compat_tests/test_proxy.py",
+    "tests/testing/test_pytest_plugin.py",
+    "compat_tests/test_wire_administration.py",
+    "tests/server/test_transaction_histories.py",
+    "compat_tests/test_compaction_as_kafka.py",
+    "tests/simulation/cluster/test_disasters.py",
+    "compat_tests/test_consumer_groups_tool.py",
+    "tests/cli/test_config.py",
+    "compat_tests/test_wire_dead_letters.py",
+    "tests/testing/test_external.py",
+    "compat_tests/test_proxy_cache.py",
+    "tests/cli/test_operations_page.py",
+    "compat_tests/test_streams.py",
+    "tests/testing/test_guide.py",
+    "tests/server/cluster/test_replaced_coordinators.py",
+    "tests/cli/test_backup_etcd.py",
+    "tests/cli/test_group_kinds.py",
+    "tests/cli/test_mirror.py",
+    "tests/packaging/test_distributions.py",
+    "tests/pipeline/source/test_apache_kafka.py",
+    "tests/simulation/cluster/test_command.py",
+)
+"""Units that take long, the longest first, and those that wait between those that compute: the others would wait for
+the worker that begins a long unit last, and a core has nothing to do where all workers wait."""
+
+
+@cache
+def _unit_of_file(path: str) -> str:
+    return next((name for name, paths in TOGETHER.items() if path.startswith(paths)), path)
+
+
+def unit_of(node_id: str) -> str:
+    """The name of the unit that a test is of."""
+    return _unit_of_file(node_id.split("::", 1)[0])
+
+
+def order_of(items: list[pytest.Item]) -> Callable[[pytest.Item], Any]:
+    """The key that sorts these tests: those of `FIRST`, and then the units of many tests."""
+    counts = Counter(unit_of(item.nodeid) for item in items)
+    places = {name: place for place, name in enumerate(FIRST)}
+
+    def key(item: pytest.Item) -> tuple[int, int, str, str]:
+        unit = unit_of(item.nodeid)
+        return places.get(unit, len(places)), -counts[unit], unit, str(item.path)
+
+    return key
