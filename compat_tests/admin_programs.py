@@ -95,15 +95,18 @@ def confluent(bootstrap: str) -> None:
     ):  # fmt: skip
         ask(f"list_offsets {name}", lambda spec=spec: {"": admin.list_offsets({first: spec})[first]})  # type: ignore[misc]
     ask("delete_records", lambda: {"": admin.delete_records([TopicPartition(topic, 0, 2)])[first]})
-    ask("list_topics", lambda: sorted(admin.list_topics(topic, 10).topics[topic].partitions))
+    ask("list_topics", lambda: sorted(admin.list_topics(topic, PATIENCE_S).topics[topic].partitions))
     ask("describe_topics", lambda: {
         name: [len(it.partitions), it.is_internal, it.name] if (it := settled(future)) else it
         for name, future in admin.describe_topics(TopicCollection([topic])).items()
     })  # fmt: skip
-    ask("describe_cluster", lambda: (it := admin.describe_cluster().result(10)) and [it.controller.id, len(it.nodes)])
+    ask(
+        "describe_cluster",
+        lambda: (it := admin.describe_cluster().result(PATIENCE_S)) and [it.controller.id, len(it.nodes)],
+    )
     ask("describe_configs", lambda: {
         config.name: [config.value, config.source, config.is_read_only, config.is_sensitive, sorted(config.synonyms)]
-        for config in admin.describe_configs([whole])[whole].result(10).values()
+        for config in admin.describe_configs([whole])[whole].result(PATIENCE_S).values()
         if config.name in ("retention.ms", "cleanup.policy", "segment.bytes")
     })  # fmt: skip
     whole = ka.ConfigResource(ka.ResourceType.TOPIC, topic, incremental_configs=[changed])
@@ -115,14 +118,14 @@ def confluent(bootstrap: str) -> None:
     })  # fmt: skip
     ask("list_consumer_group_offsets", lambda: [
         it.offset for it in admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("python")])["python"]
-        .result(10).topic_partitions
+        .result(PATIENCE_S).topic_partitions
     ])  # fmt: skip
     ask("list_consumer_groups", lambda: [
-        [it.group_id, it.state, it.type] for it in admin.list_consumer_groups().result(10).valid
+        [it.group_id, it.state, it.type] for it in admin.list_consumer_groups().result(PATIENCE_S).valid
     ])  # fmt: skip
     ask("describe_consumer_groups", lambda: {
         name: [it.state, it.is_simple_consumer_group, it.type, len(it.members)]
-        for name, future in admin.describe_consumer_groups(["python"]).items() if (it := future.result(10))
+        for name, future in admin.describe_consumer_groups(["python"]).items() if (it := future.result(PATIENCE_S))
     })  # fmt: skip
     ask("delete_consumer_groups", lambda: admin.delete_consumer_groups(["python", "nobody"]))
     ask("describe_acls", lambda: admin.describe_acls(ka.AclBindingFilter(*acl, *right)))
@@ -130,7 +133,7 @@ def confluent(bootstrap: str) -> None:
     ask("describe_user_scram_credentials", lambda: admin.describe_user_scram_credentials(["nobody"]))
     election = ka.ElectionType.PREFERRED if hasattr(ka, "ElectionType") else None
     if election is not None:
-        ask("elect_leaders", lambda: {"": admin.elect_leaders(election, [first]).result(10)[first]})
+        ask("elect_leaders", lambda: {"": admin.elect_leaders(election, [first]).result(PATIENCE_S)[first]})
     ask("delete_topics", lambda: admin.delete_topics([topic, "nope"]))
 
 

@@ -289,7 +289,7 @@ def new_topic(wire: Wire, *, partitions: int = 2) -> Topic:
     """A topic with a name of its own."""
     topic = f"wire-{uuid.uuid4().hex[:8]}"
     creation = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
-    answer = wire.call(CreateTopicsRequest(topics=[creation], timeout_ms=5000), 7)
+    answer = wire.call(CreateTopicsRequest(topics=[creation], timeout_ms=60_000), 7)
     return Topic(topic, answer.topics[0].topic_id)
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 HOST = "127.0.0.1"
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 120.0
 POLL_INTERVAL_S = 0.02
 
 
@@ -33,7 +33,7 @@ class BrokerProcess:
     name = "broker"
     #: Whether it is several nodes, over which partitions and coordinators are spread.
     is_cluster = False
-    start_timeout_s = 60.0
+    start_timeout_s = 120.0
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self.folder = folder

@@ -25,7 +25,7 @@ def tool(broker: BrokerProcess) -> Tool:
 
     def run(name: str, *arguments: str, text: str = "") -> str:
         command = java(*QUICK, f"{TOOLS}.{name}", "--bootstrap-server", broker.bootstrap, *arguments)
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

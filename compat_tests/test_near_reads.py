@@ -19,7 +19,7 @@ pytestmark = pytest.mark.replicas
 
 TOPIC = "near"
 RECORDS = 50
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 class Nodes:

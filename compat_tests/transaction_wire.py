@@ -240,7 +240,7 @@ def new_peers(wire: Wire, partitions: int) -> Callable[[], Peer]:
     """What makes peers, each with an identity, that share a new topic of so many partitions."""
     topic = f"wire-{uuid.uuid4().hex[:8]}"
     creatable = ct.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
-    (created,) = wire.call(ct.CreateTopicsRequest(topics=[creatable], timeout_ms=5000), 7).topics
+    (created,) = wire.call(ct.CreateTopicsRequest(topics=[creatable], timeout_ms=60_000), 7).topics
     assert created.error_code == ErrorCode.NONE
     indexes = list(range(partitions))
     ready = dp.DescribeProducersRequest(topics=[dp.TopicRequest(name=topic, partition_indexes=indexes)])

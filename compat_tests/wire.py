@@ -64,7 +64,7 @@ class WireConnection:
         return answer
 
     def is_closed_by_broker(self) -> bool:
-        self._socket.settimeout(10)
+        self._socket.settimeout(120)
         return self._socket.recv(1) == b""
 
     def _read(self, size: int) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from compat_tests.clients import franz_go, kafkajs
 from compat_tests.java import java_program
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 JAVA_MEMBER = Path(__file__).resolve().parents[1] / "java" / "Member.java"
 
 Row: TypeAlias = tuple[str, int, int, str]  # topic, partition, offset, value

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from compat_tests.java import java_program
 
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 120
 TOOLS = Path(__file__).resolve().parent / "Tools.java"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-TIMEOUT_S: Final = 60
+TIMEOUT_S: Final = 120
 #: What most commands import, and what a child imports because its parent's main module is pytest's. What its own
 #: command needs beyond that, each child imports for itself.
 IMPORTED: Final = ["pytest", *(f"ottla.cli.{name}" for name in ("topic", "group", "config", "produce", "consume"))]

@@ -17,12 +17,12 @@ def test_confluent_kafka(ottla_broker):
     ottla_broker.create_topic("t")
     producer = Producer({"bootstrap.servers": ottla_broker.bootstrap})
     producer.produce("t", b"c")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer(
         {"bootstrap.servers": ottla_broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["t"])
-    assert consumer.poll(10).value() == b"c"
+    assert consumer.poll(60).value() == b"c"
     consumer.close()
     assert list(ottla_broker.groups()) == ["g"]
 
@@ -30,10 +30,10 @@ def test_confluent_kafka(ottla_broker):
 def test_kafka_python(ottla_broker):
     assert ottla_broker.topics() == {} and ottla_broker.groups() == {}
     producer = KafkaProducer(bootstrap_servers=ottla_broker.bootstrap)
-    producer.send("t", b"k").get(10)
+    producer.send("t", b"k").get(60)
     producer.close()
     consumer = KafkaConsumer(
-        "t", bootstrap_servers=ottla_broker.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=10_000
+        "t", bootstrap_servers=ottla_broker.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=60_000
     )
     assert next(consumer).value == b"k"
     consumer.close()
