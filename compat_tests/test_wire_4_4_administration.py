@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from compat_tests.conftest import BROKERS
+from compat_tests.group_wire import GroupWire, new_topic
 from compat_tests.process import BrokerProcess
+from compat_tests.test_wire_4_4 import UNKNOWN_ID, Transaction
 from compat_tests.wire import Wire
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_configs import AlterableConfig as ReplacedConfig
@@ -24,6 +26,7 @@ from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, Cre
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.kproto.messages.describe_acls import DescribeAclsRequest
+from ottla.kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from ottla.kproto.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -37,6 +40,7 @@ from ottla.server.metadata.acls import AclOperation, AclPermission, AclResource
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
+    "group.consumer.max.size": "1",
 }
 TOPIC, CLUSTER = AclResource.TOPIC, AclResource.CLUSTER
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
@@ -294,7 +298,34 @@ def test_the_older_way_to_change_configs(wire: Wire) -> None:
     assert replace(LOGGER_TYPE, "1", nonsense="x") == ("INVALID_REQUEST", "Unknown resource type 8")
 
 
+# Offsets of transactions
+
+
+def test_offsets_of_a_topic_that_must_not_be_read(wire: Wire) -> None:
+    group = GroupWire(wire, f"wire-{uuid.uuid4().hex[:8]}")
+    group.find()
+    topic, transaction = new_topic(wire), Transaction(group)
+    create(wire, entry("*", name=topic.name, operation=AclOperation.READ, permission_type=DENY))
+    deadline = time.monotonic() + DEADLINE_S
+    while (told := dict(transaction.commit([topic.topic_id, UNKNOWN_ID])))[topic.topic_id] == "NONE":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert told == {topic.topic_id: "TOPIC_AUTHORIZATION_FAILED", UNKNOWN_ID: "UNKNOWN_TOPIC_ID"}
+
+
 # Limits, features, controllers
+
+
+def test_a_static_member_that_comes_back_needs_no_place_in_a_full_group(wire: Wire) -> None:
+    group = GroupWire(wire, f"wire-{uuid.uuid4().hex[:8]}")
+    group.find()
+    topic = new_topic(wire)
+    assert group.start(topic, "a", instance_id="i").error_code == 0
+    full = group.start(topic, "b")
+    words = "The consumer group has reached its maximum capacity of 1 members."
+    assert (ErrorCode(full.error_code).name, full.error_message) == ("GROUP_MAX_SIZE_REACHED", words)
+    assert group.beat("a", -2, instance_id="i").error_code == 0
+    assert group.start(topic, "c", instance_id="i").error_code == 0
 
 
 def test_so_many_partitions_at_once(wire: Wire) -> None:
@@ -348,6 +379,15 @@ def test_levels_of_features(wire: Wire) -> None:
     assert refusal("share.version", 1) == invalid.format(1, "share.version", downgrade)
     assert [refusal("share.version", level, 2) for level in (0, 1)] == [None, None]
     assert refusal("share.version", 2) is None
+
+
+def test_messages_of_what_went_well(wire: Wire) -> None:
+    users = wire.call(DescribeUserScramCredentialsRequest(users=None), 0)
+    unknown = wire.call(DescribeUserScramCredentialsRequest(users=[UserName(name="nobody")]), 0)
+    asked = FeatureUpdateKey(feature="share.version", max_version_level=2, upgrade_type=1)
+    features = wire.call(UpdateFeaturesRequest(feature_updates=[asked], timeout_ms=10_000, validate_only=True), 1)
+    assert (users.error_message, unknown.error_message, features.error_message) == ("", "", None)
+    assert [each.error_message for each in features.results] == [""]
 
 
 def test_a_controller_is_unregistered(wire: Wire) -> None:

@@ -1,6 +1,7 @@
 """DescribeUserScramCredentials (50): which SCRAM mechanisms users have, with how many iterations; never a secret.
 
-No users, or null, is everybody who has a credential. `kafka-configs --entity-type users --describe` asks for it.
+No users, or null, is everybody who has a credential. `kafka-configs --entity-type users --describe` asks for it. Where
+nothing is wrong the message is empty, and not null: as in Kafka since 4.4.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ async def handle(
         code, message = outcome(_refusal(user, infos, is_repeated=asked.get(user, False)))
         results.append(
             DescribeUserScramCredentialsResult(
-                user=user, error_code=code, error_message=message, credential_infos=[] if code else infos[user]
+                user=user, error_code=code, error_message=message or "", credential_infos=[] if code else infos[user]
             )
         )
-    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
 def _refusal(user: str, infos: dict[str, list[CredentialInfo]], *, is_repeated: bool) -> MetadataError | None:

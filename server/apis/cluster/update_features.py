@@ -35,7 +35,8 @@ async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> Upd
         code, message = outcome(error)
         message = f"The update failed for all features since the following feature had an error: {message}"
         return UpdateFeaturesResponse(error_code=code, error_message=message)
-    results = [UpdatableFeatureResult(feature=it.feature, error_message=None) for it in asked]
+    # As in Kafka, since 4.4.
+    results = [UpdatableFeatureResult(feature=it.feature, error_message="") for it in asked]
     return UpdateFeaturesResponse(error_message=None, results=results)
 
 
