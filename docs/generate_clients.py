@@ -1,7 +1,7 @@
 """Writes the table of clients in docs/compatibility.md from the scenarios' results: `make compat-table`.
 
-`python docs/generate_clients.py RESULTS.xml…` takes what pytest wrote with `--junitxml` over `compat_tests`; of a
-scenario that is in several files the last result counts.
+`python docs/generate_clients.py RESULTS.xml…` takes what pytest wrote with `--junitxml`. Of a scenario that is in
+several results the last one counts. Without results it names the files whose scenarios are counted.
 """
 
 from __future__ import annotations
@@ -98,4 +98,7 @@ def _title(client: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page([Path(name) for name in sys.argv[1:]]))
+    if results := [Path(name) for name in sys.argv[1:]]:
+        PAGE.write_text(page(results))
+    else:
+        sys.stdout.write(" ".join(f"{_TESTS.name}/{area}.py" for area in AREAS) + "\n")
