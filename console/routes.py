@@ -28,6 +28,7 @@ from ottla.console.door import (
 from ottla.console.guard import FormTokens, Guard
 from ottla.console.history import History
 from ottla.console.pages import (
+    abort_transaction,
     groups,
     login,
     manage_group,
@@ -116,6 +117,7 @@ def routes(console: Console) -> list[BaseRoute]:
         page("/group", groups.show, needs=DESCRIBE_GROUP),
         form("/group/manage", manage_group.manage, DESCRIBE_GROUP),
         page("/transactions", transactions.show_all),
+        form("/transaction/abort", abort_transaction.show),
         page("/settings", settings.show_all, needs=DESCRIBE_CLUSTER_CONFIGS),
         Route("/theme", partial(for_all, console, theme.choose), methods=("POST",)),
         *(Route(f"/static/{name}", partial(_static, _read_static(name), kind)) for name, kind in _STATIC.items()),

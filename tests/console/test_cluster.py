@@ -21,6 +21,7 @@ from ottla.console.paging import readable_partitions
 from ottla.console.rendering import Renderer
 from ottla.console.schemas import Schemas
 from ottla.console.visitors import Visitors
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -219,6 +220,20 @@ async def test_transactions_of_other_nodes_are_told_apart(run_cluster: RunCluste
         assert transactional_id in page.text
         assert "Ongoing" in page.text
         await producer.end(commit=True)
+
+
+async def test_a_transaction_of_another_node_is_aborted(run_cluster: RunCluster) -> None:
+    async with world(run_cluster) as it:
+        index = it.elsewhere[0]
+        transactional_id = await key_at(it.router, it.leader(index), TRANSACTION)
+        producer = TransactionalProducer(it.router, transactional_id, is_v2=True)
+        await producer.init()
+        await producer.send("t", index, b"v")
+        answer = await it.send(f"transaction/abort?id={transactional_id}")
+        assert answer.status_code == 303
+        page = await it.browser.get("topics/t/messages", start="oldest", partition=index)
+        assert _kinds(page) == ["aborted", "abort"]
+        assert await producer.send("t", index, b"late") is not ErrorCode.NONE
 
 
 def _kinds(page: Any) -> list[str]:

@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from ottla.kproto.records import Record
+from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.commits import OffsetToCommit
 from ottla.server.coordinator.group.offsets import TopicPartition
-from ottla.server.coordinator.transaction.state import Partition
+from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from tests.console.conftest import once_loaded
 
 Browse = Callable[..., Any]
@@ -176,6 +179,32 @@ async def test_transactions_under_way_come_first(browse: Browse) -> None:
         assert page.text.index("working <b>") < page.text.index("idle-a") < page.text.index("idle-b")
         assert "Ongoing" in page.text
         assert (await browser.get("transactions", q="IDLE")).rows() == 2
+
+
+async def test_a_transaction_is_aborted(browse: Browse) -> None:
+    async with browse() as browser:
+        await browser.node.create_topic("orders")
+        await browser.node.broker.controller.ensure_topic("__transaction_state")
+        coordinator = browser.node.broker.transaction_coordinator
+        producer = await once_loaded(coordinator.init_producer_id, "a b", 60_000, None)
+        assert "Abort…" not in (await browser.get("transactions")).text
+        await coordinator.add_partitions("a b", producer, [Partition("orders", 0)], 1)
+        assert "transaction/abort?id=a" in (await browser.get("transactions")).html
+        assert "is aborted, and its producer is fenced" in (await browser.get("transaction/abort", id="a b")).text
+        assert coordinator.describe("a b").status is TransactionStatus.ONGOING
+        token = await browser.form_token("transaction/abort?id=a+b")
+        answer = await browser.post("transaction/abort?id=a+b", {"token": "wrong"})
+        assert (answer.status_code, coordinator.describe("a b").status) == (403, TransactionStatus.ONGOING)
+        answer = await browser.post("transaction/abort?id=a+b", {"token": token})
+        assert answer.headers["location"].startswith("/console/transactions?q=a")
+        assert coordinator.describe("a b").status in (TransactionStatus.COMPLETE_ABORT, TransactionStatus.EMPTY)
+        with pytest.raises(CoordinatorError):
+            await coordinator.add_partitions("a b", producer, [Partition("orders", 0)], 1)
+        # An id that nobody has is not made by asking.
+        assert (await browser.get("transaction/abort", id="none")).status == 404
+        assert (await browser.post("transaction/abort?id=none", {"token": token})).status_code == 404
+        with pytest.raises(CoordinatorError):
+            coordinator.describe("none")
 
 
 async def test_settings_show_what_was_changed_first(browse: Browse) -> None:
