@@ -5,7 +5,11 @@ from functools import lru_cache
 
 @lru_cache(maxsize=8192)
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """Java's `String.hashCode`, made positive, modulo the partitions: where Kafka's coordinators look, too."""
+    """Java's `String.hashCode` without its sign bit, modulo the partitions.
+
+    Kafka takes the absolute value, which is another one for hashes below zero. Here it stays as it is: what is stored
+    under a name would not be found any more.
+    """
     hashed = 0
     units = key.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):

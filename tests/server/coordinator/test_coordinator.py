@@ -132,12 +132,12 @@ async def join(coordinator: GroupCoordinator, group: str = "g", **changes: Any) 
 
 
 def test_a_group_lives_where_java_hashes_it() -> None:
-    # Java: Utils.abs("my-group".hashCode()) % 50, and of strings beyond the basic plane
+    # Java: ("my-group".hashCode() & 0x7FFFFFFF) % 50, and of strings beyond the basic plane
     assert coordinator_partition("", 50) == 0
     assert coordinator_partition("a", 50) == 97 % 50
     assert coordinator_partition("ab", 50) == (97 * 31 + 98) % 50
     assert coordinator_partition("\U0001f600", 50) == ((0xD83D * 31 + 0xDE00) & 0x7FFFFFFF) % 50
-    assert coordinator_partition("polygenelubricants", 50) == 0  # Integer.MIN_VALUE: its abs is 0 here
+    assert coordinator_partition("polygenelubricants", 50) == 0  # Integer.MIN_VALUE
 
 
 async def test_offsets_come_back_with_epoch_and_metadata(coordinator: GroupCoordinator) -> None:
