@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from compat_tests.differential.areas import AREAS, written
+from compat_tests.differential.areas.topics import BAD_NAMES
 from compat_tests.differential.batches import described_batches
 from compat_tests.differential.compare import Difference, compared, death
 from compat_tests.differential.connection import CLOSED, Outcome
@@ -269,6 +270,11 @@ def test_a_seed_makes_one_history_that_a_file_keeps_and_every_request_of_it_can_
                 sent += 1
     assert sent > 200
     assert written(area, 1) != written(area, 2)
+
+
+def test_the_longest_name_of_a_topic_is_just_short_enough() -> None:
+    longest, too_long = (name for name in BAD_NAMES if name.startswith("~n"))
+    assert [len(name.replace("~", PREFIX)) for name in (longest, too_long)] == [249, 250]
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -8,7 +8,10 @@ from compat_tests.differential.draft import Draft
 
 _STEPS = 40
 _NAMES = ("~t0", "~t1", "~t.2", "~t_2")
-_BAD_NAMES = ("", ".", "..", "a/b", "ü", "n" * 249, "n" * 250, "~ ", "__cluster_metadata")
+#: Of what stands for `~` in a name (`Pair.new_prefix`).
+_PREFIX_LENGTH = 13
+_LONGEST_NAME = "~" + "n" * (249 - _PREFIX_LENGTH)
+BAD_NAMES = ("", ".", "..", "a/b", "ü", _LONGEST_NAME, f"{_LONGEST_NAME}n", "~ ", "__cluster_metadata")
 #: Settings of topics, with values that are in order, at a limit, beyond it, and nonsense.
 CONFIGS: dict[str, tuple[str | None, ...]] = {
     "cleanup.policy": ("delete", "compact", "compact,delete", "delete,compact", "", "none", "DELETE", "delete,", None),
@@ -57,7 +60,7 @@ class Topics:
     def name(self) -> str:
         draft = self.draft
         if draft.chance(0.06):
-            return draft.pick(_BAD_NAMES)
+            return draft.pick(BAD_NAMES)
         return draft.topic(draft.pick(_NAMES))
 
     @property
