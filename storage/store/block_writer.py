@@ -214,7 +214,7 @@ class BlockWriter:
         if (
             self._is_writing
             or self._pending is not None
-            or not memstore.has_work
+            or not (memstore.groups or memstore.has_work)
             or self.error is not None
             or self._stops
         ):

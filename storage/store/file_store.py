@@ -75,7 +75,11 @@ class FileStore:
     @property
     def active(self) -> Segment | None:
         """The segment that is written to; None before the first write."""
-        return self.segments[-1] if self.segments and self.segments[-1].tables is not None else None
+        if self.segments:
+            last = self.segments[-1]
+            if last.tables is not None:
+                return last
+        return None
 
     @property
     def has_sealed(self) -> bool:

@@ -36,7 +36,8 @@ class FlushTimer:
         """A block with parts of these logs was written and not synced."""
         flush_ms = _NO_LIMIT_MS
         for log in logs:
-            flush_ms = min(flush_ms, log.config.flush_ms)
+            if log.config.flush_ms < flush_ms:
+                flush_ms = log.config.flush_ms
         if flush_ms == _NO_LIMIT_MS or self._is_closed:
             return
         sync_at = trio.current_time() + flush_ms / 1000
