@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from compat_tests.java import QUICK, java
+from compat_tests.java.tools import JavaTools
 from compat_tests.process import BrokerProcess
 
 pytestmark = pytest.mark.java
@@ -37,20 +38,34 @@ def name() -> str:
     return f"console-{uuid.uuid4()}"
 
 
-def test_kafka_topics_creates_describes_alters_and_deletes(tool: Tool, name: str) -> None:
-    created = tool("TopicCommand", "--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=600000")
-    assert created == f"Created topic {name}.\n"
-    assert name in tool("TopicCommand", "--list").splitlines()
-    tool("TopicCommand", "--alter", "--topic", name, "--partitions", "5")
+@pytest.fixture
+def kafka_topics(broker: BrokerProcess) -> Iterator[Callable[..., str]]:
+    """Runs kafka-topics, each time in the same JVM; what it printed. It must end well."""
+    tools = JavaTools()
 
-    summary, *partitions = tool("TopicCommand", "--describe", "--topic", name).splitlines()
+    def run(*arguments: str) -> str:
+        done = tools.run("TopicCommand", "--bootstrap-server", broker.bootstrap, *arguments)
+        assert done.code == 0, done.out + done.err
+        return done.out
+
+    yield run
+    tools.close()
+
+
+def test_kafka_topics_creates_describes_alters_and_deletes(kafka_topics: Callable[..., str], name: str) -> None:
+    created = kafka_topics("--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=600000")
+    assert created == f"Created topic {name}.\n"
+    assert name in kafka_topics("--list").splitlines()
+    kafka_topics("--alter", "--topic", name, "--partitions", "5")
+
+    summary, *partitions = kafka_topics("--describe", "--topic", name).splitlines()
     assert "PartitionCount: 5\tReplicationFactor: 1" in summary
     assert "retention.ms=600000" in summary
     assert len(partitions) == 5
     assert all(re.search(r"Leader: (\d)\tReplicas: \1\tIsr: \1", line) for line in partitions)
 
-    tool("TopicCommand", "--delete", "--topic", name)
-    assert name not in tool("TopicCommand", "--list").splitlines()
+    kafka_topics("--delete", "--topic", name)
+    assert name not in kafka_topics("--list").splitlines()
 
 
 def test_console_producer_and_consumer(tool: Tool, name: str) -> None:

@@ -34,8 +34,8 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Three more than there are cores: workers wait for half of their time, for clients, processes and clocks."""
-    return (os.cpu_count() or 1) + 3
+    """Two more than there are cores: workers wait for a good part of their time, for clients, processes and clocks."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(optionalhook=True)

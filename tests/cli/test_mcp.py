@@ -15,9 +15,6 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 
 from ottla.cli import CommandError, main, mcp
 from ottla.cli.agents import calls
@@ -58,6 +55,8 @@ def talk(broker: Broker, say: Callable[[Asked], Any], *options: str) -> None:
     """Let a client say something to a server in this process."""
 
     async def main() -> None:
+        from mcp.client import Client  # a second that whoever runs no test of this file need not wait for
+
         async with Client(mcp.new_server(parsed("-b", broker.bootstrap, *options))) as client:
             await say(Asked(client))
 
@@ -73,7 +72,7 @@ def parsed(*words: str) -> argparse.Namespace:
 class Asked:
     """A client whose answers are what tools return."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Any) -> None:
         self.client = client
 
     async def tools(self) -> dict[str, Any]:
@@ -158,6 +157,9 @@ def test_a_name_is_a_name(broker: Broker) -> None:
 
 def test_over_standard_input_and_output(broker: Broker) -> None:
     async def main() -> None:
+        from mcp.client import Client
+        from mcp.client.stdio import StdioServerParameters
+
         words = ["-m", "ottla.cli", "mcp", "-b", broker.bootstrap]
         parameters = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
         async with Client(parameters) as client:
@@ -247,6 +249,9 @@ def over_http(broker: Broker, token: str | None) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("token", ["a token of ours", None])
 def test_over_http(broker: Broker, token: str | None) -> None:
     async def main() -> None:
+        from mcp.client import Client
+        from mcp.client.streamable_http import streamable_http_client
+
         with over_http(broker, token) as (url, known):
             http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {known}"})
             async with http, Client(streamable_http_client(url, http_client=http)) as client:
