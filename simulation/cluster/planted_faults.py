@@ -13,7 +13,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -41,8 +41,7 @@ from ottla.server.replica.isr_change import IsrChange
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.replica.replica_fetcher import ReplicaFetcher
-from ottla.server.share import dead_letters, in_flight
-from ottla.server.share.dead_letters import DeadLetterQueues
+from ottla.server.share import in_flight
 from ottla.server.share.in_flight import InFlight
 from ottla.server.share.partition import SharePartition
 from ottla.server.share.records import Run
@@ -186,11 +185,6 @@ def _bury_what_was_accepted(self: Any, transition: Any, run: Any, state: Any) ->
         run.state = self._archived()
 
 
-async def _produce_and_hope(self: Any, *letters: Any) -> None:
-    with suppress(dead_letters._LaterError):
-        await _produce(self, *letters)
-
-
 _ANYBODYS: Final = (DeliveryState.AVAILABLE, DeliveryState.ACQUIRED)
 _GIVEN_BACK_TO_NOBODY: Final = {**in_flight._STATES, in_flight.RELEASE: DeliveryState.ARCHIVED}
 _begin_share: Final[Callable[..., Any]] = SharePartition._begin
@@ -199,7 +193,6 @@ _settle: Final[Callable[..., Any]] = AppendOperation._settle
 _load: Final[Callable[..., Any]] = InFlight.__init__
 _begin_change: Final[Callable[..., Any]] = InFlight._begin
 _store: Final[Callable[..., Any]] = SharePartition._store
-_produce: Final[Callable[..., Any]] = DeadLetterQueues._produce
 _follow_live: Final[Callable[..., Any]] = partition_changes.follow_live
 _change_isr: Final[Callable[..., Any]] = IsrChange.__call__
 _open_node: Final[Callable[..., Any]] = NodeDir.open
@@ -265,11 +258,6 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     PlantedFault("dead letters are archived before they are written", ((SharePartition, "_store", _store_archived),)),
     PlantedFault("the next leader forgets dead letters", ((InFlight, "__init__", _load_without_dead),)),
     PlantedFault("dead letters are about accepted records, too", ((InFlight, "_begin", _bury_what_was_accepted),)),
-    PlantedFault(
-        "dead letters that could not be written are taken for written",
-        ((DeadLetterQueues, "_produce", _produce_and_hope),),
-    ),
-    PlantedFault("dead letters do not wait for the other replicas", ((dead_letters, "ACKS_ALL", 1),)),
     PlantedFault("a node is not forgotten when that is asked for", ((Controller, "unregister_broker", _nothing),)),
     PlantedFault("who stops hands nothing over", ((server_main, "hand_over_partitions", _nothing),)),
     PlantedFault("what was moved away stays on the disk", ((LogManager, "delete_logs", _nothing),)),
