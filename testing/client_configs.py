@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.security import protocol_of
@@ -61,7 +62,7 @@ def _both(bootstrap: str, security: Security) -> dict[str, Any]:
     if login is not None:
         found["sasl.mechanism"] = login.mechanism
         if login.token_file is not None:
-            found["sasl.oauthbearer.token.endpoint.url"] = f"file://{login.token_file}"
+            found["sasl.oauthbearer.token.endpoint.url"] = Path(login.token_file).absolute().as_uri()
     if tls is not None and tls.key_password is not None:
         found["ssl.key.password"] = tls.key_password
     return found

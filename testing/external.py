@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from ottla.client.addresses import parse_addresses
 from ottla.client.errors import AddressError, SecurityConfigError
-from ottla.client.security import NO_SECURITY, Security, from_properties, read_properties
+from ottla.client.security import NO_SECURITY, Security, from_properties, protocol_of, read_properties
 from ottla.kproto.errors import ErrorCode
 from ottla.testing import topics
 from ottla.testing.access import Access
@@ -106,6 +106,7 @@ class _ExternalAccess(Access):
 
     def __init__(self, bootstrap: str, security: Security) -> None:
         super().__init__(None, None, tls=False)
+        self.protocol = protocol_of(logs_in=security.login is not None, encrypts=security.tls is not None)
         self._bootstrap = bootstrap
         self._security = security
 

@@ -212,7 +212,7 @@ PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
         {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.token.endpoint.url": "file:///run/token",
+            "sasl.oauthbearer.token.endpoint.url": "file:///run/a%20token",
         },
     ],
 )
