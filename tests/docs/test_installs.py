@@ -12,21 +12,29 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [*sorted((DOCS / "quickstart").glob("*.md")), *(DOCS / f"{name}.md" for name in ("testing", "embedding"))]
+SMALL_PAGES = [*sorted((DOCS / "quickstart").glob("*.md")), *sorted((DOCS / "recipes").glob("*.md"))]
+PAGES = [*SMALL_PAGES, *(DOCS / f"{name}.md" for name in ("testing", "embedding"))]
 
-ALL_PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "quickstart").glob("*.md"))]
+ALL_PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *SMALL_PAGES]
 
 #: The modules of distributions that have other names than these.
-MODULES = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
+MODULES = {
+    "kafka-python": "kafka",
+    "confluent-kafka": "confluent_kafka",
+    "mockafka-py": "mockafka",
+    "faust-streaming": "faust",
+}
+#: What others bring that a page installs.
+BROUGHT = {"celery": {"kombu"}, "faust-streaming": {"aiokafka"}}
 
+_TITLE = re.compile(r'^```python title="([^"]+)\.py"', re.MULTILINE)
 _PYTHON = re.compile(r"^```python[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PIP = re.compile(r"^\$ (?:\S*/)?pip install ([^#\n]*)", re.MULTILINE)
 _OWN = re.compile(r"ottla(?:-\*\.whl\))?(?:\[([a-z,]+)\])?$")
-_FILE = re.compile(r'^```python title="(\w+)\.py"', re.MULTILINE)
 
 
 def imported(page: str) -> set[str]:
-    """The packages, not Python's own, that the page's snippets import."""
+    """The packages, not Python's own nor the page's, that the page's snippets import."""
     names = set()
     for snippet in _PYTHON.findall(page):
         for node in ast.walk(ast.parse(snippet)):
@@ -34,7 +42,7 @@ def imported(page: str) -> set[str]:
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names.add(node.module.partition(".")[0])
-    return names - set(sys.stdlib_module_names) - set(_FILE.findall(page))
+    return names - set(sys.stdlib_module_names) - set(_TITLE.findall(page))
 
 
 def installed(page: str) -> set[str]:
@@ -47,6 +55,7 @@ def installed(page: str) -> set[str]:
             named = [] if own is None else (own[1] or "").split(",")
             wanted = [word] if own is None else [it for name in named for it in extras.get(name, ())]
             found |= {re.split(r"[<>=\[]", name)[0] for name in wanted}
+    found |= {it for name in found for it in BROUGHT.get(name, ())}
     return {MODULES.get(name, name) for name in found}
 
 
