@@ -36,6 +36,7 @@ DESCRIBE_TOPIC: Final = Need(AclOperation.DESCRIBE, AclResource.TOPIC)
 READ_TOPIC: Final = Need(AclOperation.READ, AclResource.TOPIC)
 WRITE_TOPIC: Final = Need(AclOperation.WRITE, AclResource.TOPIC)
 DESCRIBE_GROUP: Final = Need(AclOperation.DESCRIBE, AclResource.GROUP)
+DESCRIBE_CLUSTER: Final = Need(AclOperation.DESCRIBE, AclResource.CLUSTER)
 DESCRIBE_CLUSTER_CONFIGS: Final = Need(AclOperation.DESCRIBE_CONFIGS, AclResource.CLUSTER)
 
 

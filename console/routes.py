@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from ottla.console.console import Console
 from ottla.console.door import (
+    DESCRIBE_CLUSTER,
     DESCRIBE_CLUSTER_CONFIGS,
     DESCRIBE_GROUP,
     DESCRIBE_TOPIC,
@@ -29,6 +30,7 @@ from ottla.console.guard import FormTokens, Guard
 from ottla.console.history import History
 from ottla.console.pages import (
     abort_transaction,
+    access,
     groups,
     login,
     manage_group,
@@ -118,6 +120,7 @@ def routes(console: Console) -> list[BaseRoute]:
         form("/group/manage", manage_group.manage, DESCRIBE_GROUP),
         page("/transactions", transactions.show_all),
         form("/transaction/abort", abort_transaction.show),
+        form("/access", access.show, DESCRIBE_CLUSTER),
         page("/settings", settings.show_all, needs=DESCRIBE_CLUSTER_CONFIGS),
         Route("/theme", partial(for_all, console, theme.choose), methods=("POST",)),
         *(Route(f"/static/{name}", partial(_static, _read_static(name), kind)) for name, kind in _STATIC.items()),

@@ -157,6 +157,7 @@ async def test_pages_show_what_a_visitor_may_see(browse: Browse) -> None:
         for path in ("topics/orders/messages/0/0", "topics/orders/messages/0/0/value", "topics/orders/live"):
             assert (await browser.http.get(f"/console/{path}")).status_code == 403, path
         assert (await browser.get("settings")).status == 403
+        assert (await browser.get("access")).status in (403, 404)
         assert str(browser.node.broker.config.log_dirs[0]) not in (await browser.get("")).text
 
         await controller.create_acls([allow("alice", AclOperation.READ, AclResource.TOPIC, "orders")])
@@ -205,6 +206,30 @@ async def test_forms_do_what_a_visitor_may_do(browse: Browse) -> None:
 
         await broker.controller.delete_acls([AclFilter()])
         assert (await browser.post("topics/orders/produce", {"token": token, "value": "x"})).status_code == 404
+
+
+async def test_who_may_see_access_may_not_change_it(browse: Browse) -> None:
+    async with browse(RIGHTS) as browser:
+        broker = browser.node.broker
+        await broker.controller.create_acls([allow("alice", AclOperation.DESCRIBE, AclResource.CLUSTER, CLUSTER_NAME)])
+        await log_in(browser, "alice", "secret-b")
+        page = await browser.get("access")
+        assert page.status == 200
+        assert "Set the password" not in page.text
+        token, before = await browser.form_token(), (dict(broker.metadata.acls), dict(broker.metadata.quotas))
+        for fields in (
+            {"action": "add-acl", "entry": "alice all topic:*"},
+            {"action": "delete-acl", "key": "x"},
+            {"action": "add-user", "name": "bob", "password": "x"},
+            {"action": "delete-user", "name": "alice"},
+            {"action": "quota", "quota": "producer_byte_rate", "user": "alice", "value": "1"},
+        ):
+            assert (await browser.post("access", {"token": token, **fields})).status_code == 403, fields
+        assert (dict(broker.metadata.acls), dict(broker.metadata.quotas)) == before
+        await log_in(browser, "admin", "secret-a")
+        token = await browser.form_token()
+        answer = await browser.post("access", {"token": token, "action": "add-acl", "entry": "alice read topic:t"})
+        assert answer.status_code == 303
 
 
 async def test_an_administrator_may_do_everything(browse: Browse) -> None:

@@ -19,7 +19,7 @@ from tests.console.conftest import once_loaded
 
 Browse = Callable[..., Any]
 
-PAGES = ("", "topics", "groups", "transactions", "settings", "topics/orders", "topics/orders/messages")
+PAGES = ("", "topics", "groups", "transactions", "access", "settings", "topics/orders", "topics/orders/messages")
 
 
 async def test_every_page_is_whole_and_names_its_place(browse: Browse) -> None:
