@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from ottla.server.served.not_served import NOT_SERVED
 
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
@@ -18,6 +19,8 @@ from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.server.apis.not_served import NOT_SERVED
+from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.image import ConfigResource, ResourceType
 
 Serve = Callable[..., Any]
 
@@ -201,6 +204,9 @@ async def test_init_producer_id_that_contradicts_itself(
 async def test_every_api_key_of_kafka_is_served_as_the_table_says_or_refused(serve_node: Serve) -> None:
     """As in docs/compatibility.md, which is made of the same tables."""
     async with serve_node({"ottla.http.listen": "127.0.0.1:0"}) as node:
+        # Client metrics are offered while somebody is asked for some.
+        asking = {ConfigResource(ResourceType.CLIENT_METRICS, "s"): [ConfigChange("metrics", ConfigOperation.SET, "*")]}
+        assert not any((await node.broker.controller.alter_configs(asking)).values())
         client = await node.connect()
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
         listed = {api.api_key for api in (await client.call(request, 4)).api_keys}
