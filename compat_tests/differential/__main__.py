@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 from compat_tests import java
 from compat_tests.differential.areas import AREAS
@@ -17,6 +18,9 @@ from compat_tests.differential.pair import Pair
 from compat_tests.differential.play import CAREFUL
 from compat_tests.differential.run import Run
 from compat_tests.differential.session import run_seeds
+
+#: Of each area: so many histories need every declaration.
+_ENOUGH_SEEDS: Final = 1_000
 
 
 def main() -> int:
@@ -52,7 +56,7 @@ def main() -> int:
     if arguments.write_open:
         save_open(run.findings)
         return 0
-    is_full = not arguments.area and arguments.seeds >= 200
+    is_full = not arguments.area and arguments.seeds >= _ENOUGH_SEEDS
     for unneeded in declared.unneeded if is_full else ():
         print(f"nothing needs this declaration any more: {unneeded}")
     return 1 if run.findings or (is_full and declared.unneeded) else 0
