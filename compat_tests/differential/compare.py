@@ -67,9 +67,8 @@ def death(broker: str, log_tail: str) -> Difference:
     """One of the brokers ended by itself while the history was played; the last words of its log tell why."""
     words = [line.strip(" |") for line in log_tail.splitlines() if re.match(r"[ |]*\w+(Error|Exception)\b", line)]
     last = words[-1] if words else "no word of an error"
-    return Difference(
-        THE_END, broker, *(f"ended: {last}" if name == broker else "lives" for name in ("kafka", "ottla"))
-    )
+    kafka, ottla = (f"ended: {last}" if name == broker else "lives" for name in ("kafka", "ottla"))
+    return Difference(THE_END, broker, kafka, ottla)
 
 
 def shown(value: Any) -> str:

@@ -34,9 +34,9 @@ def _are_all_there(count: int, codes: list[int]) -> bool:
 
 def _begins_something(step: Step, answer: Any) -> bool:
     if step.api == "PRODUCE":
-        return step.fields.get("acks", 0) == 0
+        return bool(step.fields.get("acks", 0) == 0)
     names = step.fields.get("subscribed_topic_names") or step.fields.get("topology")
-    return bool(names) and isinstance(answer, dict) and answer["error_code"] == 0
+    return bool(names) and isinstance(answer, dict) and not answer["error_code"]
 
 
 class Settling:

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from ottla.server.served.not_served import NOT_SERVED
 
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
