@@ -20,7 +20,9 @@ from ottla.kproto.versions import NO_VERSIONS
 
 MessageStrategy = Callable[[type[Message], int], st.SearchStrategy[Message]]
 
-_TEXT = st.text(st.characters(codec="utf-8"), max_size=12) | st.text("ab", min_size=126, max_size=130)
+# Around 127 bytes a length needs another byte. What is in them says nothing, and each letter would be drawn.
+_LONG_TEXT = st.integers(126, 130).map("a".__mul__)
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=12) | _LONG_TEXT
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "int8": st.integers(-(2**7), 2**7 - 1),
