@@ -179,6 +179,7 @@ async def test_truncated_bodies(serve_node: Serve, caplog: pytest.LogCaptureFixt
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.linux
 async def test_a_frame_that_is_never_filled_costs_what_it_sent(serve_node: Serve) -> None:
     async with serve_node() as node:
         before_kib = resident_kib()
@@ -297,6 +298,7 @@ def now_ms() -> int:
         pytest.param({"message_timestamp_before_max_ms": "1000000"}, id="timestamps"),
     ],
 )
+@pytest.mark.linux
 async def test_a_bomb_of_records_is_refused_and_takes_little_memory(
     serve_node: Serve, caplog: pytest.LogCaptureFixture, configs: dict[str, str]
 ) -> None:
@@ -355,6 +357,7 @@ async def test_a_bad_produce_without_acks_closes_the_connection(
 # Clients that are no good
 
 
+@pytest.mark.linux
 async def test_ten_thousand_idle_connections_hold_no_buffers_and_little_memory(serve_node: Serve) -> None:
     """As many as the limit on open files lets both ends of them be in this one process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -384,6 +387,7 @@ async def test_ten_thousand_idle_connections_hold_no_buffers_and_little_memory(s
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.linux
 async def test_a_client_that_never_reads_its_responses(serve_node: Serve) -> None:
     async with serve_node() as node:
         await node.create_topic("t")

@@ -17,6 +17,7 @@ from ottla.storage.log_manager import LogManager
 from tests.storage.disk.bare_system import bare_system
 
 
+@pytest.mark.linux
 def test_here_the_system_has_them_all() -> None:
     calls = system_calls()
     assert calls.pwritev is os.pwritev
