@@ -1,9 +1,11 @@
 """What the broker of tests costs: its start, a reset, a test.
 
-    python -m benchmarks.fixture [--runs 20] [--json FILE]
+    python -m benchmarks.fixture [--runs 20] [--workers 8] [--json FILE]
 
 Starts are measured in fresh processes, resets in one broker, tests by running pytest on a hundred of them with and
-without the fixture. Wall time: the median and the lowest, which says more where the machine is busy with other things.
+without the fixture, and a suite of a hundred by its whole run, from the start of the interpreter to its end, by itself
+and with so many workers of pytest-xdist. Each of its tests fails if it finds anything of another one. Wall time: the
+median and the lowest, which says more where the machine is busy with other things.
 `resident` is how much more the process holds than before it imported anything of Ottla.
 """
 
@@ -63,6 +65,19 @@ def test_one({fixture}number):
         print(json.dumps((stamps[-1] - stamps[0]) / ({count} - 1) * 1000))
 """
 
+_SUITE = """
+import pytest
+
+
+@pytest.mark.parametrize("number", range({count}))
+def test_an_order_is_billed(ottla_broker, number):
+    assert ottla_broker.topics() == {{}}
+    assert ottla_broker.groups() == {{}}
+    ottla_broker.create_topic("orders", partitions=3)
+    ottla_broker.produce("orders", number, key="ann")
+    assert [record.json() for record in ottla_broker.wait_for("orders")] == [number]
+"""
+
 _BODIES = {
     "with": ("ottla_broker, ", "ottla_broker.produce('t', number); assert len(ottla_broker.records('t')) == 1"),
     "without": ("", "assert number >= 0"),
@@ -109,6 +124,24 @@ def overhead(runs: int) -> dict[str, list[float]]:
         return {name: [_per_test(folder, *_BODIES[name]) for _ in range(runs)] for name in _BODIES}
 
 
+def suites(runs: int, workers: int) -> dict[str, list[float]]:
+    """Whole runs of pytest on the suite, in ms: by itself and with workers. Raises if one of its tests fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "test_it.py").write_text(_SUITE.format(count=TESTS))
+        alone = [_whole_run(folder, "-p", "no:xdist") for _ in range(runs)]
+        parallel = [_whole_run(folder, "-p", "xdist", "-n", str(workers)) for _ in range(runs)]
+    return {f"a suite of {TESTS} tests": alone, f"the suite, {workers} workers": parallel}
+
+
+def _whole_run(folder: str, *options: str) -> float:
+    began = time.perf_counter()
+    printed = _python("-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "test_it.py", folder=folder)
+    milliseconds = (time.perf_counter() - began) * 1000
+    if f"{TESTS} passed" not in printed:
+        raise RuntimeError(printed)
+    return milliseconds
+
+
 def _per_test(folder: str, fixture: str, body: str) -> float:
     Path(folder, "test_it.py").write_text(_TEST.format(count=TESTS, fixture=fixture, body=body))
     printed = _python("-m", "pytest", "-qs", "-p", "no:cacheprovider", "test_it.py", folder=folder)
@@ -126,6 +159,7 @@ def _python(*words: str, folder: str | None = None) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fixture", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     start = starts(arguments.runs)
@@ -136,6 +170,7 @@ def main() -> None:
         "start of another broker": warm_starts(arguments.runs),
         **{f"reset, {shape}": milliseconds for shape, milliseconds in resets(arguments.runs).items()},
         **{f"a test {name} the fixture": each for name, each in overhead(max(1, arguments.runs // 5)).items()},
+        **suites(max(1, arguments.runs // 5), arguments.workers),
     }
     print(f"{'ms':38}{'median':>8}{'lowest':>8}")
     for name, milliseconds in rows.items():
