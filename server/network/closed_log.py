@@ -14,6 +14,9 @@ WINDOW_SECONDS: Final = 60.0
 LINES_PER_WINDOW: Final = 5
 """For each address; further ones are counted, and the next window begins with how many there were."""
 
+_SHOWN: Final = 100
+"""Characters of a client id: it is the client's own text, of up to 32 KiB."""
+
 _MAX_HOSTS: Final = 1_000
 """Addresses that are counted; the one that was seen first is forgotten for another."""
 
@@ -37,7 +40,7 @@ class ClosedLog:
         if len(self._windows) > _MAX_HOSTS:
             self._sum_up(*self._forget_oldest())
         if count < LINES_PER_WINDOW:
-            who = f"{host}:{port}" if client_id is None else f"{host}:{port} (client.id {client_id!r})"
+            who = f"{host}:{port}" if client_id is None else f"{host}:{port} (client.id {client_id[:_SHOWN]!r})"
             logger.warning("closed the connection from %s: %s", who, error, extra=keys)
             if count == LINES_PER_WINDOW - 1:
                 logger.warning("further lines about connections from %s are left out for a minute", host)

@@ -20,6 +20,9 @@ async def test_one_address_gets_a_few_lines_a_minute(
     caplog: pytest.LogCaptureFixture, mock_clock: trio.testing.MockClock
 ) -> None:
     log = ClosedLog()
+    say(log, "10.0.0.9", "x" * 30_000)
+    assert len(caplog.records[0].getMessage()) < 200
+    caplog.clear()
     for _ in range(100):
         say(log)
     say(log, "10.0.0.2", None)
