@@ -58,7 +58,10 @@ async def _show(store: MetadataStore, resource: ConfigResource, arguments: argpa
 
         print(json.dumps(rows, indent=2))
         return
-    shown = ((row["name"], "(hidden)" if row["value"] is None else row["value"]) for row in rows)
+    shown = (
+        (name, "(hidden)" if value is None else options.setting_value(name, value))
+        for name, value in ((str(row["name"]), row["value"]) for row in rows)
+    )
     options.print_table(("SETTING", "VALUE"), shown)
 
 

@@ -33,7 +33,7 @@ def test_settings_of_a_topic(broker: Any) -> None:
     assert configs(broker, "topic", "t", "retention.ms") == {"retention.ms": "604800000"}
     assert len(configs(broker, "topic", "t", "--all")) > 25
     table = broker.run("config", "get", "topic", "t", "retention.ms").stdout.decode().splitlines()
-    assert table[1].split() == ["retention.ms", "604800000", "default", "at", "any", "time"]
+    assert table[1].split() == ["retention.ms", "604800000", "(7d)", "default", "at", "any", "time"]
 
 
 def test_settings_of_brokers_groups_and_loggers(broker: Any) -> None:
