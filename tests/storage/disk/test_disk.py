@@ -284,6 +284,7 @@ class TestRealDisk:
         monkeypatch.setattr(os, "preadv", short_preadv)
         assert read(disk, handle, 20, 0) == b"abcdefghijklmnopq"
 
+    @pytest.mark.linux
     def test_where_the_kernel_refuses_nowait_all_is_cold(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         calls = []
 
