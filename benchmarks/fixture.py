@@ -128,14 +128,16 @@ def suites(runs: int, workers: int) -> dict[str, list[float]]:
     """Whole runs of pytest on the suite, in ms: by itself and with workers. Raises if one of its tests fails."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "test_it.py").write_text(_SUITE.format(count=TESTS))
-        alone = [_whole_run(folder, "-p", "no:xdist") for _ in range(runs)]
+        alone = [_whole_run(folder) for _ in range(runs)]
         parallel = [_whole_run(folder, "-p", "xdist", "-n", str(workers)) for _ in range(runs)]
     return {f"a suite of {TESTS} tests": alone, f"the suite, {workers} workers": parallel}
 
 
 def _whole_run(folder: str, *options: str) -> float:
+    # Without the plugins that happen to be installed here, which take longer than all the rest.
+    plugins = ("-p", "ottla.testing.pytest_plugin", "-p", "no:cacheprovider", *options)
     began = time.perf_counter()
-    printed = _python("-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "test_it.py", folder=folder)
+    printed = _python("-m", "pytest", "-q", *plugins, "test_it.py", folder=folder, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     milliseconds = (time.perf_counter() - began) * 1000
     if f"{TESTS} passed" not in printed:
         raise RuntimeError(printed)
@@ -148,8 +150,12 @@ def _per_test(folder: str, fixture: str, body: str) -> float:
     return next(float(line.lstrip(".")) for line in printed.splitlines() if line.lstrip(".")[:1].isdigit())
 
 
-def _python(*words: str, folder: str | None = None) -> str:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
+def _python(*words: str, folder: str | None = None, **variables: str) -> str:
+    environment = {
+        **os.environ,
+        **variables,
+        "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(
         [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=True
     )
