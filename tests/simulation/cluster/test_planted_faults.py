@@ -13,7 +13,7 @@ import pytest
 from ottla.simulation.cluster.planted_faults import FAULTS, PlantedFault, planted, seeds_until_found
 from ottla.storage.node_dir import NodeDir
 
-_MOST_SEEDS = 20
+_MOST_SEEDS = 40
 
 
 @pytest.fixture(autouse=True)
