@@ -220,3 +220,21 @@ def test_the_others_rejoin_when_somebody_leaves_who_was_only_given_an_id(
         assert other.leave_all((given.member_id, None)) == ("NONE", [(given.member_id, None, "NONE")])
         assert group.heartbeat(member_id, generation_id) == "REBALANCE_IN_PROGRESS"
         assert group.join(member_id).generation_id == generation_id + 1
+
+
+@pytest.mark.parametrize("instance_id", [None, "i"])
+def test_a_member_keeps_the_client_id_that_it_first_had(
+    broker: BrokerProcess, group: GroupWire, instance_id: str | None
+) -> None:
+    member_id, _ = group.joined(group_instance_id=instance_id)
+    with closing(Wire(broker.bootstrap, client_id="another")) as other_wire:
+        again = GroupWire(other_wire, group.group_id)
+        # A static member comes back without its id; both have something new to say.
+        joined = again.join(
+            "" if instance_id else member_id,
+            group_instance_id=instance_id,
+            protocols=(("range", SUBSCRIPTION), ("roundrobin", SUBSCRIPTION)),
+        )
+        assert name(joined.error_code) == "NONE"
+        (member,) = again.describe().members
+        assert (member.client_id, member.group_instance_id) == ("wire", instance_id)

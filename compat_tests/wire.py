@@ -30,7 +30,8 @@ _ASKED_OF_ALL: Final[dict[type[Any], str]] = {
 class WireConnection:
     """One connection to one broker, which sends whatever it is told to."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, client_id: str = "wire") -> None:
+        self._client_id = client_id
         self._socket = socket.create_connection(address, timeout=120)
         self._correlation_id = 0
         self._awaited: deque[int] = deque()
@@ -55,7 +56,7 @@ class WireConnection:
         self._correlation_id += 1
         if is_answered:
             self._awaited.append(self._correlation_id)
-        return build_request_frame(request, version, self._correlation_id, "wire")
+        return build_request_frame(request, version, self._correlation_id, self._client_id)
 
     def receive(self, key: ApiKey, version: int) -> Any:
         size = frame_size(self._read(PREFIX_SIZE), _MAX_ANSWER_BYTES)
@@ -83,12 +84,13 @@ class Wire:
     Requests may be sent before the answers to earlier ones are received; they are received in their order.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, client_id: str = "wire") -> None:
         self.bootstrap = bootstrap
+        self._client_id = client_id
         addresses = [_address(text) for text in bootstrap.split(",")]
         # The last of several: the first node is most often the controller, too.
         self._home = addresses[-1]
-        self._connections = {self._home: WireConnection(self._home)}
+        self._connections = {self._home: WireConnection(self._home, client_id)}
         self._asked_last = self._connections[self._home]
         self._order: deque[WireConnection] = deque()
         self._addresses = addresses
@@ -142,7 +144,7 @@ class Wire:
 
     def _connection(self, address: Address) -> WireConnection:
         if address not in self._connections:
-            self._connections[address] = WireConnection(address)
+            self._connections[address] = WireConnection(address, self._client_id)
         return self._connections[address]
 
 

@@ -213,8 +213,6 @@ class ClassicProtocol:
         member.protocols = tuple(request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
-        member.client_id = request.client_id
-        member.client_host = request.client_host
 
     async def _await_join(self, group: ClassicGroup, member: ClassicMember) -> JoinResult:
         pending = member.awaiting_join = member.awaiting_join or Pending()
