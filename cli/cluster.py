@@ -131,6 +131,6 @@ def _api_versions(client: Client) -> Any:
 
 def _name(key: int) -> str:
     try:
-        return "".join(part.capitalize() for part in ApiKey(key).name.split("_"))
+        return ApiKey(key).kafka_name
     except ValueError:
         return "(unknown here)"

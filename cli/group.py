@@ -101,7 +101,13 @@ def _list(client: Client, arguments: argparse.Namespace) -> None:
     options.print_table(
         ("GROUP", "TYPE", "STATE", "PROTOCOL", *(["LAG"] if arguments.lag else ())),
         (
-            (g.group_id, g.group_type, g.group_state, g.protocol_type or "-", *([lags[g.group_id]] if lags else ()))
+            (
+                g.group_id,
+                g.group_type or "-",
+                g.group_state,
+                g.protocol_type or "-",
+                *([lags[g.group_id]] if lags else ()),
+            )
             for g in listed
         ),
     )

@@ -103,11 +103,9 @@ def _configs(client: Client, topic: str) -> dict[str, str | None]:
 
 def _print(described: Described) -> None:
     topic, configs, extents, lags = described
-    settings = (
-        ", ".join(f"{name}={options.setting_value(name, value)}" for name, value in configs.items()) or "all default",
-    )
+    changed = ", ".join(f"{name}={options.setting_value(name, value)}" for name, value in configs.items())
     size = options.human_size(sum(extent.size_bytes or 0 for extent in extents.values()))
-    print(f"{topic.name}  id {topic.topic_id}  size {size}  settings: {settings}")
+    print(f"{topic.name}  id {topic.topic_id}  size {size}  settings: {changed or 'all default'}")
     options.print_table(
         ("  PARTITION", "START", "END", "RECORDS", "SIZE", "LEADER", "EPOCH", "REPLICAS", "IN SYNC"),
         (_row(state, extents[state.partition_index]) for state in sorted(topic.partitions, key=_index)),

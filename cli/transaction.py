@@ -30,6 +30,7 @@ _PASSING: Final = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
 )
 
 
@@ -106,7 +107,9 @@ def _list(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _describe(client: Client, arguments: argparse.Namespace) -> None:
-    described = [_state(client, transactional_id) for transactional_id in arguments.transactional_ids]
+    described = [
+        _state(client, transactional_id, arguments.timeout) for transactional_id in arguments.transactional_ids
+    ]
     if arguments.json:
         print(json.dumps([_as_json(state) for state in described], indent=2))
         return
@@ -126,7 +129,7 @@ def _abort(client: Client, arguments: argparse.Namespace) -> None:
     if arguments.partition is not None:
         _abort_hanging(client, arguments.partition, arguments.start_offset)
         return
-    _state(client, arguments.transactional_id)  # an unknown id must not be created
+    _state(client, arguments.transactional_id, arguments.timeout)  # an unknown id must not be created
     deadline = time.monotonic() + arguments.timeout
     request = InitProducerIdRequest(
         transactional_id=arguments.transactional_id, transaction_timeout_ms=_TIMEOUT_OF_FENCING_MS
@@ -177,9 +180,15 @@ def _coordinator(client: Client, transactional_id: str) -> BrokerConnection:
     return client.broker(coordinator.node_id)
 
 
-def _state(client: Client, transactional_id: str) -> Any:
+def _state(client: Client, transactional_id: str, timeout_seconds: float) -> Any:
+    """The transaction, as its coordinator knows it once it has loaded what it coordinates."""
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-    (state,) = _coordinator(client, transactional_id).call(request).transaction_states
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        (state,) = _coordinator(client, transactional_id).call(request).transaction_states
+        if state.error_code not in _PASSING or time.monotonic() > deadline:
+            break
+        time.sleep(_RETRY_SECONDS)
     if state.error_code:
         raise BrokerError(state.error_code, what=f"transactional id {transactional_id}")
     return state

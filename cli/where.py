@@ -65,7 +65,7 @@ def _number(where: str) -> int | None:
 
 
 def _timestamp_ms(where: str) -> int:
-    if where in ("beginning", "earliest"):
+    if where in ("beginning", "start", "earliest"):
         return EARLIEST
     if where in ("end", "latest"):
         return LATEST

@@ -132,7 +132,7 @@ class BrokerConnection:
     def _lost(self, error: OSError, key: ApiKey) -> ClientError:
         lost: ClientError = ConnectionLostError(f"the connection to {self.address} ended: {error.strerror or error}")
         if isinstance(error, TimeoutError):
-            lost = RequestTimedOutError(f"the broker at {self.address} did not answer {key.name} in time")
+            lost = RequestTimedOutError(f"the broker at {self.address} did not answer {key.kafka_name} in time")
         lost = self._protocol.lose(lost)
         self._socket.close()
         return lost

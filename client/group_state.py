@@ -39,6 +39,12 @@ _FETCH_BY_NAME: Final = 7
 _FIND_ONE: Final = 3
 _WITH_DESCRIPTIONS: Final = 1
 
+#: What is said of a group of another kind, or of none. Kafka 3.9 serves ConsumerGroupDescribe, and answers
+#: UNSUPPORTED_VERSION unless its new groups are enabled.
+_NOT_OF_THIS_KIND: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+_DEAD: Final = "Dead"
+"""What DescribeGroups says before version 6 about a group that does not exist."""
+
 _RETRIABLE: Final = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -131,14 +137,18 @@ class Coordinator:
 
 def find_group(coordinator: Coordinator, group_id: str) -> Group | None:
     """The group as it is now, whichever protocol it uses; None if there is none."""
-    described = coordinator.call(
-        group_id, DescribeGroupsRequest(groups=[group_id]), lambda answer: int(answer.groups[0].error_code)
-    ).groups[0]
-    if described.error_code == ErrorCode.NONE and described.group_state != "Dead":
-        return classic_group(described, coordinator.node_id(group_id))
-    if described.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-        raise BrokerError(described.error_code, what=f"group {group_id}")
-    return _find_consumer_group(coordinator, group_id)
+    for kind in KINDS:
+        try:
+            version = coordinator.connection(group_id).version(kind.api)
+        except UnsupportedVersionError:
+            continue  # The broker is older than this protocol.
+        described = coordinator.call(
+            group_id, kind.request(group_id, version), lambda answer: int(answer.groups[0].error_code)
+        ).groups[0]
+        group = kind.group_in(described, coordinator.node_id(group_id))
+        if group is not None:
+            return group
+    return None
 
 
 def classic_group(described: Any, node_id: int) -> Group:
@@ -160,21 +170,6 @@ def _classic_assignment(data: bytes) -> list[TopicPartition]:
         return []
     topics = assigned.assigned_partitions if assigned is not None else ()
     return sorted(TopicPartition(topic.topic, index) for topic in topics for index in topic.partitions)
-
-
-def _find_consumer_group(coordinator: Coordinator, group_id: str) -> Group | None:
-    try:
-        coordinator.connection(group_id).version(ApiKey.CONSUMER_GROUP_DESCRIBE)
-    except UnsupportedVersionError:
-        return None  # A broker from before KIP-848 has classic groups only.
-    described = coordinator.call(
-        group_id, ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda answer: int(answer.groups[0].error_code)
-    ).groups[0]
-    if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return _find_share_group(coordinator, group_id)
-    if described.error_code:
-        raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
-    return consumer_group(described, coordinator.node_id(group_id))
 
 
 def consumer_group(described: Any, node_id: int) -> Group:
@@ -202,21 +197,6 @@ def consumer_group(described: Any, node_id: int) -> Group:
     return group
 
 
-def _find_share_group(coordinator: Coordinator, group_id: str) -> Group | None:
-    try:
-        coordinator.connection(group_id).version(ApiKey.SHARE_GROUP_DESCRIBE)
-    except UnsupportedVersionError:
-        return None  # A broker from before KIP-932 has no share groups.
-    described = coordinator.call(
-        group_id, ShareGroupDescribeRequest(group_ids=[group_id]), lambda answer: int(answer.groups[0].error_code)
-    ).groups[0]
-    if described.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-        return _find_streams_group(coordinator, group_id)
-    if described.error_code:
-        raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
-    return share_group(described, coordinator.node_id(group_id))
-
-
 def share_group(described: Any, node_id: int) -> Group:
     """What ShareGroupDescribe says of a group, which `node_id` coordinates."""
     group = Group(
@@ -240,22 +220,6 @@ def share_group(described: Any, node_id: int) -> Group:
 def _assignment(member: Any) -> list[TopicPartition]:
     topics = member.assignment.topic_partitions
     return sorted(TopicPartition(topic.topic_name, index) for topic in topics for index in topic.partitions)
-
-
-def _find_streams_group(coordinator: Coordinator, group_id: str) -> Group | None:
-    try:
-        version = coordinator.connection(group_id).version(ApiKey.STREAMS_GROUP_DESCRIBE)
-    except UnsupportedVersionError:
-        return None  # A broker from before KIP-1071 has no streams groups.
-    request = StreamsGroupDescribeRequest(
-        group_ids=[group_id], include_topology_description=version >= _WITH_DESCRIPTIONS
-    )
-    described = coordinator.call(group_id, request, lambda answer: int(answer.groups[0].error_code)).groups[0]
-    if described.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-        return None
-    if described.error_code:
-        raise BrokerError(described.error_code, described.error_message, what=f"group {group_id}")
-    return streams_group(described, coordinator.node_id(group_id))
 
 
 def streams_group(described: Any, node_id: int) -> Group:
@@ -306,6 +270,44 @@ def streams_group(described: Any, node_id: int) -> Group:
             )
         )
     return group
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one kind of group is described: `request` takes the group's id and the version that will be sent, `read` the
+    group in the answer and its coordinator."""
+
+    api: ApiKey
+    request: Callable[[str, int], Request]
+    read: Callable[[Any, int], Group]
+
+    def group_in(self, described: Any, node_id: int) -> Group | None:
+        """The group that `node_id` described; None if it has none of this kind. Raises BrokerError."""
+        if not described.error_code and described.group_state != _DEAD:
+            return self.read(described, node_id)
+        if described.error_code in _NOT_OF_THIS_KIND:
+            return None
+        message = getattr(described, "error_message", None)  # DescribeGroups has none before version 6
+        raise BrokerError(described.error_code, message, what=f"group {described.group_id}")
+
+
+KINDS: Final = (
+    Kind(ApiKey.DESCRIBE_GROUPS, lambda group_id, _: DescribeGroupsRequest(groups=[group_id]), classic_group),
+    Kind(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        lambda group_id, _: ConsumerGroupDescribeRequest(group_ids=[group_id]),
+        consumer_group,
+    ),
+    Kind(ApiKey.SHARE_GROUP_DESCRIBE, lambda group_id, _: ShareGroupDescribeRequest(group_ids=[group_id]), share_group),
+    Kind(
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        lambda group_id, version: StreamsGroupDescribeRequest(
+            group_ids=[group_id], include_topology_description=version >= _WITH_DESCRIPTIONS
+        ),
+        streams_group,
+    ),
+)
+"""A coordinator answers for a group of another kind as if there were none, so each kind is asked for in turn."""
 
 
 def committed_offsets(coordinator: Coordinator, group_id: str) -> dict[TopicPartition, int]:

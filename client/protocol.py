@@ -159,7 +159,7 @@ class ClientProtocol:
         common = wanted.intersection(self._versions.get(key, NO_VERSIONS))
         if common == NO_VERSIONS:
             raise UnsupportedVersionError(
-                f"the broker at {self.peer} does not serve {key.name} in a version known here"
+                f"the broker at {self.peer} does not serve {key.kafka_name} in a version that this client knows"
             )
         return common.highest
 
@@ -174,7 +174,7 @@ class ClientProtocol:
             return codec.build_parts(request, version)
         except EncodeError as error:
             raise UnsupportedVersionError(
-                f"the broker at {self.peer} serves {request.API_KEY.name} only up to version {version}: {error}"
+                f"the broker at {self.peer} serves {request.API_KEY.kafka_name} only up to version {version}: {error}"
             ) from error
 
     def send_body(self, key: ApiKey, version: int, body: Sequence[Buffer], *, has_answer: bool = True) -> Sent:
@@ -223,7 +223,7 @@ class ClientProtocol:
         return message
 
     def _lose_by(self, answer: Answer, error: ProtocolError) -> ClientError:
-        what = f"{self.peer} answered {answer.request.key.name} with something that is not an answer: {error}"
+        what = f"{self.peer} answered {answer.request.key.kafka_name} with something that is not an answer: {error}"
         return self.lose(UnexpectedAnswerError(what))
 
     def lose(self, error: ClientError) -> ClientError:

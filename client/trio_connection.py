@@ -282,7 +282,7 @@ class TrioConnection:
                     else:
                         self._protocol.feed(received)
         except trio.TooSlowError:
-            raise RequestTimedOutError(f"the broker at {self.address} did not answer API_VERSIONS in time") from None
+            raise RequestTimedOutError(f"the broker at {self.address} did not answer ApiVersions in time") from None
         except trio.BrokenResourceError as error:
             raise self._broken(error) from None
         self._note_session()
@@ -363,7 +363,7 @@ class TrioConnection:
         return ConnectionLostError(f"the connection to {self.address} ended: {_reason(error)}")
 
     def _too_late(self, call: _Call) -> RequestTimedOutError:
-        return RequestTimedOutError(f"the broker at {self.address} did not answer {call.key.name} in time")
+        return RequestTimedOutError(f"the broker at {self.address} did not answer {call.key.kafka_name} in time")
 
     def _lose(self, error: ClientError) -> None:
         """End `run`; everyone who waits gets this error, unless another came first."""

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.group_state import Group, Subtopology, classic_group, consumer_group, share_group, streams_group
+from ottla.client.errors import BrokerError
+from ottla.client.group_state import KINDS, Group, Subtopology
 from ottla.client.topology_description import Part, described_parts, drawn, without_topics
 from ottla.console.nodes import NodeError, ask, ask_each, other_nodes
 from ottla.console.readable import led_elsewhere
 from ottla.console.rendering import Slices
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
-from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
 from ottla.server.apis.groups.streams_descriptions import described
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.coordinator.group.assignors import assignor_names
@@ -33,13 +30,9 @@ from ottla.server.coordinator.group.streams_topology import Topology
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.kproto.schema import Request
     from ottla.server.broker import Broker
 
-_NOT_OF_THIS_KIND: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 MAX_DRAWN_LINES: Final = 500
-_DEAD: Final = "Dead"
-"""What DescribeGroups says before version 6 about a group that does not exist."""
 
 
 class MemberView(NamedTuple):
@@ -175,19 +168,14 @@ async def describe(broker: Broker, group_id: str) -> GroupView:
 
 async def _describe_there(broker: Broker, node_id: int, group_id: str) -> GroupView:
     """The group as its coordinator describes it. For a group of another protocol, it says there is none."""
-    kinds: tuple[tuple[Request, Callable[[Any, int], Group]], ...] = (
-        (ConsumerGroupDescribeRequest(group_ids=[group_id]), consumer_group),
-        (ShareGroupDescribeRequest(group_ids=[group_id]), share_group),
-        (DescribeGroupsRequest(groups=[group_id]), classic_group),
-        (StreamsGroupDescribeRequest(group_ids=[group_id], include_topology_description=True), streams_group),
-    )
-    for request, read in kinds:
-        answer = (await ask(broker, node_id, request)).groups[0]
-        code = answer.error_code
-        if not code and answer.group_state != _DEAD:
-            return _view_of(read(answer, node_id))
-        if code not in _NOT_OF_THIS_KIND:
-            raise NodeError(f"Node {node_id} does not describe group {group_id}: {ErrorCode.name_of(code)}.")
+    for kind in KINDS:
+        answer = await ask(broker, node_id, kind.request(group_id, kind.api.valid_versions.highest))
+        try:
+            group = kind.group_in(answer.groups[0], node_id)
+        except BrokerError as error:
+            raise NodeError(f"Node {node_id} does not describe group {group_id}: {error}.") from error
+        if group is not None:
+            return _view_of(group)
     raise GroupIdNotFoundError(f"there is no group {group_id}")
 
 

@@ -33,7 +33,7 @@ def _tables() -> Iterator[str]:
     yield "| key | API | versions | flexible | served by Ottla, in which versions |"
     yield "|---:|---|---|---|---|"
     for key in ApiKey:
-        yield f"| {int(key)} | {_api_name(key)} | {key.valid_versions} | {key.flexible_versions} | {_served(key)} |"
+        yield f"| {int(key)} | {key.kafka_name} | {key.valid_versions} | {key.flexible_versions} | {_served(key)} |"
     yield ""
     yield "### Records that Kafka keeps for itself"
     yield ""
@@ -43,10 +43,6 @@ def _tables() -> Iterator[str]:
         record_type = cls.RECORD_TYPE if issubclass(cls, CoordinatorKey | CoordinatorValue) else ""
         flexible = cls.FLEXIBLE_VERSIONS.intersection(VersionRange(0, cls.VERSIONS.highest))
         yield f"| {subject} | {cls.__name__} | {record_type} | {cls.VERSIONS} | {flexible} |"
-
-
-def _api_name(key: ApiKey) -> str:
-    return "".join(part.capitalize() for part in key.name.split("_"))
 
 
 def _served(key: ApiKey) -> str:

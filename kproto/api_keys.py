@@ -24,6 +24,11 @@ class ApiKey(IntEnum):
         key.flexible_versions = VersionRange.parse(flexible)
         return key
 
+    @property
+    def kafka_name(self) -> str:
+        """The name in Kafka's documentation: `OffsetCommit`."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
     def is_valid(self, version: int) -> bool:
         return self.valid_versions.includes(version)
 

@@ -107,8 +107,4 @@ def _by(metric: Metric, counts: Mapping[str, float]) -> Family:
 
 
 def _by_api(metric: Metric, counts: Mapping[int, float]) -> Family:
-    return _by(metric, {_api(key): value for key, value in counts.items()})
-
-
-def _api(key: int) -> str:
-    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+    return _by(metric, {ApiKey(key).kafka_name: value for key, value in counts.items()})

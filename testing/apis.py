@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ottla.kproto.api_keys import ApiKey
@@ -20,14 +19,9 @@ def api_key(name: str) -> ApiKey:
     for key in ApiKey:
         if key.name.replace("_", "").lower() == wanted:
             return key
-    hint = did_you_mean(name, map(api_name, ApiKey)) or " Its names are Kafka's, such as 'Produce' and 'OffsetCommit'."
+    hint = did_you_mean(name, (key.kafka_name for key in ApiKey))
+    hint = hint or " Its names are Kafka's, such as 'Produce' and 'OffsetCommit'."
     raise ValueError(f"there is no API {name!r}.{hint}")
-
-
-@cache
-def api_name(key: ApiKey) -> str:
-    """Kafka's name of an API: `OffsetCommit`."""
-    return "".join(word.capitalize() for word in key.name.split("_"))
 
 
 def topic_name(item: Any) -> tuple[object, object]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.testing import event_loops
-from ottla.testing.apis import api_key, api_name, named_topics
+from ottla.testing.apis import api_key, named_topics
 from ottla.testing.errors import WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Requests:
         where: Callable[[Request], object] | None = None,
     ) -> list[Request]:
         """Those of an API (`Produce`), of a topic and of a client, for which `where` holds; in the order they came."""
-        wanted = None if api is None else api_name(api_key(api))
+        wanted = None if api is None else api_key(api).kafka_name
         return [
             each
             for each in self
@@ -119,7 +119,7 @@ class Requests:
             values = ((name, getattr(request, name)) for name in names)
             fields = {name: value for name, value in values if value is None or isinstance(value, _SCALARS)}
             topics = named_topics(request, header.api_version, context.broker.metadata)
-        noted = Request(api_name(context.api.key), header.api_version, header.client_id, topics, fields)
+        noted = Request(context.api.key.kafka_name, header.api_version, header.client_id, topics, fields)
         with self._changed:
             self._kept.append(noted)
             self._changed.notify_all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.testing.apis import api_name
 from ottla.testing.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def summary(broker: Broker | Cluster | ExternalBroker) -> str:
 def _fault(fault: Fault) -> str:
     what = fault.kind.value.replace("_", " ")
     error = f" with {fault.error_code.name}" if fault.error_code else ""
-    api = "any request" if fault.api is None else api_name(fault.api)
+    api = "any request" if fault.api is None else fault.api.kafka_name
     where = "" if fault.topic is None else f" of {fault.topic}"
     return f"{what} {api}{where}{error}{'' if fault.partition is None else f', partition {fault.partition}'}"
 

@@ -39,6 +39,5 @@ def all_message_classes() -> Iterator[type[Request] | type[Response]]:
 def _lookup(api_key: ApiKey, kind: str) -> type:
     """The module is the key's name in lower case, the class the same name in Kafka's camel case."""
     module = import_module(f"{__name__}.{api_key.name.lower()}")
-    camel = "".join(part.capitalize() for part in api_key.name.split("_"))
-    found: type = getattr(module, camel + kind)
+    found: type = getattr(module, api_key.kafka_name + kind)
     return found

@@ -124,7 +124,7 @@ class Audit(Filter):
             client=call.client.peer,
             client_id=call.client_id,
             listener=call.client.listener,
-            api=_shown(call.key),
+            api=call.key.kafka_name,
             names=names,
         )
         return None
@@ -166,7 +166,3 @@ def _errors(struct: Struct) -> Iterator[int]:
             for item in value:
                 if isinstance(item, Struct):
                     yield from _errors(item)
-
-
-def _shown(key: ApiKey) -> str:
-    return "".join(word.capitalize() for word in key.name.split("_"))

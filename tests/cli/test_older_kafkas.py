@@ -75,3 +75,25 @@ def test_what_came_later_says_so(broker: Broker, release: str, capsys: pytest.Ca
 
 def _number(release: str) -> tuple[int, ...]:
     return tuple(map(int, release.split(".")))
+
+
+def test_a_kafka_3_9_with_classic_groups_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """It offers ConsumerGroupDescribe, and answers UNSUPPORTED_VERSION unless its new groups are enabled."""
+    file = tmp_path / "values"
+    file.write_text("one\n")
+    with Broker() as broker:
+        broker.faults.fail("ConsumerGroupDescribe", "UNSUPPORTED_VERSION")
+        broker.create_topic("t")
+        for command in (f"produce t {file}", "consume t -g g -c 1", "group describe g", "group seek g t --to start"):
+            assert main([*command.split(), "-b", broker.bootstrap]) == 0, capsys.readouterr().err
+    assert "g  classic  Empty" in capsys.readouterr().out
+
+
+def test_settings_of_a_topic_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker() as broker:
+        broker.create_topic("plain")
+        broker.create_topic("own", configs={"retention.ms": "60000"})
+        main(["topic", "describe", "plain", "own", "-b", broker.bootstrap])
+    said = capsys.readouterr().out
+    assert "settings: all default\n" in said
+    assert "settings: retention.ms=60000 (1m)\n" in said

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ottla.cli import main
 from ottla.cli.connection import bootstrap_servers
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
@@ -17,6 +18,7 @@ from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
+from ottla.testing import Broker as FixtureBroker
 
 PASSING = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
@@ -121,3 +123,11 @@ def test_failures_say_what_is_wrong(broker: Any, producer: Producer) -> None:
         done = broker.run("transaction", *arguments, check=False)
         assert done.returncode == 1, arguments
         assert words in done.stderr.decode(), arguments
+
+
+def test_a_coordinator_that_has_just_moved_is_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """Kafka 3.9 answers so while it creates `__transaction_state` for the first who asks."""
+    with FixtureBroker() as broker:
+        broker.faults.fail("DescribeTransactions", "NOT_COORDINATOR", times=2)
+        assert main(["transaction", "describe", "nobody", "-b", broker.bootstrap]) == 1
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in capsys.readouterr().err

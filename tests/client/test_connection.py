@@ -100,9 +100,9 @@ def test_no_answer_in_time_closes_the_connection() -> None:
 
     with answering(broker(late)) as port:
         connection = BrokerConnection("127.0.0.1", port, 10, answer_timeout_seconds=0.05)
-        with pytest.raises(RequestTimedOutError, match="did not answer HEARTBEAT in time"):
+        with pytest.raises(RequestTimedOutError, match="did not answer Heartbeat in time"):
             connection.call(HEARTBEAT)
-        with pytest.raises(ConnectionLostError, match="did not answer HEARTBEAT in time"):
+        with pytest.raises(ConnectionLostError, match="did not answer Heartbeat in time"):
             connection.call(HEARTBEAT)
         release.set()
 
@@ -115,7 +115,7 @@ def test_a_version_that_is_not_served_leaves_the_connection_open() -> None:
 
     with answering(old) as port:
         connection = BrokerConnection("127.0.0.1", port, 10)
-        with pytest.raises(UnsupportedVersionError, match="does not serve METADATA"):
+        with pytest.raises(UnsupportedVersionError, match="does not serve Metadata"):
             connection.call(MetadataRequest())
         assert connection.call(HEARTBEAT).throttle_time_ms == 1
         connection.close()

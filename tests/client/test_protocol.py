@@ -86,7 +86,7 @@ class TestNegotiation:
     def test_what_the_broker_does_not_serve_is_refused_and_the_rest_goes_on(self) -> None:
         protocol, broker = opened({ApiKey.METADATA: VersionRange(99, 100), ApiKey.LIST_OFFSETS: VersionRange(1, 1)})
         for request in (HEARTBEAT, MetadataRequest()):
-            with pytest.raises(UnsupportedVersionError, match=f"does not serve {request.API_KEY.name}"):
+            with pytest.raises(UnsupportedVersionError, match=f"does not serve {request.API_KEY.kafka_name}"):
                 protocol.send(request)
         with pytest.raises(UnsupportedVersionError, match="only up to version 1"):
             protocol.send(ListOffsetsRequest(isolation_level=1, topics=[]))
@@ -203,7 +203,7 @@ class TestEnds:
         protocol.send(HEARTBEAT)
         (request,) = broker.feed(protocol.data_to_send())
         (found,) = protocol.feed(frame_prefix(6) + request.header.correlation_id.to_bytes(4, "big") + b"\0\0")
-        with pytest.raises(UnexpectedAnswerError, match="answered HEARTBEAT with something that is not an answer"):
+        with pytest.raises(UnexpectedAnswerError, match="answered Heartbeat with something that is not an answer"):
             protocol.parse(found)
         assert protocol.state is State.LOST
 

@@ -279,11 +279,11 @@ class TestDeadlines:
             await trio.sleep(10)
             assert not connection.is_open
             assert trio.current_time() - started == 10
-            with pytest.raises(ConnectionLostError, match="did not answer HEARTBEAT in time"):
+            with pytest.raises(ConnectionLostError, match="did not answer Heartbeat in time"):
                 await connection.call(HEARTBEAT)
         assert isinstance(calls.results[1], RequestTimedOutError)
         assert not isinstance(calls.results[0], RequestTimedOutError)
-        assert "did not answer HEARTBEAT in time" in str(calls.results[0])
+        assert "did not answer Heartbeat in time" in str(calls.results[0])
 
     async def test_a_request_whose_caller_has_gone_has_its_deadline_all_the_same(
         self, autojump_clock: trio.testing.MockClock
@@ -400,7 +400,7 @@ class TestStart:
             await self.run(open_stream=trio.sleep_forever)
 
     async def test_versions_are_not_answered(self, autojump_clock: trio.testing.MockClock) -> None:
-        with pytest.raises(RequestTimedOutError, match="did not answer API_VERSIONS in time"):
+        with pytest.raises(RequestTimedOutError, match="did not answer ApiVersions in time"):
             await self.run(open_stream=Peer().open_stream)
 
     async def test_the_peer_is_no_broker(self) -> None:
@@ -453,7 +453,7 @@ async def test_an_answer_that_is_large_and_none_ends_the_connection() -> None:
     async with connected() as (connection, peer), trio.open_nursery() as nursery:
 
         async def call() -> None:
-            with pytest.raises(UnexpectedAnswerError, match="answered METADATA with something that is not an answer"):
+            with pytest.raises(UnexpectedAnswerError, match="answered Metadata with something that is not an answer"):
                 await connection.call(MetadataRequest(topics=None))
 
         nursery.start_soon(call)
