@@ -31,10 +31,12 @@ from ottla.cli.mirror_state import (
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
 from ottla.client.errors import AddressError
+from ottla.kproto.api_keys import ApiKey
 
 HAS_ACTIONS = True
 
 _POLL_SECONDS: Final = 0.5
+_FETCH_BY_TOPIC_ID: Final = 13
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +91,8 @@ def _start(here: Client, arguments: argparse.Namespace) -> None:
     with connected_source(here, arguments) as there:
         if there.metadata([]).cluster_id == here.metadata([]).cluster_id:
             raise CommandError(f"{servers} is this cluster itself, which cannot be a mirror of itself")
+        if there.any_broker().version(ApiKey.FETCH) < _FETCH_BY_TOPIC_ID:
+            raise CommandError(f"{servers} is older than Kafka 3.1: a mirror needs the ids of topics")
         settings: dict[str, str | None] = {
             SERVERS: servers,
             TOPICS: ",".join(arguments.topics) or None,

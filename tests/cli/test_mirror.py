@@ -26,6 +26,16 @@ def source(tmp_path: Path) -> Iterator[Broker]:
         assert running.stop() == 0
 
 
+def test_a_source_without_topic_ids_is_refused(tmp_path: Path) -> None:
+    source = Broker(tmp_path / "source", "--set", "ottla.kafka.release=2.8")
+    here = Broker(tmp_path / "mirror")
+    refused = here.run("mirror", "start", "--from", source.address, check=False)
+    assert refused.returncode == 1
+    assert b"older than Kafka 3.1" in refused.stderr
+    assert b"mirrors nothing" in here.run("mirror", "status").stdout
+    assert (here.stop(), source.stop()) == (0, 0)
+
+
 def test_a_move_from_one_cluster_to_another(source: Broker, tmp_path: Path) -> None:
     source.run("topic", "create", "orders", "--partitions", "2")
     source.run("produce", "orders", stdin=b"one\ntwo\nthree\n")

@@ -74,6 +74,14 @@ def test_the_same_tests_run_against_another_kafka(pytester: pytest.Pytester, bro
     assert broker.topics() == {"theirs": 1}
 
 
+def test_a_test_that_fails_is_reported(pytester: pytest.Pytester, broker: Broker) -> None:
+    pytester.makepyfile("def test_it(ottla_broker): assert not ottla_broker.topics()")
+    broker.create_topic("theirs")
+    result = pytester.runpytest_inprocess(f"--ottla-bootstrap={broker.bootstrap}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*topic theirs: 1 partitions, 0 offsets"])
+
+
 def test_the_environment_names_it_too(
     pytester: pytest.Pytester, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
