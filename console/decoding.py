@@ -43,6 +43,10 @@ class Format(Enum):
         return next((each for each in cls if each.value == name), cls.AUTO)
 
 
+LAID_OUT: Final = frozenset({Format.JSON, Format.AVRO, Format.PROTOBUF})
+"""Formats whose text is JSON with one item on each line."""
+
+
 class Shown(NamedTuple):
     """A key or value as it is shown.
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from ottla.server.broker import Broker
     from ottla.server.http.login import HttpLogin
+    from ottla.server.settings.config import BrokerConfig
 
 _STATIC: Final = {
     "console.css": "text/css; charset=utf-8",
@@ -75,7 +76,7 @@ def site(broker: Broker, login: HttpLogin | None) -> Site:
     """The console of a broker, for whoever passes `login`. Compiles its templates: call it in a worker thread."""
     console = Console(
         broker=broker,
-        renderer=Renderer(FormTokens(), version=version(), node_id=broker.node_id),
+        renderer=Renderer(FormTokens(), version=version(), node_id=broker.node_id, clusters=_clusters(broker.config)),
         history=History(broker),
         schemas=Schemas(broker.config),
         visitors=Visitors(broker, login, trio.current_time),
@@ -89,6 +90,12 @@ def site(broker: Broker, login: HttpLogin | None) -> Site:
             nursery.cancel_scope.cancel()
 
     return Site(routes(console), running)
+
+
+def _clusters(config: BrokerConfig) -> list[tuple[str, str]]:
+    """The other clusters' names with the addresses of their consoles, without a slash at the end."""
+    named = (item.partition("=") for item in config.ottla_console_clusters)
+    return [(name.strip(), address.strip().rstrip("/")) for name, _, address in named]
 
 
 def routes(console: Console) -> list[BaseRoute]:

@@ -47,7 +47,7 @@ PAGES = {
     "messages": "topics/orders/messages",
     "message": "topics/orders/messages/0/0", "produce": "topics/orders/produce", "manage": "topics/orders/manage",
     "groups": "groups", "group": "group?id=analytics&sort=lag", "move": "group/manage?id=analytics",
-    "transactions": "transactions", "settings": "settings",
+    "transactions": "transactions", "access": "access", "settings": "settings",
 }  # fmt: skip
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.responses import Response
 
 from ottla.client.json_condition import ConditionError
-from ottla.console.decoding import PAGE_BYTES, Format, Shown, decode
+from ottla.console.decoding import LAID_OUT, PAGE_BYTES, Format, Shown, decode
 from ottla.console.export import MAX_MESSAGES
+from ottla.console.folding import Piece, folded
 from ottla.console.nodes import NodeError
 from ottla.console.paging import Page, Read, read_page, readable_partitions
 from ottla.console.parameters import as_integer, integer, text
@@ -83,6 +84,8 @@ async def show(console: Console, request: Request) -> Response:
         (name, await decode(value, Format.AUTO, console.schemas, PAGE_BYTES))
         for name, value in message.record.headers[:500]
     ]
+    key = await decode(message.record.key, chosen, schemas, PAGE_BYTES, message_type=schemas.key_type(topic.name))
+    value = await decode(message.record.value, chosen, schemas, PAGE_BYTES, message_type=schemas.value_type(topic.name))
     return await console.page(
         request,
         "message.html",
@@ -90,15 +93,20 @@ async def show(console: Console, request: Request) -> Response:
         topic=topic,
         message=message,
         header=message.header,
-        key=await decode(message.record.key, chosen, schemas, PAGE_BYTES, message_type=schemas.key_type(topic.name)),
-        value=await decode(
-            message.record.value, chosen, schemas, PAGE_BYTES, message_type=schemas.value_type(topic.name)
-        ),
+        key=key,
+        key_pieces=await _pieces(key),
+        value=value,
+        value_pieces=await _pieces(value),
         headers=headers,
         sent=integer(request, "sent", 0),
         format=chosen,
         formats=list(Format),
     )
+
+
+async def _pieces(shown: Shown) -> list[Piece]:
+    """What the page folds; nothing of what is not laid out."""
+    return await folded(shown.text) if shown.text and shown.format in LAID_OUT else []
 
 
 async def download(console: Console, request: Request) -> Response:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 
 class Check(NamedTuple):
@@ -48,6 +49,19 @@ def pairs(what: str) -> Check:
         for item in value:
             name, equals, text = (part.strip() for part in item.partition("="))
             if not (name and equals and text):
+                raise ValueError(f"{item!r} is not {what}")
+
+    return Check(validate, what)
+
+
+def web_addresses(what: str) -> Check:
+    """A list of `name=URL` with http or https."""
+
+    def validate(value: Any) -> None:
+        for item in value:
+            name, _, address = (part.strip() for part in item.partition("="))
+            url = urlsplit(address)
+            if not (name and url.hostname and url.scheme in ("http", "https")):
                 raise ValueError(f"{item!r} is not {what}")
 
     return Check(validate, what)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.kproto.releases import RELEASES
-from ottla.server.settings.checks import Check, between, one_of, pairs
+from ottla.server.settings.checks import Check, between, one_of, pairs, web_addresses
 from ottla.server.settings.declaration import (
     CLUSTER_WIDE,
     HIGH,
@@ -76,6 +76,12 @@ class OttlaSettings:
     ottla_console_allowed_hosts: tuple[str, ...] = strings(
         (),
         "Names by which browsers may ask for the web console, besides localhost and every IP address.",
+    )
+    ottla_console_clusters: tuple[str, ...] = strings(
+        (),
+        "The consoles of other clusters, to which each page of the web console has a link: "
+        "staging=https://staging.example:8443,test=http://127.0.0.1:8081.",
+        check=web_addresses("name=http://host:port"),
     )
     ottla_console_schema_registry_url: str | None = string(
         None, "The schema registry that the web console asks for Avro schemas, as http://host:port."

@@ -85,6 +85,18 @@ async def test_a_phone_shows_all_without_scrolling_sideways(serve_node: Serve, t
             assert await it.tab.evaluate("document.documentElement.scrollWidth") <= PHONE[0], path
 
 
+async def test_a_long_value_is_folded_and_copied_whole(serve_node: Serve, tmp_path: Path) -> None:
+    value = {"customer": "Jana", "items": list(range(60))}
+    async with showing(serve_node, tmp_path) as it:
+        await it.produce(json.dumps(value).encode())
+        await it.tab.open(it.url("topics/t/messages/0/2"), size=PHONE)
+        height = "document.getElementById('part-value').scrollHeight"
+        folded = await it.tab.evaluate(height)
+        assert json.loads(await it.tab.evaluate("document.getElementById('part-value').textContent")) == value
+        await it.tab.evaluate("document.querySelector('#part-value details details summary').click()")
+        assert await it.tab.evaluate(height) > 5 * folded
+
+
 async def test_hostile_messages_run_nothing(serve_node: Serve, tmp_path: Path) -> None:
     attack = b"<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
     async with showing(serve_node, tmp_path) as it:

@@ -219,6 +219,13 @@ async def test_settings_show_what_was_changed_first(browse: Browse) -> None:
         assert "hunter2" not in everything.html
 
 
+async def test_every_page_leads_to_other_clusters(browse: Browse) -> None:
+    settings = {"ottla.console.clusters": "staging = https://staging.example:8443/,test=http://127.0.0.1:8081"}
+    async with browse(settings=settings) as browser:
+        assert "https://staging.example:8443/console" in (await browser.get("")).links()
+        assert "http://127.0.0.1:8081/console/topics" in (await browser.get("topics")).links()
+
+
 async def test_the_theme_is_remembered_by_the_browser(browse: Browse) -> None:
     async with browse() as browser:
         token = await browser.form_token()
