@@ -94,14 +94,18 @@ FAULTS: Final[dict[str, PlantedFault]] = {
         "SHARE_GROUP_HEARTBEAT",
     ),
     "a-subscription-that-cannot-be-read-is-of-no-topic": PlantedFault(
-        f"{_GROUP}.commits",
+        f"{_GROUP}.classic_group",
         "subscribed_topics",
         lambda read: lambda metadata: read(metadata) or frozenset(),
         "classic_groups",
         "OFFSET_DELETE",
     ),
     "whoever-likes-commits-offsets": PlantedFault(
-        f"{_GROUP}.committers", "check_commit", _answering(None), "consumer_groups", "OFFSET_COMMIT"
+        f"{_GROUP}.modern_group:ModernGroup",
+        "validate_offset_commit",
+        _answering(None),
+        "consumer_groups",
+        "OFFSET_COMMIT",
     ),
     "transactions-do-not-time-out": PlantedFault(
         f"{_TRANSACTION}.upkeep:Upkeep",

@@ -21,8 +21,7 @@ from ottla.server.coordinator.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-from ottla.server.coordinator.group.commits import OffsetToCommit
-from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.offsets import CommittedOffset, OffsetToCommit, TopicPartition
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.settings.mirrored import Mirroring
 from ottla.storage.errors import StorageError

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import trio
 import trio.abc
 
-from ottla.server.coordinator.group.classic_group import ClassicGroup
-from ottla.server.coordinator.group.consumer_group import ConsumerGroup, held
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup
+from ottla.server.coordinator.group.consumer_member import held
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.streams_assignor import Task
-from ottla.server.coordinator.group.streams_group import StreamsGroup, each_task
+from ottla.server.coordinator.group.streams_group import StreamsGroup
+from ottla.server.coordinator.group.streams_owners import each_task
 from ottla.simulation.coordinators.world import World
 
 MAX_STEPS = 40_000
@@ -40,10 +41,6 @@ class StepChecks(trio.abc.Instrument):
                 self._world.violate(wrong)
 
 
-def groups_of(shard: GroupShard) -> list[ClassicGroup | ConsumerGroup | StreamsGroup]:
-    return [group for group in shard.groups.values() if isinstance(group, ClassicGroup | ConsumerGroup | StreamsGroup)]
-
-
 def groups_with_offsets(shard: GroupShard) -> set[str]:
     """The groups that have offsets, committed or in an open transaction."""
     pending = (group for groups in shard.offsets._pending.values() for group, offsets in groups.items() if offsets)
@@ -52,23 +49,27 @@ def groups_with_offsets(shard: GroupShard) -> set[str]:
 
 def check_shard(shard: GroupShard) -> Iterator[str]:
     """What is wrong in a shard, if anything."""
-    groups = groups_of(shard)
+    groups = list(shard.groups.values())
     ids = {group.group_id for group in groups}
     if len(ids) < len(groups):
         yield f"two groups under one id: {sorted(group.group_id for group in groups)}"
     lone = groups_with_offsets(shard) - ids
     if lone:
         yield f"offsets without a group: {sorted(lone)}"
-    for group in groups:
-        if isinstance(group, ConsumerGroup):
-            owners: dict[object, str] = {}
-            for member in group.members.values():
-                for partition in held(member.current):
-                    other = owners.setdefault(partition, member.member_id)
-                    if other != member.member_id:
-                        yield f"a partition has two owners: {partition} of {group.group_id}"
-        elif isinstance(group, StreamsGroup):
-            yield from _check_tasks(group)
+    for consumer_group in shard.groups_of(ConsumerGroup):
+        yield from _check_partitions(consumer_group)
+    for streams_group in shard.groups_of(StreamsGroup):
+        yield from _check_tasks(streams_group)
+
+
+def _check_partitions(group: ConsumerGroup) -> Iterator[str]:
+    """No partition has two owners."""
+    owners: dict[object, str] = {}
+    for member in group.members.values():
+        for partition in held(member.current):
+            other = owners.setdefault(partition, member.member_id)
+            if other != member.member_id:
+                yield f"a partition has two owners: {partition} of {group.group_id}"
 
 
 def _check_tasks(group: StreamsGroup) -> Iterator[str]:

@@ -10,7 +10,7 @@ import trio.testing
 
 from ottla.simulation.coordinators.clients import Administrator, Client, Operator, SimpleClient, TransactionalClient
 from ottla.simulation.coordinators.determinism import deterministic
-from ottla.simulation.coordinators.invariants import StepChecks, groups_of, groups_with_offsets
+from ottla.simulation.coordinators.invariants import StepChecks, groups_with_offsets
 from ottla.simulation.coordinators.members import ClassicMember, ConsumerMember, StreamsMember
 from ottla.simulation.coordinators.world import CHECK_INTERVAL_MS, OFFSETS_PARTITIONS, RETENTION_MS, World
 
@@ -93,7 +93,7 @@ async def _end(world: World) -> None:
     world.clock.set_forward(2 * RETENTION_MS)
     await trio.sleep(20 * CHECK_INTERVAL_MS / 1000)
     for shard in world.coordinator.runtime.shards():
-        left = {*groups_with_offsets(shard), *(group.group_id for group in groups_of(shard))}
+        left = {*groups_with_offsets(shard), *shard.groups}
         if left:
             world.violate(f"it never expires: {sorted(left)}")
 
@@ -106,7 +106,7 @@ async def _loaded(world: World) -> None:
 def _nobody_is_left(world: World) -> None:
     """Every member has a session: when all are silent for long enough, all are gone."""
     for shard in world.coordinator.runtime.shards():
-        for group in groups_of(shard):
+        for group in shard.groups.values():
             if group.members:
                 kind = type(group).__name__
                 deadlines = {each.member_id: math.isinf(each.deadline) for each in group.members.values()}

@@ -19,7 +19,7 @@ from ottla.server.coordinator.errors import (
     StaleMemberEpochError,
 )
 from ottla.server.coordinator.group.classic import JoinRequest
-from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
+from ottla.server.coordinator.group.classic_member import JoinResult, Protocol
 from ottla.server.coordinator.group.consumer import Heartbeat, HeartbeatResult
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS
 from ottla.server.coordinator.group.streams_beat import StreamsHeartbeat, StreamsHeartbeatResult

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 from unittest import mock
 
-from ottla.server.coordinator.group import commits, records
+from ottla.server.coordinator.group import commits, offset_records
 from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.offset_cache import OffsetCache
@@ -40,7 +40,7 @@ def _without_turn() -> AbstractContextManager[Any]:
 
 def _without_ids() -> AbstractContextManager[Any]:
     def is_gone(self: Forgetting, key: bytes, value: bytes, names: set[str]) -> bool:
-        name = records.offset_partition(key).topic
+        name = offset_records.offset_partition(key).topic
         return name in names or not self._topics.ids([name])
 
     return mock.patch.object(Forgetting, "_is_gone", is_gone)

@@ -244,8 +244,7 @@ async def test_an_administrator_may_do_everything(browse: Browse) -> None:
 
 
 async def test_groups_and_transactions_are_those_that_may_be_seen(browse: Browse) -> None:
-    from ottla.server.coordinator.group.commits import OffsetToCommit
-    from ottla.server.coordinator.group.offsets import TopicPartition
+    from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
     from tests.console.conftest import once_loaded
 
     async with browse(RIGHTS) as browser:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.kproto.records import Record
-from ottla.server.coordinator.group.commits import OffsetToCommit
-from ottla.server.coordinator.group.offsets import TopicPartition
+from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
 from tests.console.conftest import once_loaded
 
 Browse = Callable[..., Any]

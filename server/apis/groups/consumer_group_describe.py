@@ -23,7 +23,8 @@ from ottla.server.apis.groups.modern_groups import Description, describe, names_
 from ottla.server.apis.rules import Each, Rule, itself
 from ottla.server.coordinator.group.assignors import Assignment as PartitionsByTopic
 from ottla.server.coordinator.group.assignors import assignor_names
-from ottla.server.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup
+from ottla.server.coordinator.group.consumer_member import ConsumerMember
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(

@@ -16,7 +16,7 @@ from ottla.server.apis.results import may_describe
 from ottla.server.apis.rules import Named, Rule
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.classic import JoinRequest
-from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
+from ottla.server.coordinator.group.classic_member import JoinResult, Protocol
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.JOIN_GROUP, Rule([Named(AclOperation.READ, AclResource.GROUP, "group_id")]), may_wait=True)

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from ottla.kproto.internal_records import streams_group as record
     from ottla.server.apis.context import RequestContext
     from ottla.server.coordinator.group.streams_assignor import Task, Tasks, TaskSet
-    from ottla.server.coordinator.group.streams_group import StreamsGroup, StreamsMember
+    from ottla.server.coordinator.group.streams_group import StreamsGroup
+    from ottla.server.coordinator.group.streams_member import StreamsMember
     from ottla.server.coordinator.group.streams_topology import ConfiguredSubtopology, InternalTopic
 
 API = Api(ApiKey.STREAMS_GROUP_DESCRIBE, Rule(each=Each(AclOperation.DESCRIBE, "group_ids", itself(AclResource.GROUP))))

@@ -36,7 +36,7 @@ from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
 from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.streams_assignor import TaskSet
 from ottla.server.coordinator.group.streams_beat import StreamsHeartbeat
-from ottla.server.coordinator.group.streams_group import Endpoint as UserEndpoint
+from ottla.server.coordinator.group.streams_member import Endpoint as UserEndpoint
 from ottla.server.coordinator.group.streams_topology import StreamsStatus
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, TopicAlreadyExistsError

@@ -26,7 +26,8 @@ from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.share_group import ShareGroup, ShareMember
+    from ottla.server.coordinator.group.share_group import ShareGroup
+    from ottla.server.coordinator.group.share_member import ShareMember
 
 API = Api(ApiKey.SHARE_GROUP_DESCRIBE, Rule(each=Each(AclOperation.DESCRIBE, "group_ids", itself(AclResource.GROUP))))
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import trio
 
+from ottla.kproto.internal_records.consumer_offsets import GroupMetadataValue
 from ottla.runtime.purgatory import Purgatory
 from ottla.runtime.supervisor import Loop, Tasks
 from ottla.server.coordinator.errors import (
@@ -28,17 +29,13 @@ from ottla.server.coordinator.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from ottla.server.coordinator.group.classic_group import (
-    ClassicGroup,
-    ClassicMember,
-    ClassicState,
-    JoinResult,
-    Pending,
-    Protocol,
-    SyncResult,
-)
+from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
+from ottla.server.coordinator.group.classic_member import ClassicMember, JoinResult, Pending, Protocol, SyncResult
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig, Rebalance
-from ottla.server.coordinator.group.plan import MayDescribe
+from ottla.server.coordinator.group.group import Committer
+from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.protocol import DefaultProtocol
+from ottla.server.coordinator.group.topics import MayDescribe
 from ottla.storage.clock import Clock
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
@@ -62,8 +59,10 @@ class JoinRequest(NamedTuple):
     may_describe: MayDescribe | None = None
 
 
-class ClassicProtocol:
+class ClassicProtocol(DefaultProtocol[ClassicGroup]):
     """Runs the classic protocol for all groups of one broker."""
+
+    group_class = ClassicGroup
 
     def __init__(
         self,
@@ -89,7 +88,13 @@ class ClassicProtocol:
 
     # JoinGroup
 
-    def found(self, group: ClassicGroup) -> None:
+    def create(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, now_ms=self._clock.time_ms())
+
+    def restore(self, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+        return ClassicGroup.restored(group_id, value, now_ms=self._clock.time_ms())
+
+    def store_empty(self, group: ClassicGroup) -> None:
         """Somebody joins a group that was not there: from now on there is one, also after a restart."""
         self._rebalance.store_empty(group)
 
@@ -263,16 +268,11 @@ class ClassicProtocol:
         if group.is_in(ClassicState.PREPARING_REBALANCE):
             raise RebalanceInProgressError(f"group {group.group_id} rebalances")
 
-    def validate_commit(
-        self,
-        group: ClassicGroup,
-        *,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        transactional: bool,
+    def validate_offset_commit(
+        self, group: ClassicGroup, committer: Committer, offsets: Mapping[TopicPartition, OffsetToCommit]
     ) -> None:
-        """Whether this may commit offsets: a member of this generation, or nobody while the group is empty."""
+        """A member of this generation may commit, which prolongs its session, or nobody while the group is empty."""
+        member_id, group_instance_id, generation_id, transactional, _ = committer
         if group.is_in(ClassicState.DEAD):
             raise CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
         if generation_id < 0 and group.is_in(ClassicState.EMPTY):
@@ -299,7 +299,7 @@ class ClassicProtocol:
 
     # LeaveGroup
 
-    def leave(self, group: ClassicGroup, member_id: str, group_instance_id: str | None) -> str:
+    async def leave(self, group: ClassicGroup, member_id: str, group_instance_id: str | None) -> str:
         """Remove one member (by id, or by static instance id with an empty member id); returns its member id."""
         if group.is_in(ClassicState.DEAD):
             raise CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
@@ -322,13 +322,11 @@ class ClassicProtocol:
     # Loading and unloading
 
     def resume(self, group: ClassicGroup) -> None:
-        """Start the sessions of a group that was replayed from the log."""
         for member in group.members.values():
             self._sessions.touch(member)
             self._nursery.start_soon(Loop(self._sessions.watch), group, member)
 
-    def bury(self, group: ClassicGroup, reason: Exception) -> None:
-        """The group leaves this broker, or is deleted: answer everyone and end all that waits."""
+    def close(self, group: ClassicGroup, reason: CoordinatorError) -> None:
         group.transition_to(ClassicState.DEAD, now_ms=self._clock.time_ms())
         for member in list(group.members.values()):
             self._rebalance.answer_join(member, reason)

@@ -12,17 +12,27 @@ the other:
     DEAD                  removed; whoever still holds it is told to find the coordinator again
 """
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from enum import Enum
-from typing import Final, Generic, NamedTuple, TypeVar
+from __future__ import annotations
 
-from ottla.server.coordinator.errors import FencedInstanceIdError, UnknownMemberIdError
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+from ottla.kproto.internal_records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
+from ottla.server.coordinator.errors import (
+    FencedInstanceIdError,
+    GroupIdNotFoundError,
+    NonEmptyGroupError,
+    UnknownMemberIdError,
+)
+from ottla.server.coordinator.group import classic_records
+from ottla.server.coordinator.group.classic_member import ClassicMember, JoinResult
+from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
+from ottla.server.coordinator.group.group import Group, OffsetExpiry
+from ottla.server.coordinator.replay import CoordinatorRecord
 
 NO_GENERATION: Final = -1
-
-T = TypeVar("T")
 
 
 class ClassicState(Enum):
@@ -49,114 +59,7 @@ _ALLOWED: Final = {
 """State -> the states it may be entered from."""
 
 
-class Protocol(NamedTuple):
-    """One embedded protocol that a member offers (an assignor), with the member's metadata for it."""
-
-    name: str
-    metadata: bytes
-
-
-class JoinResult(NamedTuple):
-    """What a JoinGroup answers: the same for every version."""
-
-    member_id: str
-    generation_id: int
-    protocol_type: str | None
-    protocol_name: str | None
-    leader: str
-    members: tuple["ClassicMember", ...] = ()
-    skip_assignment: bool = False
-
-
-class SyncResult(NamedTuple):
-    protocol_type: str | None
-    protocol_name: str | None
-    assignment: bytes
-
-
-class Pending(Generic[T]):
-    """A request that waits for its answer: the key in the purgatory, and the answer once there is one.
-
-    A member that meanwhile sends its request again on another connection gets the same answer there.
-    """
-
-    __slots__ = ("answer", "error")
-
-    def __init__(self) -> None:
-        self.answer: T | None = None
-        self.error: Exception | None = None
-
-    def settle(self, answer: T | Exception) -> None:
-        if isinstance(answer, Exception):
-            self.error = answer
-        else:
-            self.answer = answer
-
-    def is_settled(self) -> bool | None:
-        """True, or None as the purgatory wants it while there is no answer."""
-        return True if self.error is not None or self.answer is not None else None
-
-
-class ClassicMember:
-    """One member; `awaiting_join` and `awaiting_sync` are its requests that wait for an answer."""
-
-    __slots__ = (
-        "assignment",
-        "awaiting_join",
-        "awaiting_sync",
-        "client_host",
-        "client_id",
-        "deadline",
-        "group_instance_id",
-        "is_new",
-        "member_id",
-        "protocols",
-        "rebalance_timeout_ms",
-        "removed",
-        "session_timeout_ms",
-    )
-
-    def __init__(
-        self,
-        member_id: str,
-        *,
-        group_instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocols: Sequence[Protocol],
-        assignment: bytes = b"",
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocols = tuple(protocols)
-        self.assignment = assignment
-        self.is_new = False
-        self.awaiting_join: Pending[JoinResult] | None = None
-        self.awaiting_sync: Pending[SyncResult] | None = None
-        self.deadline = math.inf
-        """When the session ends, on Trio's clock. A heartbeat only moves it; `Sessions.watch` looks when it wakes."""
-        self.removed = False
-
-    def is_waiting(self) -> bool:
-        """Whether the coordinator owes it an answer, so that it need not heartbeat. A new member's wait is limited."""
-        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
-
-    def metadata(self, protocol_name: str) -> bytes:
-        """The member's metadata for a protocol; empty if it does not offer it."""
-        return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
-
-    def vote(self, candidates: frozenset[str]) -> str | None:
-        """The first of its protocols that everyone has."""
-        return next((name for name, _ in self.protocols if name in candidates), None)
-
-
-class ClassicGroup:
+class ClassicGroup(Group):
     """One group. Methods keep its invariants; when to call them is the protocol's business (`classic.py`)."""
 
     __slots__ = (
@@ -175,6 +78,9 @@ class ClassicGroup:
         "state",
         "static_members",
     )
+
+    kind = "classic"
+    gives_way = frozenset({"consumer", "streams"})
 
     def __init__(self, group_id: str, *, now_ms: int) -> None:
         self.group_id = group_id
@@ -319,3 +225,82 @@ class ClassicGroup:
             leader=self.leader_id or "",
             members=tuple(self.members.values()) if is_leader else (),
         )
+
+    # Offsets
+
+    def is_empty(self) -> bool:
+        return self.is_in(ClassicState.EMPTY)
+
+    def is_awaited(self) -> bool:
+        return bool(self.pending_members)
+
+    def validate_offset_fetch(self, member_id: str, member_epoch: int) -> None:
+        """Anybody may read them."""
+
+    def undeletable_topics(self) -> frozenset[str] | None:
+        if self.is_in(ClassicState.DEAD):
+            raise GroupIdNotFoundError(f"Group {self.group_id} not found.")
+        if self.is_in(ClassicState.EMPTY):
+            return frozenset()
+        if self.protocol_type != PROTOCOL_TYPE:
+            raise NonEmptyGroupError(f"group {self.group_id} has members")
+        return self.subscribed_topics()
+
+    def offset_expiry(self) -> OffsetExpiry | None:
+        if self.protocol_type is None:
+            return OffsetExpiry(None, frozenset())
+        if self.is_in(ClassicState.EMPTY):
+            return OffsetExpiry(self.current_state_since_ms, frozenset())
+        if self.is_in(ClassicState.STABLE) and self.protocol_type == PROTOCOL_TYPE:
+            subscription = self.subscribed_topics()
+            return None if subscription is None else OffsetExpiry(None, subscription)
+        return None
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that consumers read in their generation; None if they are not known: they may be any."""
+        if self.generation_metadata is None:
+            return None
+        topics: set[str] = set()
+        for metadata in self.generation_metadata:
+            subscription = subscribed_topics(metadata)
+            if subscription is None:
+                return None
+            topics |= subscription
+        return frozenset(topics)
+
+    # Records
+
+    @classmethod
+    def key_types(cls) -> tuple[type, ...]:
+        return (GroupMetadataKey,)
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return [classic_records.group_tombstone(self.group_id)]
+
+    def metadata_record(self, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
+        """The record of the current generation with the assignments given."""
+        return classic_records.group_metadata(
+            self.group_id,
+            self.members.values(),
+            assignments,
+            protocol_type=self.protocol_type,
+            generation_id=self.generation_id,
+            protocol_name=self.protocol_name,
+            leader_id=self.leader_id,
+            current_state_since_ms=self.current_state_since_ms,
+        )
+
+    @classmethod
+    def restored(cls, group_id: str, value: GroupMetadataValue, *, now_ms: int) -> ClassicGroup:
+        """The group that a record describes."""
+        group = cls(group_id, now_ms=now_ms)
+        group.generation_id = value.generation
+        group.protocol_type = value.protocol_type or None
+        for member in classic_records.read_members(value):
+            group.add(member)
+        group.agree(value.protocol)
+        group.leader_id = value.leader
+        group.state = group.previous_state = ClassicState.STABLE if group.members else ClassicState.EMPTY
+        if value.current_state_timestamp >= 0:
+            group.current_state_since_ms = value.current_state_timestamp
+        return group

@@ -10,6 +10,7 @@ Kafka's counterpart is GroupMetadataManager, classicGroup…ToConsumerGroup.
 
 import math
 import uuid
+from collections.abc import Mapping
 
 from ottla.kproto.internal_records.consumer_protocol import (
     AssignedTopicPartition,
@@ -27,29 +28,36 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group.assignors import Assignment
 from ottla.server.coordinator.group.classic import JoinRequest
-from ottla.server.coordinator.group.classic_group import JoinResult, SyncResult
+from ottla.server.coordinator.group.classic_member import JoinResult, SyncResult
 from ottla.server.coordinator.group.consumer import ConsumerProtocol
-from ottla.server.coordinator.group.consumer_group import (
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup
+from ottla.server.coordinator.group.consumer_member import (
     ClassicSide,
-    ConsumerGroup,
     ConsumerMember,
     Current,
     MemberState,
     Subscription,
 )
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, parse_subscription
+from ottla.server.coordinator.group.migration_policy import MigrationPolicy
 from ottla.server.coordinator.group.topics import GroupTopics
 
 
 class ClassicMembers:
     """Runs the classic members of all groups of the consumer protocol on one broker."""
 
-    def __init__(self, consumer: ConsumerProtocol, topics: GroupTopics) -> None:
+    def __init__(self, consumer: ConsumerProtocol, topics: GroupTopics, policy: MigrationPolicy) -> None:
         self._consumer = consumer
         self._topics = topics
+        self._policy = policy
 
     async def join(self, group: ConsumerGroup, request: JoinRequest) -> JoinResult:
         """JoinGroup: take the member's next step, or raise what tells it to do otherwise. The caller holds the lock."""
+        if self._policy is MigrationPolicy.DISABLED:
+            raise InconsistentGroupProtocolError(
+                f"Cannot join the consumer group {group.group_id} with the classic protocol because the group "
+                "migration is disabled."
+            )
         member_id = request.member_id or str(uuid.uuid4())
         self._check(group, member_id, request)
         if not request.member_id and request.known_member_id_required:
@@ -92,7 +100,7 @@ class ClassicMembers:
             if owned.topic in ids and owned.partitions
         }
 
-    def sync(
+    async def sync(
         self,
         group: ConsumerGroup,
         *,
@@ -101,8 +109,9 @@ class ClassicMembers:
         generation_id: int,
         protocol_type: str | None,
         protocol_name: str | None,
+        assignments: Mapping[str, bytes],
     ) -> SyncResult:
-        """SyncGroup: what the member is assigned now."""
+        """SyncGroup: what the member is assigned now. The coordinator assigns, whatever `assignments` says."""
         member, classic = _classic_member(group, member_id, group_instance_id, generation_id)
         own_name, metadata = classic.protocols[0]
         if protocol_type not in (None, PROTOCOL_TYPE) or protocol_name not in (None, own_name):
@@ -131,6 +140,10 @@ class ClassicMembers:
         ):
             self._consumer.expect(member)
             raise RebalanceInProgressError(f"group {group.group_id} rebalances")
+
+    async def leave(self, group: ConsumerGroup, member_id: str, group_instance_id: str | None) -> str:
+        """LeaveGroup: as `ConsumerProtocol.expel`, for members of either protocol."""
+        return await self._consumer.expel(group, member_id, group_instance_id)
 
 
 def serialize_assignment(assignment: Assignment, subscription: bytes, topics: GroupTopics) -> bytes:

@@ -16,14 +16,8 @@ from ottla.server.coordinator.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from ottla.server.coordinator.group.classic_group import (
-    ClassicGroup,
-    ClassicMember,
-    ClassicState,
-    JoinResult,
-    Pending,
-    SyncResult,
-)
+from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
+from ottla.server.coordinator.group.classic_member import ClassicMember, JoinResult, Pending, SyncResult
 from ottla.server.coordinator.group.classic_sessions import Sessions
 from ottla.server.coordinator.group.naming import who
 from ottla.storage.clock import Clock
@@ -40,10 +34,12 @@ LEAST_WAIT_MS: Final = 100
 
 
 class ClassicConfig(NamedTuple):
-    """`group.initial.rebalance.delay.ms` and `group.max.size`."""
+    """`group.initial.rebalance.delay.ms`, `group.max.size`, and `group.min.session.timeout.ms` with its maximum."""
 
     initial_rebalance_delay_ms: int
     max_size: int
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
 
 
 class Rebalance:

@@ -10,7 +10,8 @@ from functools import partial
 import trio
 
 from ottla.runtime.purgatory import Purgatory
-from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember
+from ottla.server.coordinator.group.classic_group import ClassicGroup
+from ottla.server.coordinator.group.classic_member import ClassicMember
 from ottla.server.coordinator.group.naming import who
 
 logger = logging.getLogger(__name__)

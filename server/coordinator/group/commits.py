@@ -16,28 +16,12 @@ from ottla.server.coordinator.errors import (
     TopicDeletedError,
     UnstableOffsetCommitError,
 )
-from ottla.server.coordinator.group import consumer_records, records, share_records, streams_records
-from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
-from ottla.server.coordinator.group.consumer_group import ConsumerGroup
-from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
-from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
-from ottla.server.coordinator.group.shard import Group, GroupShard
-from ottla.server.coordinator.group.share_group import ShareGroup
-from ottla.server.coordinator.group.streams_group import StreamsGroup
+from ottla.server.coordinator.group import offset_records
+from ottla.server.coordinator.group.offsets import CommittedOffset, OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.partition import Write
 from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.server.settings.types import INT64_MAX
-
-
-class OffsetToCommit(NamedTuple):
-    """What a client commits for one partition. `retention_ms` is -1 except where OffsetCommit v2-4 set it."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    retention_ms: int = -1
-    topic_id: UUID = UUID(int=0)
-
 
 Refusals = dict[TopicPartition, Exception]
 
@@ -80,7 +64,7 @@ def commit_records(
             expire_timestamp_ms=-1 if offset.retention_ms < 0 else min(now_ms + offset.retention_ms, INT64_MAX),
             topic_id=offset.topic_id,
         )
-        written.append(records.offset_commit(group_id, partition, committed))
+        written.append(offset_records.offset_commit(group_id, partition, committed))
     return written, refused
 
 
@@ -107,41 +91,23 @@ def fetch(
     return found
 
 
-def undeletable_topics(shard: GroupShard, group_id: str) -> frozenset[str] | None:
-    """The topics whose offsets OffsetDelete must leave; None for all topics.
-
-    Raises GroupIdNotFoundError, or NonEmptyGroupError for a group of other members than consumers.
-    """
-    group = shard.groups.get(group_id)
-    if isinstance(group, ConsumerGroup):
-        return group.all_subscribed_topics()
-    if isinstance(group, StreamsGroup):
-        return group.subscribed_topics()
-    if isinstance(group, ShareGroup):
-        raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
-    if group is None or group.is_in(ClassicState.DEAD):
-        raise GroupIdNotFoundError(f"Group {group_id} not found.")
-    if group.is_in(ClassicState.EMPTY):
-        return frozenset()
-    if group.protocol_type != PROTOCOL_TYPE:
-        raise NonEmptyGroupError(f"group {group_id} has members")
-    return group_subscription(group)
-
-
 def delete_records(
     shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition]
 ) -> tuple[list[CoordinatorRecord], Refusals]:
     """OffsetDelete: tombstones for offsets, also for those in open transactions. Topics that the group reads are
-    refused. Raises as `undeletable_topics` does.
+    refused. Raises as `Group.undeletable_topics` does.
     """
-    subscribed = undeletable_topics(shard, group_id)
+    group = shard.groups.get(group_id)
+    if group is None:
+        raise GroupIdNotFoundError(f"Group {group_id} not found.")
+    subscribed = group.undeletable_topics()
     written: list[CoordinatorRecord] = []
     refused: Refusals = {}
     for partition in partitions:
         if subscribed is None or partition.topic in subscribed:
             refused[partition] = GroupSubscribedToTopicError(f"group {group_id} reads {partition.topic}")
-        elif shard.offsets.values(group_id, records.offset_key(group_id, partition)):
-            written.append(records.offset_tombstone(group_id, partition))
+        elif shard.offsets.values(group_id, offset_records.offset_key(group_id, partition)):
+            written.append(offset_records.offset_tombstone(group_id, partition))
     return written, refused
 
 
@@ -154,43 +120,14 @@ def deletion_records(shard: GroupShard, group_id: str, keys: Iterable[bytes] | N
     group = shard.groups.get(group_id)
     if group is None:
         raise GroupIdNotFoundError(f"Group {group_id} not found.")
-    if not is_empty(group):
+    if not group.is_empty():
         raise NonEmptyGroupError(f"group {group_id} has members")
     if keys is not None:
         return [CoordinatorRecord(key, None) for key in keys]
     return [
         *(CoordinatorRecord(key, None) for key in shard.offsets.keys(group_id)),
-        *group_tombstones(group),
+        *group.tombstones(),
     ]
-
-
-def is_empty(group: Group) -> bool:
-    """Whether the group has no members, and nobody joins it."""
-    return group.is_in(ClassicState.EMPTY) if isinstance(group, ClassicGroup) else not group.members
-
-
-def group_tombstones(group: Group) -> list[CoordinatorRecord]:
-    """What removes a group, its offsets aside."""
-    if isinstance(group, ConsumerGroup):
-        return consumer_records.group_tombstones(group)
-    if isinstance(group, ShareGroup):
-        return share_records.group_tombstones(group)
-    if isinstance(group, StreamsGroup):
-        return streams_records.group_tombstones(group)
-    return [records.group_tombstone(group.group_id)]
-
-
-def group_subscription(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics that a consumer group reads in its generation; None if it is not known: it may be any."""
-    if group.generation_metadata is None:
-        return None
-    topics: set[str] = set()
-    for metadata in group.generation_metadata:
-        subscription = subscribed_topics(metadata)
-        if subscription is None:
-            return None
-        topics |= subscription
-    return frozenset(topics)
 
 
 def expired_records(
@@ -201,36 +138,15 @@ def expired_records(
     What is part of an open transaction does not expire, and keeps its group.
     """
     group = shard.groups.get(group_id)
-    terms = None if group is None else expiry_terms(group)
-    if group is None or terms is None:
+    expiry = None if group is None else group.offset_expiry()
+    if group is None or expiry is None:
         return []
-    since_ms, subscribed = terms
+    since_ms, subscribed = expiry
     expired = shard.offsets.expired(
         group_id, keys, now_ms=now_ms, retention_ms=retention_ms, since_ms=since_ms, subscribed=subscribed
     )
     written = [CoordinatorRecord(key, None) for key in expired]
     remains = shard.offsets.count(group_id) > len(expired) or shard.offsets.has_pending_group(group_id)
-    is_awaited = isinstance(group, ClassicGroup) and group.pending_members
-    if is_empty(group) and not is_awaited and not remains:
-        written += group_tombstones(group)
+    if group.is_empty() and not group.is_awaited() and not remains:
+        written += group.tombstones()
     return written
-
-
-def expiry_terms(group: Group) -> tuple[int | None, frozenset[str]] | None:
-    """Since when the group has been empty (None: count from each commit), and the topics whose offsets do not expire
-    because the group reads them. None if nothing of the group expires now.
-    """
-    if isinstance(group, ConsumerGroup):
-        return None, group.all_subscribed_topics()
-    if isinstance(group, StreamsGroup):
-        return None, group.subscribed_topics()
-    if isinstance(group, ShareGroup):
-        return None
-    if group.protocol_type is None:
-        return None, frozenset()
-    if group.is_in(ClassicState.EMPTY):
-        return group.current_state_since_ms, frozenset()
-    if group.is_in(ClassicState.STABLE) and group.protocol_type == PROTOCOL_TYPE:
-        subscription = group_subscription(group)
-        return None if subscription is None else (None, subscription)
-    return None

@@ -2,8 +2,9 @@
 
 from typing import Final, NamedTuple
 
+from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
 from ottla.server.coordinator.group.consumer_group import ConsumerConfig
-from ottla.server.coordinator.group.migration import MigrationPolicy
+from ottla.server.coordinator.group.migration_policy import MigrationPolicy
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -24,6 +25,12 @@ class GroupConfig(NamedTuple):
     consumer_max_size: int = 2**31 - 1
     consumer_assignment_interval_ms: int = 0
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+
+    def of_classic_groups(self) -> ClassicConfig:
+        """The settings of all classic groups."""
+        return ClassicConfig(
+            self.initial_rebalance_delay_ms, self.max_size, self.min_session_timeout_ms, self.max_session_timeout_ms
+        )
 
     def of_consumer_group(self, group_id: str) -> ConsumerConfig:
         """The settings of a consumer group that has none of its own."""

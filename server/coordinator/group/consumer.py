@@ -18,19 +18,14 @@ from typing import NamedTuple
 from ottla.server.coordinator.errors import FencedInstanceIdError, UnknownMemberIdError
 from ottla.server.coordinator.group import consumer_records
 from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignment
-from ottla.server.coordinator.group.consumer_group import (
-    ConsumerConfig,
-    ConsumerGroup,
-    ConsumerMember,
-    Current,
-    MemberState,
-    Subscription,
-)
-from ottla.server.coordinator.group.modern import ModernProtocol, Surroundings
+from ottla.server.coordinator.group.consumer_group import ConsumerConfig, ConsumerGroup
+from ottla.server.coordinator.group.consumer_member import ConsumerMember, Current, MemberState, Subscription
+from ottla.server.coordinator.group.modern import GroupServices, ModernProtocol
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
-from ottla.server.coordinator.group.plan import MayDescribe, Plan
+from ottla.server.coordinator.group.plan import Plan
 from ottla.server.coordinator.group.reconciliation import next_assignment
 from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
+from ottla.server.coordinator.group.topics import MayDescribe
 from ottla.server.coordinator.replay import CoordinatorRecord
 
 logger = logging.getLogger(__name__)
@@ -63,12 +58,14 @@ class HeartbeatResult(NamedTuple):
     assignment: Assignment | None
 
 
-class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
+class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, HeartbeatResult]):
     """Runs the consumer protocol for all groups of one broker."""
+
+    group_class = ConsumerGroup
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        services: GroupServices,
         *,
         config: Callable[[str], ConsumerConfig],
         downgrade: Callable[[ConsumerGroup, ConsumerMember | None], Awaitable[bool]],
@@ -78,7 +75,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         `downgrade` turns the group into a classic one if that is due, without the member that is leaving, and says
         whether it did.
         """
-        super().__init__(surroundings)
+        super().__init__(services)
         self._config = config
         self._downgrade = downgrade
 
@@ -146,7 +143,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
         written: list[CoordinatorRecord] = []
         if former is not None and former.member_id != member_id:
             # A static member came back under a new id: it inherits its current and its target assignment.
-            written += consumer_records.member_tombstones(group_id, former.member_id)
+            written += consumer_records.RECORDS.member_tombstones(group_id, former.member_id)
             planned.replace(former)
         if former is None or former.subscription != subscription or former.member_id != member_id:
             written.append(consumer_records.member_subscription(group_id, member_id, subscription))
@@ -215,7 +212,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember]):
             if other is not member:
                 remaining |= group.subscribed_topics(other.subscription)
         metadata_hash = await self._topics.metadata_hash(remaining)
-        written = consumer_records.member_tombstones(group.group_id, member.member_id)
+        written = consumer_records.RECORDS.member_tombstones(group.group_id, member.member_id)
         regex = member.subscription.topic_regex
         used = {other.subscription.topic_regex for other in group.members.values() if other is not member}
         if regex and regex in group.regexes and regex not in used:

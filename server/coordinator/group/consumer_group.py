@@ -1,6 +1,6 @@
 """A group of the consumer protocol (KIP-848): its epochs, members, target and current assignments. Plain state.
 
-All of it comes from records: `replay_…` is called with what is committed, at load and after each write. The group's
+All of it comes from records: `replay` is called with what is committed, at load and after each write. The group's
 state is derived, never stored:
 
     EMPTY        no members
@@ -11,14 +11,25 @@ state is derived, never stored:
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum, IntEnum
-from typing import Final, NamedTuple
+from enum import Enum
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from ottla.kproto.internal_records.coordinator import CoordinatorKey
 from ottla.server.coordinator.errors import IllegalGenerationError, StaleMemberEpochError
+from ottla.server.coordinator.group import consumer_records
 from ottla.server.coordinator.group.assignors import ASSIGNORS, EMPTY_ASSIGNMENT, Assignment
-from ottla.server.coordinator.group.classic_group import Protocol
-from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH, StaticGroup, StaticMember
+from ottla.server.coordinator.group.consumer_member import (
+    ConsumerMember,
+    Current,
+    MemberState,
+    ResolvedRegex,
+    Subscription,
+    held,
+)
+from ottla.server.coordinator.group.group import OffsetExpiry
+from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.static_members import StaticGroup
 
 
 class ConsumerConfig(NamedTuple):
@@ -43,96 +54,6 @@ class ConsumerGroupState(Enum):
     DEAD = "Dead"
 
 
-class MemberState(IntEnum):
-    """How far a member is with its target; the numbers are those of the record."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
-
-
-class ClassicSide(NamedTuple):
-    """What a classic member said in its JoinGroup: during a migration it lives in a group of this protocol."""
-
-    session_timeout_ms: int
-    protocols: tuple[Protocol, ...]
-
-
-class Subscription(NamedTuple):
-    """What a member said about itself: the content of its metadata record. `classic` is set for a classic member."""
-
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    topic_names: frozenset[str] = frozenset()
-    topic_regex: str | None = None
-    rebalance_timeout_ms: int = -1
-    server_assignor: str | None = None
-    classic: ClassicSide | None = None
-
-
-AssignmentEpochs = Mapping[tuple[UUID, int], int]
-"""The epoch at which a member was given each partition that it holds (KIP-1251)."""
-
-NO_EPOCHS: Final[AssignmentEpochs] = {}
-
-
-class Current(NamedTuple):
-    """Where a member stands: the content of its current-assignment record."""
-
-    epoch: int = 0
-    previous_epoch: int = -1
-    state: MemberState = MemberState.STABLE
-    assigned: Assignment = EMPTY_ASSIGNMENT
-    pending_revocation: Assignment = EMPTY_ASSIGNMENT
-    epochs: AssignmentEpochs = NO_EPOCHS
-
-    @property
-    def held(self) -> Assignment:
-        """What the member is assigned, and what it has not yet given up."""
-        topic_ids = {*self.assigned, *self.pending_revocation}
-        nothing: frozenset[int] = frozenset()
-        return {
-            topic_id: self.assigned.get(topic_id, nothing) | self.pending_revocation.get(topic_id, nothing)
-            for topic_id in topic_ids
-        }
-
-    def rejoined(self) -> "Current":
-        """Where a static member starts over: it keeps what it was assigned; what it was to revoke is free."""
-        return Current(previous_epoch=0, assigned=self.assigned, epochs=self.epochs)
-
-    def away(self) -> "Current":
-        """Where a static member that goes away for a while stands: what it was to revoke is free, what it was assigned
-        stays its own, and whoever comes back commits with any epoch.
-        """
-        return self._replace(
-            epoch=LEAVE_STATIC_EPOCH, pending_revocation=EMPTY_ASSIGNMENT, epochs=dict.fromkeys(self.epochs, 0)
-        )
-
-
-class ConsumerMember(StaticMember[Subscription, Current]):
-    """One member. By its `rebalance_deadline` it must have revoked partitions, or, if it is a classic member, joined or
-    synced.
-    """
-
-    __slots__ = ()
-
-    @property
-    def classic(self) -> ClassicSide | None:
-        """Set for a member that speaks the classic protocol."""
-        return self.subscription.classic
-
-    @property
-    def gives_way(self) -> bool:
-        """A classic member always did, to whoever joined with its instance id."""
-        return self.has_left or self.classic is not None
-
-    def check_epoch(self, epoch: int, owned: Assignment | None) -> None:
-        """Whether a heartbeat with this epoch may be answered. Raises FencedMemberEpochError."""
-        self._check_epoch("consumer", epoch, lambda: owned is not None and _contains(self.current.assigned, owned))
-
-
 def preferred_assignor(subscriptions: Iterable[Subscription], offered: Sequence[str]) -> str:
     """The assignor of those that are offered which most members prefer; of several the first, as where nobody does."""
     named = (each.server_assignor for each in subscriptions)
@@ -140,18 +61,14 @@ def preferred_assignor(subscriptions: Iterable[Subscription], offered: Sequence[
     return min(votes, key=lambda name: (-votes[name], offered.index(name)), default=offered[0])
 
 
-class ResolvedRegex(NamedTuple):
-    """The topics that a regular expression matched at `version` of the metadata."""
-
-    topics: frozenset[str]
-    version: int
-    timestamp_ms: int
-
-
 class ConsumerGroup(StaticGroup[ConsumerMember, Subscription, Current, Assignment]):
     """One group, as its committed records describe it."""
 
     __slots__ = ("checked_version", "owners", "regexes")
+
+    kind = "consumer"
+    gives_way = frozenset({"classic"})
+    records = consumer_records.RECORDS
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -187,34 +104,45 @@ class ConsumerGroup(StaticGroup[ConsumerMember, Subscription, Current, Assignmen
             found |= self.subscribed_topics(member.subscription)
         return frozenset(found)
 
-    def validate_member(self, member_id: str, member_epoch: int) -> ConsumerMember:
-        """The member that fetches offsets.
+    # Offsets
 
-        Raises UnknownMemberIdError, StaleMemberEpochError, or IllegalGenerationError for a classic member.
-        """
+    def validate_offset_fetch(self, member_id: str, member_epoch: int) -> None:
+        """Raises UnknownMemberIdError, StaleMemberEpochError, or IllegalGenerationError for a classic member."""
         member = self.find_member(member_id)
         if member.current.epoch != member_epoch:
-            raise stale(member, f"{member_id} is at epoch {member.current.epoch}, not {member_epoch}")
-        return member
+            raise _stale(member, f"{member_id} is at epoch {member.current.epoch}, not {member_epoch}")
 
-    def validate_commit(self, member_id: str, member_epoch: int, partitions: Iterable[tuple[UUID, int]]) -> None:
-        """Whether a member may commit offsets of these partitions, also with an epoch before its current one.
+    def undeletable_topics(self) -> frozenset[str]:
+        return self.all_subscribed_topics()
+
+    def offset_expiry(self) -> OffsetExpiry:
+        return OffsetExpiry(None, self.all_subscribed_topics())
+
+    def _has_epochs(self, member: ConsumerMember) -> bool:
+        return member.classic is None
+
+    def _validate_commit(
+        self, member_id: str, member_epoch: int, offsets: Mapping[TopicPartition, OffsetToCommit]
+    ) -> None:
+        """Whether a member may commit these offsets, also with an epoch before its current one.
 
         An older epoch is good for the partitions that the member has held since then (KIP-1251): a commit that was on
-        its way while the epoch rose need not be repeated, and a zombie's is refused. Raises as `validate_member` does.
+        its way while the epoch rose need not be repeated, and a zombie's is refused. Raises as `validate_offset_fetch`
+        does.
         """
         member = self.find_member(member_id)
         current = member.current
         if member_epoch == current.epoch:
             return
         if member_epoch > current.epoch:
-            raise stale(member, f"epoch {member_epoch} is newer than the current epoch {current.epoch}")
-        for topic_id, index in partitions:
+            raise _stale(member, f"epoch {member_epoch} is newer than the current epoch {current.epoch}")
+        for key, offset in offsets.items():
+            topic_id, index = offset.topic_id, key.partition
             epoch = current.epochs.get((topic_id, index))
             if epoch is None:
-                raise stale(member, f"partition {index} of {topic_id} is not assigned to {member_id}")
+                raise _stale(member, f"partition {index} of {topic_id} is not assigned to {member_id}")
             if member_epoch < epoch:
-                raise stale(member, f"partition {index} of {topic_id} was assigned at epoch {epoch}")
+                raise _stale(member, f"partition {index} of {topic_id} was assigned at epoch {epoch}")
 
     # Classic members
 
@@ -230,15 +158,21 @@ class ConsumerGroup(StaticGroup[ConsumerMember, Subscription, Current, Assignmen
         said = [{name for name, _ in each.protocols} for each in classic if each is not None]
         return bool(set(names).intersection(*said))
 
-    # Replay
-
-    @property
-    def kind(self) -> str:
-        return "consumer"
+    # Records
 
     @property
     def no_target(self) -> Assignment:
         return EMPTY_ASSIGNMENT
+
+    def _own_keys(self) -> list[CoordinatorKey]:
+        expressions = [self.records.own(group_id=self.group_id, regular_expression=each) for each in self.regexes]
+        return [*expressions, *super()._own_keys()]
+
+    def _replay_own(self, key: Any, value: Any) -> None:
+        if value is None:
+            self.regexes.pop(key.regular_expression, None)
+        else:
+            self.regexes[key.regular_expression] = consumer_records.read_regex(value)
 
     def _new_member(self, member_id: str) -> ConsumerMember:
         return ConsumerMember(member_id, Subscription(), Current())
@@ -256,19 +190,6 @@ class ConsumerGroup(StaticGroup[ConsumerMember, Subscription, Current, Assignmen
                 del self.owners[partition]
 
 
-def stale(member: ConsumerMember, why: str) -> StaleMemberEpochError | IllegalGenerationError:
+def _stale(member: ConsumerMember, why: str) -> StaleMemberEpochError | IllegalGenerationError:
     """How a member is told, in the terms of its protocol, that its epoch is wrong."""
     return StaleMemberEpochError(why) if member.classic is None else IllegalGenerationError(why)
-
-
-def held(current: Current) -> Iterable[tuple[UUID, int]]:
-    """The partitions that a member holds until it says otherwise."""
-    for assignment in (current.assigned, current.pending_revocation):
-        for topic_id, indexes in assignment.items():
-            for index in indexes:
-                yield topic_id, index
-
-
-def _contains(assigned: Assignment, owned: Assignment) -> bool:
-    """Whether all that a member says it owns is assigned to it."""
-    return all(topic_id in assigned and indexes <= assigned[topic_id] for topic_id, indexes in owned.items())

@@ -1,21 +1,19 @@
 """Groups of the consumer protocol as records of `__consumer_offsets` (record types 3 and 5 to 8, and 16)."""
 
-from typing import Any, Final
+from typing import Final
 
 from ottla.kproto.internal_records import consumer_group as schema
 from ottla.server.coordinator.group.assignors import Assignment
-from ottla.server.coordinator.group.classic_group import Protocol
-from ottla.server.coordinator.group.consumer_group import (
+from ottla.server.coordinator.group.classic_member import Protocol
+from ottla.server.coordinator.group.consumer_member import (
     AssignmentEpochs,
     ClassicSide,
-    ConsumerGroup,
     Current,
     MemberState,
     ResolvedRegex,
     Subscription,
 )
-from ottla.server.coordinator.group.modern_group import EPOCH_BEFORE_MEMBERS
-from ottla.server.coordinator.group.modern_records import record, stored_assignment, tombstone
+from ottla.server.coordinator.group.modern_records import ModernRecords, record, stored_assignment, tombstone
 from ottla.server.coordinator.replay import CoordinatorRecord
 
 
@@ -86,57 +84,9 @@ def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
     return tombstone(schema.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex))
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """What removes a member: its current and target assignment first, its subscription last."""
-    return [
-        tombstone(schema.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)),
-        tombstone(schema.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)),
-        tombstone(schema.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)),
-    ]
-
-
-def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
-    """What removes a group: members first, then its own records."""
-    group_id = group.group_id
-    return [
-        *(each for member_id in group.members for each in member_tombstones(group_id, member_id)),
-        tombstone(schema.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)),
-        *(regex_tombstone(group_id, regex) for regex in group.regexes),
-        tombstone(schema.ConsumerGroupMetadataKey(group_id=group_id)),
-    ]
-
-
-KEYS: Final = (
-    schema.ConsumerGroupMetadataKey,
-    schema.ConsumerGroupMemberMetadataKey,
-    schema.ConsumerGroupTargetAssignmentMetadataKey,
-    schema.ConsumerGroupTargetAssignmentMemberKey,
-    schema.ConsumerGroupCurrentMemberAssignmentKey,
-    schema.ConsumerGroupRegularExpressionKey,
-)
-"""The keys of a group's records; with a tombstone of the first one the group ends."""
-
-
-def replay(group: ConsumerGroup, key: Any, value: Any) -> None:
-    """Apply one record of the group; the removal of the group itself is the caller's."""
-    match key:
-        case schema.ConsumerGroupMetadataKey():
-            group.group_epoch = 0 if value is None else value.epoch
-            group.metadata_hash = 0 if value is None else value.metadata_hash
-        case schema.ConsumerGroupMemberMetadataKey():
-            group.replay_member(key.member_id, None if value is None else _subscription(value))
-        case schema.ConsumerGroupTargetAssignmentMetadataKey():
-            group.target_epoch = EPOCH_BEFORE_MEMBERS if value is None else value.assignment_epoch
-            group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
-        case schema.ConsumerGroupTargetAssignmentMemberKey():
-            group.replay_target(key.member_id, None if value is None else stored_assignment(value.topic_partitions))
-        case schema.ConsumerGroupCurrentMemberAssignmentKey():
-            group.replay_current(key.member_id, None if value is None else _current(value))
-        case schema.ConsumerGroupRegularExpressionKey() if value is None:
-            group.regexes.pop(key.regular_expression, None)
-        case schema.ConsumerGroupRegularExpressionKey():
-            resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
-            group.regexes[key.regular_expression] = resolved
+def read_regex(value: schema.ConsumerGroupRegularExpressionValue) -> ResolvedRegex:
+    """What a record says that an expression matched."""
+    return ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
 
 
 def _subscription(value: schema.ConsumerGroupMemberMetadataValue) -> Subscription:
@@ -192,3 +142,20 @@ def _partitions(assignment: Assignment, epochs: AssignmentEpochs) -> list[schema
         )
         for topic_id in sorted(assignment)
     ]
+
+
+def _target(value: schema.ConsumerGroupTargetAssignmentMemberValue) -> Assignment:
+    return stored_assignment(value.topic_partitions)
+
+
+RECORDS: Final = ModernRecords(
+    schema.ConsumerGroupMetadataKey,
+    schema.ConsumerGroupMemberMetadataKey,
+    schema.ConsumerGroupTargetAssignmentMetadataKey,
+    schema.ConsumerGroupTargetAssignmentMemberKey,
+    schema.ConsumerGroupCurrentMemberAssignmentKey,
+    schema.ConsumerGroupRegularExpressionKey,
+    read_member=_subscription,
+    read_target=_target,
+    read_current=_current,
+)

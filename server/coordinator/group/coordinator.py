@@ -17,28 +17,30 @@ from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
 )
-from ottla.server.coordinator.group import commits, records
+from ottla.server.coordinator.group import commits
 from ottla.server.coordinator.group.classic import ClassicProtocol
 from ottla.server.coordinator.group.classic_group import ClassicGroup
 from ottla.server.coordinator.group.classic_groups import ClassicGroups
 from ottla.server.coordinator.group.classic_members import ClassicMembers
-from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer import ConsumerProtocol
-from ottla.server.coordinator.group.consumer_group import ConsumerConfig, ConsumerGroup, ConsumerMember
+from ottla.server.coordinator.group.consumer_group import ConsumerConfig, ConsumerGroup
 from ottla.server.coordinator.group.consumer_groups import ConsumerGroups
+from ottla.server.coordinator.group.consumer_member import ConsumerMember
 from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.group_offsets import DELETED_AT_ONCE, GroupOffsets
 from ottla.server.coordinator.group.listing import GroupListing, listing_of
 from ottla.server.coordinator.group.locks import GroupLocks
 from ottla.server.coordinator.group.migration import Migration
-from ottla.server.coordinator.group.modern import Surroundings
+from ottla.server.coordinator.group.modern import GroupServices
+from ottla.server.coordinator.group.protocol import GroupProtocols
 from ottla.server.coordinator.group.retention import Retention
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.share import (
     ShareGroupConfig,
     ShareProtocol,
 )
+from ottla.server.coordinator.group.share_group import ShareGroup
 from ottla.server.coordinator.group.share_groups import ShareGroups
 from ottla.server.coordinator.group.share_offsets import ShareOffsets
 from ottla.server.coordinator.group.streams import StreamsProtocol
@@ -92,28 +94,18 @@ class GroupCoordinator:
         self._locks = GroupLocks()
         #: Where sessions and rebalances wait for their time.
         self.purgatory = purgatory
-        surroundings = Surroundings(clock, topics, purgatory, nursery, self._locks, self._write)
+        services = GroupServices(clock, topics, purgatory, nursery, self._locks, self._write)
         self._consumer = ConsumerProtocol(
-            surroundings, config=group_config or config.of_consumer_group, downgrade=self._downgrade
+            services, config=group_config or config.of_consumer_group, downgrade=self._downgrade
         )
-        self._streams = StreamsProtocol(surroundings, config=streams_config)
-        self._share = ShareProtocol(
-            surroundings,
-            config=share_config,
-            find=lambda group_id: self._shard(group_id).share_group(group_id),
-            persister=persister,
-        )
-        self.share_groups = ShareGroups(
-            self._share, ShareOffsets(self._share, topics, persister), self._locks, self._shard
-        )
-        self.streams_groups = StreamsGroups(self._streams, self._locks, self._shard)
+        streams = StreamsProtocol(services, config=streams_config)
+        share = ShareProtocol(services, config=share_config, find=self._share_group, persister=persister)
+        classic_config = config.of_classic_groups()
         self._classic = ClassicProtocol(
-            config=ClassicConfig(config.initial_rebalance_delay_ms, config.max_size),
-            clock=clock,
-            purgatory=purgatory,
-            nursery=nursery,
-            store=self._store_group,
+            config=classic_config, clock=clock, purgatory=purgatory, nursery=nursery, store=self._store_group
         )
+        #: All kinds of groups that there are.
+        self._protocols = GroupProtocols(self._classic, (self._consumer, share, streams))
         #: Where joins and syncs wait for the other members.
         self.answers = self._classic.answers
         self._migration = Migration(
@@ -126,13 +118,14 @@ class GroupCoordinator:
             find_shard=self._shard,
             write=self._write,
         )
+        self.share_groups = ShareGroups(share, ShareOffsets(share, topics, persister), self._locks, self._shard)
+        self.streams_groups = StreamsGroups(streams, self._locks, self._shard)
         self.consumer_groups = ConsumerGroups(self._consumer, self._migration, self._locks, self._shard)
+        classic_members = ClassicMembers(self._consumer, topics, config.consumer_migration_policy)
         self.classic_groups = ClassicGroups(
             self._classic,
-            ClassicMembers(self._consumer, topics),
-            self._consumer,
-            config=config,
-            clock=clock,
+            {ConsumerGroup: classic_members},
+            config=classic_config,
             locks=self._locks,
             find_shard=self._shard,
             write=self._write,
@@ -150,7 +143,6 @@ class GroupCoordinator:
             config=config,
             clock=clock,
             topics=topics,
-            classic=self._classic,
             partition_for=self.partition_for,
         )
         # As it was when the topic was first seen: groups do not move while the broker runs, as in Kafka.
@@ -199,15 +191,7 @@ class GroupCoordinator:
                 self._nursery.start_soon(self._forget_shares, shard.partition)
 
     def _new_shard(self, partition: int) -> GroupShard:
-        return GroupShard(
-            partition,
-            self._classic,
-            self._consumer,
-            self._share,
-            self._streams,
-            self._clock.time_ms,
-            self._look_through,
-        )
+        return GroupShard(partition, self._protocols, self._look_through)
 
     def _look_through(self, partition: int) -> None:
         """What was deleted while nobody led the partition is found when it is loaded."""
@@ -219,7 +203,7 @@ class GroupCoordinator:
         loaded.
         """
         try:
-            groups = self._runtime.shard(partition).share_groups()
+            groups = self._runtime.shard(partition).groups_of(ShareGroup)
         except CoordinatorError:
             return
         try:
@@ -237,6 +221,9 @@ class GroupCoordinator:
     def _shard(self, group_id: str) -> GroupShard:
         return self._runtime.shard(self.partition_for(group_id))
 
+    def _share_group(self, group_id: str) -> ShareGroup | None:
+        return self._shard(group_id).find(group_id, ShareGroup)
+
     async def _write(self, group_id: str, written: Sequence[CoordinatorRecord]) -> None:
         await self._runtime.write(self.partition_for(group_id), written)
 
@@ -251,7 +238,7 @@ class GroupCoordinator:
             shard = self._shard(group.group_id)
             if shard.groups.get(group.group_id) is not group:
                 raise CoordinatorNotAvailableError(f"group {group.group_id} was removed, or changed its protocol")
-            return self._runtime.begin_write(shard.partition, [records.group_metadata(group, assignments)])
+            return self._runtime.begin_write(shard.partition, [group.metadata_record(assignments)])
         except CoordinatorError as error:
             refused = Write()
             refused.settle(error)
@@ -270,7 +257,7 @@ class GroupCoordinator:
         """
         async with self._locks.exclusively(group_id):
             shard = self._shard(group_id)
-            share_group = shard.share_group(group_id)
+            share_group = shard.find(group_id, ShareGroup)
             if share_group is not None:
                 await self.share_groups.forget_offsets(share_group)
             with trio.CancelScope(shield=True):

@@ -18,7 +18,7 @@ import trio
 
 from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group import records
+from ottla.server.coordinator.group import offset_records
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
@@ -116,13 +116,13 @@ class Forgetting:
         """
         for key in keys:
             for value in shard.offsets.values(group_id, key):
-                end = value[-records.TOPIC_ID_BYTES :]
+                end = value[-offset_records.TOPIC_ID_BYTES :]
                 if end in living:
                     continue
                 if self._is_gone(key, value, names):
                     yield key
                     break
-                if records.topic_id(value).int:
+                if offset_records.topic_id(value).int:
                     living.add(end)
 
     def _tombstones(
@@ -137,8 +137,8 @@ class Forgetting:
         ]
 
     def _is_gone(self, key: bytes, value: bytes, names: set[str]) -> bool:
-        topic_id = records.topic_id(value)
+        topic_id = offset_records.topic_id(value)
         if topic_id.int:
             return not self._topics.is_living(topic_id)
-        name = records.offset_partition(key).topic
+        name = offset_records.offset_partition(key).topic
         return name in names or not self._topics.ids([name])

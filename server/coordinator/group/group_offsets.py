@@ -8,7 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.coordinator.group import commits, committers, records
+from ottla.server.coordinator.errors import GroupIdNotFoundError, IllegalGenerationError
+from ottla.server.coordinator.group import commits, offset_records
+from ottla.server.coordinator.group.group import Committer
 from ottla.server.coordinator.group.transaction_guards import TransactionGuard, TransactionGuards
 
 if TYPE_CHECKING:
@@ -16,9 +18,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ottla.kproto.records import EndTxnMarker
-    from ottla.server.coordinator.group.classic import ClassicProtocol
     from ottla.server.coordinator.group.config import GroupConfig
-    from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+    from ottla.server.coordinator.group.offsets import CommittedOffset, OffsetToCommit, TopicPartition
     from ottla.server.coordinator.group.shard import GroupShard
     from ottla.server.coordinator.group.topics import GroupTopics
     from ottla.server.coordinator.replay import CoordinatorRecord, Producer
@@ -39,7 +40,6 @@ class GroupOffsets:
         config: GroupConfig,
         clock: Clock,
         topics: GroupTopics,
-        classic: ClassicProtocol,
         partition_for: Callable[[str], int],
     ) -> None:
         """`partition_for` gives the partition of `__consumer_offsets` that a group lives in."""
@@ -47,7 +47,6 @@ class GroupOffsets:
         self._config = config
         self._clock = clock
         self._topics = topics
-        self._classic = classic
         self._partition_for = partition_for
         self._guards = TransactionGuards()
 
@@ -57,7 +56,7 @@ class GroupOffsets:
     async def commit(
         self,
         group_id: str,
-        offsets: Mapping[TopicPartition, commits.OffsetToCommit],
+        offsets: Mapping[TopicPartition, OffsetToCommit],
         *,
         member_id: str = "",
         group_instance_id: str | None = None,
@@ -84,7 +83,7 @@ class GroupOffsets:
     def begin_commit(
         self,
         group_id: str,
-        offsets: Mapping[TopicPartition, commits.OffsetToCommit],
+        offsets: Mapping[TopicPartition, OffsetToCommit],
         *,
         member_id: str,
         group_instance_id: str | None,
@@ -95,17 +94,12 @@ class GroupOffsets:
         """The first half of `commit`: the offsets have their place in the order of the group's writes."""
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        committers.check_commit(
-            group,
-            group_id,
-            offsets,
-            self._classic,
-            member_id=member_id,
-            group_instance_id=group_instance_id,
-            generation_id=generation_id,
-            producer=producer,
-            knows_epochs=knows_epochs,
-        )
+        if group is not None:
+            committer = Committer(member_id, group_instance_id, generation_id, producer is not None, knows_epochs)
+            shard.validate_offset_commit(group, committer, offsets)
+        elif generation_id >= 0:
+            absent = GroupIdNotFoundError if knows_epochs else IllegalGenerationError
+            raise absent(f"Group {group_id} not found.")
         written, refused = commits.commit_records(
             group_id,
             offsets,
@@ -128,7 +122,7 @@ class GroupOffsets:
 
     def committed_partitions(self, group_id: str) -> Iterator[TopicPartition]:
         """The partitions for which a group has offsets, in no order, decoded one by one as they are taken."""
-        return map(records.offset_partition, self._shard(group_id).offsets.committed_keys(group_id))
+        return map(offset_records.offset_partition, self._shard(group_id).offsets.committed_keys(group_id))
 
     async def confirm(self, partitions: Iterable[int]) -> None:
         """Before a `fetch` by a broker that may have been replaced: return when nobody else had coordinated the groups
@@ -152,7 +146,9 @@ class GroupOffsets:
         A classic group lets anybody read; `member_id` and `member_epoch` are checked by groups of KIP-848 and KIP-1071.
         """
         shard = self._shard(group_id)
-        committers.check_fetch(shard.groups.get(group_id), member_id, member_epoch)
+        group = shard.groups.get(group_id)
+        if group is not None and (member_id is not None or member_epoch >= 0):
+            group.validate_offset_fetch(member_id or "", member_epoch)
         found = commits.fetch(
             shard, group_id, partitions, require_stable=require_stable, is_living=self._topics.is_living
         )

@@ -14,7 +14,6 @@ Kafka's counterpart is GroupMetadataManager, convertToConsumerGroup and convertT
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from enum import Enum
 from typing import Final
 
 import trio
@@ -27,20 +26,17 @@ from ottla.server.coordinator.errors import (
     NotCoordinatorError,
     RebalanceInProgressError,
 )
-from ottla.server.coordinator.group import consumer_records, records
+from ottla.server.coordinator.group import consumer_records
 from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignment
 from ottla.server.coordinator.group.classic import ClassicProtocol
-from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState
+from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
+from ottla.server.coordinator.group.classic_member import ClassicMember
 from ottla.server.coordinator.group.classic_members import serialize_assignment
 from ottla.server.coordinator.group.consumer import ConsumerProtocol
-from ottla.server.coordinator.group.consumer_group import (
-    ClassicSide,
-    ConsumerGroup,
-    ConsumerMember,
-    Current,
-    Subscription,
-)
+from ottla.server.coordinator.group.consumer_group import ConsumerGroup
+from ottla.server.coordinator.group.consumer_member import ClassicSide, ConsumerMember, Current, Subscription
 from ottla.server.coordinator.group.consumer_protocol import PROTOCOL_TYPE, parse_subscription
+from ottla.server.coordinator.group.migration_policy import MigrationPolicy
 from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import CoordinatorRecord
@@ -53,23 +49,6 @@ _CUSTOM_ASSIGNOR: Final = (
     "before re-attempting the upgrade"
 )
 """The user data that the assignor has given its members would be lost."""
-
-
-class MigrationPolicy(Enum):
-    """The values of `group.consumer.migration.policy`."""
-
-    DISABLED = "disabled"
-    UPGRADE = "upgrade"
-    DOWNGRADE = "downgrade"
-    BIDIRECTIONAL = "bidirectional"
-
-    @property
-    def allows_upgrade(self) -> bool:
-        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
-
-    @property
-    def allows_downgrade(self) -> bool:
-        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 class Migration:
@@ -103,15 +82,15 @@ class Migration:
         """
         group_id = group.group_id
         members = self._consumer_members(group)
-        before = records.group_metadata(group, {each.member_id: each.assignment for each in group.members.values()})
-        self._classic.bury(group, RebalanceInProgressError(f"group {group_id} changes its protocol"))
+        before = group.metadata_record({each.member_id: each.assignment for each in group.members.values()})
+        self._classic.close(group, RebalanceInProgressError(f"group {group_id} changes its protocol"))
         try:
             with trio.CancelScope(shield=True):
                 await self._write(group_id, await self._upgrade_records(group, members))
         except CoordinatorError:
             self._find_shard(group_id).restore(before)
             raise
-        upgraded = self._find_shard(group_id).consumer_group(group_id)
+        upgraded = self._find_shard(group_id).find(group_id, ConsumerGroup)
         if upgraded is None:
             raise NotCoordinatorError(f"group {group_id} moved away")
         self._consumer.resume(upgraded)
@@ -136,7 +115,7 @@ class Migration:
         group_id, epoch = group.group_id, max(1, group.generation_id)
         names = frozenset().union(*(member.subscription.topic_names for member in members))
         return [
-            records.group_tombstone(group_id),
+            *group.tombstones(),
             *(consumer_records.member_subscription(group_id, each.member_id, each.subscription) for each in members),
             consumer_records.group_epoch(group_id, epoch, await self._topics.metadata_hash(names)),
             *(consumer_records.target_assignment(group_id, each.member_id, each.current.assigned) for each in members),
@@ -213,8 +192,8 @@ class Migration:
         former = list(group.members.values())
         classic = self._classic_group(group, remaining)
         assignments = {each.member_id: each.assignment for each in classic.members.values()}
-        written = [*consumer_records.group_tombstones(group), records.group_metadata(classic, assignments)]
-        with trio.CancelScope(shield=True), self._find_shard(group.group_id).expecting(classic):
+        written = [*group.tombstones(), classic.metadata_record(assignments)]
+        with trio.CancelScope(shield=True), self._find_shard(group.group_id).reserve_id(classic):
             await self._write(group.group_id, written)
         self._consumer.end_sessions(former)
         if self._find_shard(group.group_id).groups.get(group.group_id) is not classic:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -14,12 +14,15 @@ from ottla.runtime.supervisor import Loop, Tasks
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, NotCoordinatorError
 from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
 from ottla.server.coordinator.group.naming import who
+from ottla.server.coordinator.group.protocol import GroupProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ottla.runtime.purgatory import Purgatory
+    from ottla.server.coordinator.group.group import Committer
     from ottla.server.coordinator.group.locks import GroupLocks
+    from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
     from ottla.server.coordinator.group.topics import GroupTopics
     from ottla.server.coordinator.replay import CoordinatorRecord
     from ottla.storage.clock import Clock
@@ -29,9 +32,11 @@ logger = logging.getLogger(__name__)
 Member = ModernMember[Any, Any]
 M = TypeVar("M", bound=Member)
 G = TypeVar("G", bound=ModernGroup[Any, Any, Any, Any])
+B = TypeVar("B")
+R = TypeVar("R")
 
 
-class Surroundings(NamedTuple):
+class GroupServices(NamedTuple):
     """What a protocol needs of the broker. `write` commits records of a group and replays them into it."""
 
     clock: Clock
@@ -42,19 +47,24 @@ class Surroundings(NamedTuple):
     write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]]
 
 
-class ModernProtocol(ABC, Generic[G, M]):
-    """Commits for the groups of one protocol, and removes members that are not heard from in time.
+class ModernProtocol(GroupProtocol[G], Generic[G, M, B, R]):
+    """Answers the heartbeats of one kind of group (`B` with `R`), commits what they change, and removes members that
+    are not heard from in time.
 
-    The caller of `commit` holds the group's lock.
+    The caller of `heartbeat` and `commit` holds the group's lock.
     """
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._clock = surroundings.clock
-        self._topics = surroundings.topics
-        self._purgatory = surroundings.purgatory
-        self._nursery = surroundings.nursery
-        self._locks = surroundings.locks
-        self._write = surroundings.write
+    def __init__(self, services: GroupServices) -> None:
+        self._clock = services.clock
+        self._topics = services.topics
+        self._purgatory = services.purgatory
+        self._nursery = services.nursery
+        self._locks = services.locks
+        self._write = services.write
+
+    @abstractmethod
+    async def heartbeat(self, group: G, beat: B) -> R:
+        """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
 
     @abstractmethod
     def _session_timeout_ms(self, group: G, member: M) -> int:
@@ -73,10 +83,15 @@ class ModernProtocol(ABC, Generic[G, M]):
             raise NotCoordinatorError(f"group {group.group_id} moved away")
         if written:
             with trio.CancelScope(shield=True):
-                await self._write(group.group_id, [*group.founding, *written])
-            group.founding = ()
+                await self._write(group.group_id, [*group.predecessor_tombstones, *written])
+            group.predecessor_tombstones = ()
         if group.removed:
             raise CoordinatorNotAvailableError(f"group {group.group_id} moved away")
+
+    def validate_offset_commit(
+        self, group: G, committer: Committer, offsets: Mapping[TopicPartition, OffsetToCommit]
+    ) -> None:
+        group.validate_offset_commit(committer, offsets)
 
     # Sessions
 
@@ -88,12 +103,11 @@ class ModernProtocol(ABC, Generic[G, M]):
             self._nursery.start_soon(Loop(self._watch), group, member)
 
     def resume(self, group: G) -> None:
-        """Start the sessions of a group that was replayed from the log."""
         for member in group.members.values():
             self.prolong(group, member)
 
-    def bury(self, group: G) -> None:
-        """The group leaves this broker, or is deleted: end the sessions of its members."""
+    def close(self, group: G, reason: CoordinatorError) -> None:
+        """As `GroupProtocol` says. Nobody waits here: whoever comes next finds the group removed."""
         group.removed = True
         self.end_sessions(group.members.values())
 

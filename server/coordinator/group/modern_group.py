@@ -1,19 +1,23 @@
 """What consumer, share and streams groups have in common, whose members use a single heartbeat API. Plain state.
 
-All of it comes from records: `replay_…` is called with what is committed, at load and after each write. Kafka's
+All of it comes from records: `replay` is called with what is committed, at load and after each write. Kafka's
 counterparts are ModernGroup and ModernGroupMember.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
-from ottla.server.coordinator.errors import UnknownMemberIdError
+from ottla.server.coordinator.errors import UnknownMemberIdError, UnsupportedCommitError
+from ottla.server.coordinator.group.group import Committer, Group
+from ottla.server.coordinator.group.modern_records import ModernRecords, tombstone
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ottla.kproto.internal_records.coordinator import CoordinatorKey
+    from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
     from ottla.server.coordinator.replay import CoordinatorRecord
 
 S = TypeVar("S")
@@ -44,20 +48,22 @@ class ModernMember(Generic[S, C]):
         self.removed = False
 
 
-class ModernGroup(ABC, Generic[M, S, C, T]):
+class ModernGroup(Group, Generic[M, S, C, T]):
     """One group, as its committed records describe it."""
 
     __slots__ = (
-        "founding",
         "group_epoch",
         "group_id",
         "members",
         "metadata_hash",
+        "predecessor_tombstones",
         "removed",
         "target",
         "target_epoch",
         "target_timestamp_ms",
     )
+
+    records: ClassVar[ModernRecords]
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -68,8 +74,8 @@ class ModernGroup(ABC, Generic[M, S, C, T]):
         """When the target was computed; 0 if it never was, or if that must not delay the next one."""
         self.members: dict[str, M] = {}
         self.target: dict[str, T] = {}
-        self.founding: Sequence[CoordinatorRecord] = ()
-        """What is written before its first record: the tombstone of the empty classic group that it replaces."""
+        self.predecessor_tombstones: Sequence[CoordinatorRecord] = ()
+        """What is written before its first record: the tombstones of the empty group that it replaces."""
         self.removed = False
         """Whether the group was deleted or has moved to another broker."""
 
@@ -90,12 +96,32 @@ class ModernGroup(ABC, Generic[M, S, C, T]):
             raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
         return member
 
+    @property
+    def protocol_type(self) -> str:
+        """Of the newer protocols each has one type of members, and Kafka calls it as the kind."""
+        return self.kind
+
+    def validate_offset_commit(self, committer: Committer, offsets: Mapping[TopicPartition, OffsetToCommit]) -> None:
+        """Whether somebody may commit these offsets. Raises CoordinatorError."""
+        member_id, epoch = committer.member_id, committer.generation_id
+        # Without an epoch: an administrator while nobody is in the group, or a producer that names no member.
+        if epoch < 0 and (not self.members or (committer.is_transactional and not member_id)):
+            return
+        member = self.find_member(member_id)
+        if not committer.knows_epochs and not committer.is_transactional and self._has_epochs(member):
+            raise UnsupportedCommitError(f"{member_id} commits in a version that has no member epochs")
+        self._validate_commit(member_id, epoch, offsets)
+
     # What the protocols differ in
 
-    @property
-    @abstractmethod
-    def kind(self) -> str:
-        """What messages call a group of this protocol."""
+    def _has_epochs(self, member: M) -> bool:
+        """Whether the member speaks of epochs, not of generations."""
+        return True
+
+    def _validate_commit(
+        self, member_id: str, member_epoch: int, offsets: Mapping[TopicPartition, OffsetToCommit]
+    ) -> None:
+        """Whether a member may commit with an epoch."""
 
     @property
     @abstractmethod
@@ -116,7 +142,48 @@ class ModernGroup(ABC, Generic[M, S, C, T]):
     def _release(self, member: M) -> None:
         """The member no longer owns what it held."""
 
-    # Replay
+    @abstractmethod
+    def _replay_own(self, key: Any, value: Any) -> None:
+        """Apply a record of the type that only this kind has."""
+
+    def _own_keys(self) -> Sequence[CoordinatorKey]:
+        """The keys of the group's own records that its removal names, after those of members and target."""
+        return [self.records.group(group_id=self.group_id)]
+
+    # Records
+
+    @classmethod
+    def key_types(cls) -> tuple[type, ...]:
+        return cls.records.key_types
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        group_id = self.group_id
+        return [
+            *(each for member_id in self.members for each in self.records.member_tombstones(group_id, member_id)),
+            tombstone(self.records.target_epoch(group_id=group_id)),
+            *map(tombstone, self._own_keys()),
+        ]
+
+    def replay(self, key: Any, value: Any) -> None:
+        """Apply one record of the group; the removal of the group itself is the caller's."""
+        records, kind = self.records, type(key)
+        if kind is records.group:
+            self._replay_metadata(value)
+        elif kind is records.member:
+            self.replay_member(key.member_id, None if value is None else records.read_member(value))
+        elif kind is records.target_epoch:
+            self.target_epoch = EPOCH_BEFORE_MEMBERS if value is None else value.assignment_epoch
+            self.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
+        elif kind is records.target:
+            self.replay_target(key.member_id, None if value is None else records.read_target(value))
+        elif kind is records.current:
+            self.replay_current(key.member_id, None if value is None else records.read_current(value))
+        else:
+            self._replay_own(key, value)
+
+    def _replay_metadata(self, value: Any) -> None:
+        self.group_epoch = 0 if value is None else value.epoch
+        self.metadata_hash = 0 if value is None else value.metadata_hash
 
     def replay_member(self, member_id: str, subscription: S | None) -> None:
         if subscription is None:

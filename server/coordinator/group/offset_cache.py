@@ -9,7 +9,7 @@ asked for soon, and decoding them all would take much longer than a client waits
 
 from collections.abc import Iterable, Iterator
 
-from ottla.server.coordinator.group import records
+from ottla.server.coordinator.group import offset_records
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 
 RawOffset = tuple[int, bytes]
@@ -69,17 +69,17 @@ class OffsetCache:
         offsets = self._committed.get(group_id)
         if offsets is None:
             return None
-        raw = offsets.get(records.offset_key(group_id, partition))
-        return None if raw is None else records.decode_offset(*raw)
+        raw = offsets.get(offset_records.offset_key(group_id, partition))
+        return None if raw is None else offset_records.decode_offset(*raw)
 
     def offsets(self, group_id: str) -> Iterator[tuple[TopicPartition, int]]:
         """Every partition and offset that a group has committed now, decoded one by one as they are taken."""
         for key, raw in list(self._committed.get(group_id, _NONE).items()):
-            yield records.offset_partition(key), records.decode_offset(*raw).offset
+            yield offset_records.offset_partition(key), offset_records.decode_offset(*raw).offset
 
     def partitions(self, group_id: str) -> list[TopicPartition]:
         """The partitions for which a group has committed offsets, in order."""
-        return sorted(records.offset_partition(key) for key in self._committed.get(group_id, _NONE))
+        return sorted(offset_records.offset_partition(key) for key in self._committed.get(group_id, _NONE))
 
     def count(self, group_id: str) -> int:
         """How many offsets a group has committed."""
@@ -89,7 +89,7 @@ class OffsetCache:
         """Whether an open transaction may still change this offset (KIP-447: UNSTABLE_OFFSET_COMMIT)."""
         if not self._pending:
             return False
-        key = records.offset_key(group_id, partition)
+        key = offset_records.offset_key(group_id, partition)
         return any(key in groups.get(group_id, _NONE) for groups in self._pending.values())
 
     def has_pending_group(self, group_id: str) -> bool:
@@ -140,7 +140,7 @@ class OffsetCache:
             for key in keys
             if (raw := committed.get(key)) is not None
             and _is_expired(raw, now_ms, retention_ms, since_ms)
-            and records.offset_partition(key).topic not in subscribed
+            and offset_records.offset_partition(key).topic not in subscribed
             and not any(key in groups.get(group_id, _NONE) for groups in self._pending.values())
         ]
 
@@ -149,7 +149,7 @@ def _is_expired(raw: RawOffset, now_ms: int, retention_ms: int, since_ms: int | 
     # Only version 1 of the value, which OffsetCommit v2 to v4 is stored in, may have an expiry of its own.
     if since_ms is not None and now_ms < since_ms + retention_ms and raw[1][1] > 1:
         return False
-    return now_ms >= _expiry_ms(records.decode_offset(*raw), retention_ms, since_ms)
+    return now_ms >= _expiry_ms(offset_records.decode_offset(*raw), retention_ms, since_ms)
 
 
 def _expiry_ms(committed: CommittedOffset, retention_ms: int, since_ms: int | None) -> int:

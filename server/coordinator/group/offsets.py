@@ -1,4 +1,4 @@
-"""What a committed offset is."""
+"""What an offset of a group is (Kafka's OffsetAndMetadata)."""
 
 from typing import NamedTuple
 from uuid import UUID
@@ -19,3 +19,13 @@ class CommittedOffset(NamedTuple):
 class TopicPartition(NamedTuple):
     topic: str
     partition: int
+
+
+class OffsetToCommit(NamedTuple):
+    """What a client commits for one partition. `retention_ms` is -1 except where OffsetCommit v2-4 set it."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    retention_ms: int = -1
+    topic_id: UUID = UUID(int=0)

@@ -1,6 +1,6 @@
 """What a group will be once a heartbeat is committed: its epochs, its target, and who owns what."""
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -9,23 +9,14 @@ import trio
 
 from ottla.server.coordinator.group import consumer_records
 from ottla.server.coordinator.group.assignors import ASSIGNORS, EMPTY_ASSIGNMENT, MemberSpec
-from ottla.server.coordinator.group.consumer_group import (
-    ConsumerConfig,
-    ConsumerGroup,
-    ConsumerMember,
-    ResolvedRegex,
-    Subscription,
-    preferred_assignor,
-)
-from ottla.server.coordinator.group.topics import GroupTopics
+from ottla.server.coordinator.group.consumer_group import ConsumerConfig, ConsumerGroup, preferred_assignor
+from ottla.server.coordinator.group.consumer_member import ConsumerMember, ResolvedRegex, Subscription
+from ottla.server.coordinator.group.topics import GroupTopics, MayDescribe
 from ottla.server.coordinator.replay import CoordinatorRecord
 
 ASSIGNED_ON_THE_LOOP: Final = 200
 """So many members and partitions are assigned in less than 500 µs; more are assigned in a worker thread."""
 _LOOKED_AT_ONCE: Final = 100
-
-MayDescribe = Callable[[str], bool]
-"""Whether somebody may describe a topic of this name."""
 
 
 class Plan:

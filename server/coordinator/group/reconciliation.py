@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Set
 from uuid import UUID
 
 from ottla.server.coordinator.group.assignors import Assignment
-from ottla.server.coordinator.group.consumer_group import Current, MemberState
+from ottla.server.coordinator.group.consumer_member import Current, MemberState
 
 
 def next_assignment(

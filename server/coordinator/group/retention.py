@@ -74,10 +74,9 @@ class Retention:
 
     async def _find_expired(self, shard: GroupShard, group_id: str) -> list[bytes]:
         group = shard.groups.get(group_id)
-        terms = None if group is None else commits.expiry_terms(group)
-        if terms is None:
+        expiry = None if group is None else group.offset_expiry()
+        if expiry is None:
             return []
-        since_ms, subscribed = terms
         found: list[bytes] = []
         keys = shard.offsets.committed_keys(group_id)
         pace = Pace()
@@ -87,8 +86,8 @@ class Retention:
                 keys[start : start + STEP],
                 now_ms=self._clock.time_ms(),
                 retention_ms=self._config.offsets_retention_ms,
-                since_ms=since_ms,
-                subscribed=subscribed,
+                since_ms=expiry.since_ms,
+                subscribed=expiry.subscribed,
             )
             await pace.rest()
         return found

@@ -1,46 +1,30 @@
 """The groups and offsets of one partition of `__consumer_offsets`: what the log says, held in memory."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from __future__ import annotations
 
-from ottla.kproto.internal_records.consumer_offsets import GroupMetadataValue
-from ottla.kproto.records import BatchHeader, EndTxnMarker
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
 from ottla.kproto.records.reader import batch_payload
 from ottla.server.coordinator.errors import CoordinatorNotAvailableError, GroupIdNotFoundError, NotCoordinatorError
-from ottla.server.coordinator.group import consumer_records, records, share_records, streams_records
-from ottla.server.coordinator.group.classic import ClassicProtocol
-from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
-from ottla.server.coordinator.group.consumer import ConsumerProtocol
-from ottla.server.coordinator.group.consumer_group import ConsumerGroup
-from ottla.server.coordinator.group.modern import ModernProtocol
+from ottla.server.coordinator.group import offset_records, records
+from ottla.server.coordinator.group.group import Group
 from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.group.offset_check import check_offset
 from ottla.server.coordinator.group.offset_runs import MIN_RECORDS, cut_run
-from ottla.server.coordinator.group.share import ShareProtocol
-from ottla.server.coordinator.group.share_group import ShareGroup
-from ottla.server.coordinator.group.streams import StreamsProtocol
-from ottla.server.coordinator.group.streams_group import StreamsGroup
 from ottla.server.coordinator.replay import CoordinatorRecord, Producer, Steps, replay_records
 
-AnyModernGroup = ConsumerGroup | ShareGroup | StreamsGroup
-Group = ClassicGroup | AnyModernGroup
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
+    from ottla.kproto.internal_records.consumer_offsets import GroupMetadataValue
+    from ottla.kproto.records import BatchHeader, EndTxnMarker
+    from ottla.server.coordinator.errors import CoordinatorError
+    from ottla.server.coordinator.group.group import Committer
+    from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+    from ottla.server.coordinator.group.protocol import GroupProtocol, GroupProtocols
 
-class _Kind(NamedTuple):
-    """How the records of one protocol become groups."""
-
-    group: type[AnyModernGroup]
-    keys: tuple[type, ...]
-    replay: Callable[[Any, Any, Any], None]
-
-
-_KINDS: Final = (
-    _Kind(ConsumerGroup, consumer_records.KEYS, consumer_records.replay),
-    _Kind(ShareGroup, share_records.KEYS, share_records.replay),
-    _Kind(StreamsGroup, streams_records.KEYS, streams_records.replay),
-)
-_KIND_OF_KEY: Final = {key: kind for kind in _KINDS for key in kind.keys}
+K = TypeVar("K", bound=Group)
 
 
 class GroupShard:
@@ -56,60 +40,46 @@ class GroupShard:
     def __init__(
         self,
         partition: int,
-        classic: ClassicProtocol,
-        consumer: ConsumerProtocol,
-        share: ShareProtocol,
-        streams: StreamsProtocol,
-        now_ms: Callable[[], int],
+        protocols: GroupProtocols,
         on_loaded: Callable[[int], None] = lambda partition: None,
     ) -> None:
         """`on_loaded` is called when the partition has been replayed."""
         self.partition = partition
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetCache()
-        self._classic = classic
-        self._protocols: dict[type, ModernProtocol[Any, Any]] = {
-            ConsumerGroup: consumer,
-            ShareGroup: share,
-            StreamsGroup: streams,
-        }
-        self._now_ms = now_ms
+        self._protocols = protocols
         self._on_loaded = on_loaded
         self._loading = True
-        self._expected: dict[str, Group] = {}
+        self._reserved: dict[str, Group] = {}
 
-    def classic_group(self, group_id: str) -> ClassicGroup | None:
+    def find(self, group_id: str, kind: type[K]) -> K | None:
+        """The group of an id, if there is one and it is of this kind."""
         group = self.groups.get(group_id)
-        return group if isinstance(group, ClassicGroup) else None
+        return group if isinstance(group, kind) else None
 
-    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        group = self.groups.get(group_id)
-        return group if isinstance(group, ConsumerGroup) else None
+    def groups_of(self, kind: type[K]) -> list[K]:
+        """All groups of a kind."""
+        return [group for group_id in self.groups if (group := self.find(group_id, kind)) is not None]
 
-    def share_group(self, group_id: str) -> ShareGroup | None:
-        group = self.groups.get(group_id)
-        return group if isinstance(group, ShareGroup) else None
-
-    def streams_group(self, group_id: str) -> StreamsGroup | None:
-        group = self.groups.get(group_id)
-        return group if isinstance(group, StreamsGroup) else None
-
-    def share_groups(self) -> list[ShareGroup]:
-        return [group for group in self.groups.values() if isinstance(group, ShareGroup)]
+    def validate_offset_commit(
+        self, group: Group, committer: Committer, offsets: Mapping[TopicPartition, OffsetToCommit]
+    ) -> None:
+        """Whether somebody may commit these offsets of a group that is here. Raises CoordinatorError."""
+        self._protocols.of(group).validate_offset_commit(group, committer, offsets)
 
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
-        if records.is_offset(record.key):
+        if offset_records.is_offset(record.key):
             self._replay_offset(offset, producer, record)
             return
         match records.decode(record):
             case records.GroupRecord(group_id, None):
-                self._remove_classic(group_id)
+                self._replay_tombstone(group_id)
             case records.GroupRecord(group_id, value) if self._loading and value is not None:
-                self._replay_group(group_id, value)
-            case records.GroupRecord(group_id, _) if group_id in self._expected:
-                self.groups[group_id] = self._expected[group_id]
-            case records.OtherRecord(key, value) if type(key) in _KIND_OF_KEY:
-                self._replay_modern_group(_KIND_OF_KEY[type(key)], key, value)
+                self._restore(group_id, value)
+            case records.GroupRecord(group_id, _) if group_id in self._reserved:
+                self.groups[group_id] = self._reserved[group_id]
+            case records.OtherRecord(key, value) if (protocol := self._protocols.of_key(type(key))) is not None:
+                self._replay_modern_group(protocol, key, value)
             case _:
                 pass
 
@@ -137,9 +107,9 @@ class GroupShard:
         key, value = record.key, record.value
         if self._loading:
             check_offset(key, value)
-        if key[1] != records.OFFSET_KEY_TYPE:
-            key = records.current_offset_key(key)
-        group_id = records.offset_group(key)
+        if key[1] != offset_records.OFFSET_KEY_TYPE:
+            key = offset_records.current_offset_key(key)
+        group_id = offset_records.offset_group(key)
         if value is None:
             self.offsets.remove(group_id, key)
             return
@@ -150,27 +120,27 @@ class GroupShard:
             self.offsets.put_pending(producer.producer_id, group_id, key, (offset, value))
 
     @contextmanager
-    def expecting(self, group: Group) -> Iterator[None]:
+    def reserve_id(self, group: Group) -> Iterator[None]:
         """While this group's records are on their way: once they are committed, it is the group under its id.
 
         The caller holds its lock.
         """
-        self._expected[group.group_id] = group
+        self._reserved[group.group_id] = group
         try:
             yield
         finally:
-            del self._expected[group.group_id]
+            del self._reserved[group.group_id]
 
     def restore(self, record: CoordinatorRecord) -> None:
         """Bring back a classic group as its record describes it."""
         restored = records.decode(record)
         assert isinstance(restored, records.GroupRecord)
         assert restored.value is not None
-        self._classic.resume(self._replay_group(restored.group_id, restored.value))
+        self._protocols.default.resume(self._restore(restored.group_id, restored.value))
 
     def _know_group(self, group_id: str) -> None:
         if group_id not in self.groups:
-            self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
+            self.groups[group_id] = self._protocols.default.create(group_id)
 
     def _forget_group(self, group_id: str) -> None:
         del self.groups[group_id]
@@ -183,71 +153,44 @@ class GroupShard:
     def loaded(self) -> None:
         self._loading = False
         for group in self.groups.values():
-            if isinstance(group, ClassicGroup):
-                self._classic.resume(group)
-            else:
-                self._protocols[type(group)].resume(group)
+            self._protocols.of(group).resume(group)
         self._on_loaded(self.partition)
 
     def unloaded(self) -> None:
-        for group in self.groups.values():
-            if isinstance(group, ClassicGroup):
-                self._classic.bury(group, NotCoordinatorError(f"group {group.group_id} moved away"))
-            else:
-                self._protocols[type(group)].bury(group)
-        for expected in self._expected.values():
-            if not isinstance(expected, ClassicGroup):
-                expected.removed = True
+        for group in (*self.groups.values(), *self._reserved.values()):
+            self._close(group, NotCoordinatorError(f"group {group.group_id} moved away"))
         self.groups.clear()
 
-    def _replay_modern_group(self, kind: _Kind, key: Any, value: Any) -> None:
+    def _close(self, group: Group, reason: CoordinatorError) -> None:
+        self._protocols.of(group).close(group, reason)
+
+    def _replay_modern_group(self, protocol: GroupProtocol[Any], key: Any, value: Any) -> None:
         group_id: str = key.group_id
-        group: Any = self.groups.get(group_id)
-        if not isinstance(group, kind.group):
+        group = self.find(group_id, protocol.group_class)
+        if group is None:
             if value is None:
                 return
-            group = self._take_place(group_id, kind.group)
-        kind.replay(group, key, value)
-        if value is None and type(key) is kind.keys[0]:
-            self._protocols[kind.group].bury(group)
+            group = self._take_place(group_id, protocol.group_class)
+        group.replay(key, value)
+        if value is None and type(key) is group.key_types()[0]:
+            self._close(group, GroupIdNotFoundError(f"group {group_id} was deleted"))
             self._forget_group(group_id)
 
-    def _take_place(self, group_id: str, kind: type[AnyModernGroup]) -> AnyModernGroup:
+    def _take_place(self, group_id: str, kind: type[Any]) -> Any:
         """The group whose first record has come; a classic group under its id gives way to it."""
-        former = self.classic_group(group_id)
+        former = self.find(group_id, self._protocols.default.group_class)
         if former is not None:
-            self._classic.bury(former, CoordinatorNotAvailableError(f"group {group_id} changed its protocol"))
-        expected = self._expected.get(group_id)
-        group = expected if isinstance(expected, kind) else kind(group_id)
-        self.groups[group_id] = group
+            self._close(former, CoordinatorNotAvailableError(f"group {group_id} changed its protocol"))
+        reserved = self._reserved.get(group_id)
+        group = self.groups[group_id] = reserved if type(reserved) is kind else kind(group_id)
         return group
 
-    def _remove_classic(self, group_id: str) -> None:
-        group = self.classic_group(group_id)
+    def _replay_tombstone(self, group_id: str) -> None:
+        group = self.find(group_id, self._protocols.default.group_class)
         if group is not None:
-            self._classic.bury(group, GroupIdNotFoundError(f"group {group_id} was deleted"))
+            self._close(group, GroupIdNotFoundError(f"group {group_id} was deleted"))
             self._forget_group(group_id)
 
-    def _replay_group(self, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        group = self.groups[group_id] = ClassicGroup(group_id, now_ms=self._now_ms())
-        group.generation_id = value.generation
-        group.protocol_type = value.protocol_type or None
-        for member in value.members:
-            group.add(
-                ClassicMember(
-                    member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout_ms=member.rebalance_timeout,
-                    session_timeout_ms=member.session_timeout,
-                    protocols=[Protocol(value.protocol or "", bytes(member.subscription))],
-                    assignment=bytes(member.assignment),
-                )
-            )
-        group.agree(value.protocol)
-        group.leader_id = value.leader
-        group.state = group.previous_state = ClassicState.STABLE if group.members else ClassicState.EMPTY
-        if value.current_state_timestamp >= 0:
-            group.current_state_since_ms = value.current_state_timestamp
+    def _restore(self, group_id: str, value: GroupMetadataValue) -> Any:
+        group = self.groups[group_id] = self._protocols.default.restore(group_id, value)
         return group

@@ -22,17 +22,12 @@ from ottla.server.coordinator.errors import (
     GroupMaxSizeReachedError,
 )
 from ottla.server.coordinator.group import share_records
-from ottla.server.coordinator.group.modern import ModernProtocol, Surroundings
+from ottla.server.coordinator.group.modern import GroupServices, ModernProtocol
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.share_assignor import ShareMemberSpec, simple_assignor
-from ottla.server.coordinator.group.share_group import (
-    Attempt,
-    ShareCurrent,
-    ShareGroup,
-    ShareMember,
-    ShareSubscription,
-    TopicPartitions,
-)
+from ottla.server.coordinator.group.share_group import ShareGroup
+from ottla.server.coordinator.group.share_member import ShareCurrent, ShareMember, ShareSubscription
+from ottla.server.coordinator.group.share_state import Attempt, TopicPartitions
 from ottla.server.coordinator.share.persister import Initialization
 from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, SharePartitionKey
 
@@ -81,19 +76,21 @@ class ShareGroupConfig(NamedTuple):
     initialize_retry_interval_ms: int = 30_000
 
 
-class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
+class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, ShareHeartbeatResult]):
     """Runs all share groups of one broker. The caller holds the group's lock."""
+
+    group_class = ShareGroup
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        services: GroupServices,
         *,
         config: Callable[[str], ShareGroupConfig],
         find: Callable[[str], ShareGroup | None],
         persister: Callable[[], Persister],
     ) -> None:
         """`config` gives a group's settings, `find` the share group of an id as it is now."""
-        super().__init__(surroundings)
+        super().__init__(services)
         self._config = config
         self._find = find
         self._persister = persister
@@ -322,7 +319,7 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember]):
         """Remove a member; the others get its partitions with their next heartbeats."""
         others = (other.subscription for other in group.members.values() if other is not member)
         metadata_hash = await self._topics.metadata_hash(_all_names(others))
-        written = share_records.member_tombstones(group.group_id, member.member_id)
+        written = share_records.RECORDS.member_tombstones(group.group_id, member.member_id)
         epoch = group.group_epoch + 1
         written.append(share_records.group_epoch(group.group_id, epoch, metadata_hash))
         if len(group.members) == 1:

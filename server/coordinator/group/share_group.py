@@ -1,22 +1,29 @@
 """A share group (KIP-932): its epochs, members and assignments, and where delivery state is set up. Plain state.
 
-All of it comes from records: `replay_…` is called with what is committed, at load and after each write.
+All of it comes from records: `replay` is called with what is committed, at load and after each write.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from ottla.server.coordinator.errors import FencedMemberEpochError
+from ottla.server.coordinator.errors import GroupIdNotFoundError
+from ottla.server.coordinator.group import share_records
 from ottla.server.coordinator.group.assignors import EMPTY_ASSIGNMENT, Assignment
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, ModernGroup, ModernMember
+from ottla.server.coordinator.group.modern_group import ModernGroup
+from ottla.server.coordinator.group.share_member import ShareCurrent, ShareMember, ShareSubscription
+from ottla.server.coordinator.group.share_state import Attempt, StatePartitions, without
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from uuid import UUID
 
-PROTOCOL_TYPE: Final = "share"
+    from ottla.kproto.internal_records.coordinator import CoordinatorKey
+    from ottla.server.coordinator.group.group import Committer
+    from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+    from ottla.server.coordinator.group.share_state import TopicPartitions
+
 ASSIGNOR_NAME: Final = "simple"
 
 
@@ -27,134 +34,13 @@ class ShareGroupState(Enum):
     STABLE = "Stable"
 
 
-class ShareSubscription(NamedTuple):
-    """What a member said about itself: the content of its metadata record."""
-
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    topic_names: frozenset[str] = frozenset()
-
-
-class ShareCurrent(NamedTuple):
-    """Where a member stands: the content of its current-assignment record."""
-
-    epoch: int = 0
-    previous_epoch: int = -1
-    assigned: Assignment = EMPTY_ASSIGNMENT
-
-
-class ShareMember(ModernMember[ShareSubscription, ShareCurrent]):
-    """One member."""
-
-    __slots__ = ()
-
-    def check_epoch(self, epoch: int) -> None:
-        """A heartbeat must carry the current epoch, the previous one if its answer was lost, or that of a join."""
-        current = self.current
-        if epoch == JOIN_EPOCH or epoch in (current.epoch, current.previous_epoch):
-            return
-        known = f"known by the group coordinator ({current.epoch})"
-        if epoch > current.epoch:
-            raise FencedMemberEpochError(
-                f"The share group member has a greater member epoch ({epoch}) than the one {known}. "
-                "The member must abandon all its partitions and rejoin."
-            )
-        raise FencedMemberEpochError(
-            f"The share group member has a smaller member epoch ({epoch}) than the one {known}. "
-            "The member must abandon all its partitions and rejoin."
-        )
-
-
-class TopicPartitions(NamedTuple):
-    """Partitions of a topic, with the name that it has now."""
-
-    name: str
-    partitions: frozenset[int]
-
-
-class StatePartitions(NamedTuple):
-    """Where delivery state is being set up, is set up, or is being deleted: the content of one record."""
-
-    initializing: Mapping[UUID, TopicPartitions] = {}
-    initialized: Mapping[UUID, TopicPartitions] = {}
-    deleting: Mapping[UUID, str] = {}
-
-    def beginning(self, begun: Mapping[UUID, TopicPartitions]) -> StatePartitions:
-        """With partitions that are now being set up."""
-        deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in begun}
-        return StatePartitions(_with(self.initializing, begun), self.initialized, deleting)
-
-    def begun(self, done: Mapping[UUID, TopicPartitions]) -> StatePartitions:
-        """With partitions that are set up now."""
-        return StatePartitions(_without(self.initializing, done), _with(self.initialized, done), self.deleting)
-
-    def given_up(self, failed: Mapping[UUID, TopicPartitions]) -> StatePartitions:
-        """Without partitions that could not be set up."""
-        return self._replace(initializing=_without(self.initializing, failed))
-
-    def ending(self, topics: Mapping[UUID, str]) -> StatePartitions:
-        """With topics whose state is being deleted."""
-        left = self.without(topics)
-        return left._replace(deleting={**self.deleting, **topics})
-
-    def without(self, topics: Mapping[UUID, object]) -> StatePartitions:
-        """Without any trace of topics."""
-        return StatePartitions(
-            {topic_id: each for topic_id, each in self.initializing.items() if topic_id not in topics},
-            {topic_id: each for topic_id, each in self.initialized.items() if topic_id not in topics},
-            {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topics},
-        )
-
-    def topics(self) -> dict[UUID, str]:
-        """All topics that are named, with their names."""
-        named = {topic_id: each.name for topic_id, each in (*self.initializing.items(), *self.initialized.items())}
-        return {**self.deleting, **named}
-
-    def partitions(self) -> Iterator[tuple[UUID, int]]:
-        """All partitions that may have delivery state."""
-        known: dict[UUID, set[int]] = {}
-        for topic_id, each in (*self.initializing.items(), *self.initialized.items()):
-            known.setdefault(topic_id, set()).update(each.partitions)
-        for topic_id, indexes in known.items():
-            for index in sorted(indexes):
-                yield topic_id, index
-
-
-class Attempt:
-    """What a broker is setting up. What is changed otherwise meanwhile is taken out of `wanted`."""
-
-    __slots__ = ("wanted",)
-
-    def __init__(self, wanted: Mapping[UUID, TopicPartitions]) -> None:
-        self.wanted = dict(wanted)
-
-    def wants(self, topic_id: UUID, partition: int) -> bool:
-        """Whether what comes of a partition counts still."""
-        return topic_id in self.wanted and partition in self.wanted[topic_id].partitions
-
-
-def _with(some: Mapping[UUID, TopicPartitions], more: Mapping[UUID, TopicPartitions]) -> dict[UUID, TopicPartitions]:
-    joined = dict(some)
-    for topic_id, (name, partitions) in more.items():
-        known = joined.get(topic_id)
-        joined[topic_id] = TopicPartitions(name, partitions if known is None else known.partitions | partitions)
-    return joined
-
-
-def _without(some: Mapping[UUID, TopicPartitions], less: Mapping[UUID, TopicPartitions]) -> dict[UUID, TopicPartitions]:
-    left = {}
-    for topic_id, (name, partitions) in some.items():
-        remaining = partitions - less[topic_id].partitions if topic_id in less else partitions
-        if remaining:
-            left[topic_id] = TopicPartitions(name, remaining)
-    return left
-
-
 class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assignment]):
     """One group, as its committed records describe it."""
 
     __slots__ = ("attempts", "initializing_since_ms", "seen", "state_partitions")
+
+    kind = "share"
+    records = share_records.RECORDS
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -174,7 +60,7 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
         """
         self.initializing_since_ms.update(dict.fromkeys(wanted, now_ms))
         for former in self.attempts:
-            former.wanted = _without(former.wanted, wanted)
+            former.wanted = without(former.wanted, wanted)
         attempt = Attempt(wanted)
         self.attempts.add(attempt)
         return attempt
@@ -190,11 +76,21 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
     def state(self) -> ShareGroupState:
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
-    # Replay
+    # Offsets: a share group commits none.
 
-    @property
-    def kind(self) -> str:
-        return "share"
+    def validate_offset_commit(self, committer: Committer, offsets: Mapping[TopicPartition, OffsetToCommit]) -> None:
+        raise GroupIdNotFoundError(f"Group {self.group_id} is not a consumer group.")
+
+    def validate_offset_fetch(self, member_id: str, member_epoch: int) -> None:
+        """Whoever asks is answered as for a group that is not there."""
+
+    # Records
+
+    def _own_keys(self) -> list[CoordinatorKey]:
+        return [self.records.own(group_id=self.group_id), *super()._own_keys()]
+
+    def _replay_own(self, key: Any, value: Any) -> None:
+        self.state_partitions = StatePartitions() if value is None else share_records.read_state_partitions(value)
 
     @property
     def no_target(self) -> Assignment:

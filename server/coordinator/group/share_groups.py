@@ -1,4 +1,4 @@
-"""What requests do to share groups (KIP-932): find or found the group, under its lock.
+"""What requests do to share groups (KIP-932): find or create the group, under its lock.
 
 Whatever is refused is a CoordinatorError.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError, InvalidGroupIdError
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
+from ottla.server.coordinator.errors import CoordinatorError, InvalidGroupIdError
+from ottla.server.coordinator.group.modern_groups import ModernGroups
+from ottla.server.coordinator.group.share import ShareHeartbeat, ShareHeartbeatResult
 from ottla.server.coordinator.group.share_group import ShareGroup
 from ottla.server.coordinator.group.share_offsets import ShareOffset
 from ottla.server.coordinator.share.state import SharePartitionKey
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
     from ottla.server.coordinator.group.locks import GroupLocks
     from ottla.server.coordinator.group.shard import GroupShard
-    from ottla.server.coordinator.group.share import ShareHeartbeat, ShareHeartbeatResult, ShareProtocol
+    from ottla.server.coordinator.group.share import ShareProtocol
     from ottla.server.coordinator.group.share_offsets import ShareOffsets
 
 
-class ShareGroups:
-    """The share groups of one broker; `find_shard` gives the partition that a group lives in, or raises."""
+class ShareGroups(ModernGroups[ShareGroup, ShareHeartbeat, ShareHeartbeatResult]):
+    """The share groups of one broker."""
 
     def __init__(
         self,
@@ -32,38 +33,8 @@ class ShareGroups:
         locks: GroupLocks,
         find_shard: Callable[[str], GroupShard],
     ) -> None:
-        self._protocol = protocol
+        super().__init__(protocol, locks, find_shard)
         self._offsets = offsets
-        self._locks = locks
-        self._shard = find_shard
-
-    async def heartbeat(self, group_id: str, beat: ShareHeartbeat) -> ShareHeartbeatResult:
-        """ShareGroupHeartbeat: join, stay, subscribe or leave."""
-        async with self._locks.exclusively(group_id):
-            shard = self._shard(group_id)
-            group = self._find(group_id, may_be_new=beat.member_epoch == JOIN_EPOCH)
-            if group is not None:
-                return await self._protocol.heartbeat(group, beat)
-            founded = ShareGroup(group_id)
-            with shard.expecting(founded):
-                return await self._protocol.heartbeat(founded, beat)
-
-    def _find(self, group_id: str, *, may_be_new: bool = False) -> ShareGroup | None:
-        """The share group; None for one that does not exist and may be created. Raises GroupIdNotFoundError."""
-        group = self._shard(group_id).groups.get(group_id)
-        if isinstance(group, ShareGroup):
-            return group
-        if group is not None:
-            raise GroupIdNotFoundError(f"Group {group_id} is not a share group.")
-        if not may_be_new:
-            raise GroupIdNotFoundError(f"Group {group_id} not found.")
-        return None
-
-    def describe(self, group_id: str) -> ShareGroup:
-        """The share group as it is now. Raises GroupIdNotFoundError."""
-        group = self._find(group_id)
-        assert group is not None
-        return group
 
     async def describe_offsets(
         self, group_id: str, partitions: Sequence[SharePartitionKey] | None
@@ -73,8 +44,8 @@ class ShareGroups:
 
         The persister is asked only about those: it may be away, and a request may name any number of others.
         """
-        group = self._shard(group_id).groups.get(group_id)
-        begun = group.state_partitions.initialized if isinstance(group, ShareGroup) else {}
+        group = self._shard(group_id).find(group_id, ShareGroup)
+        begun = {} if group is None else group.state_partitions.initialized
         known = [
             SharePartitionKey(group_id, topic_id, index)
             for topic_id, (_, indexes) in begun.items()
@@ -94,12 +65,11 @@ class ShareGroups:
             raise InvalidGroupIdError("a group id is needed")
         async with self._locks.exclusively(group_id):
             shard = self._shard(group_id)
-            group = self._find(group_id, may_be_new=True)
-            if group is not None:
-                return await self._offsets.alter(group, offsets)
-            founded = ShareGroup(group_id)
-            with shard.expecting(founded):
-                return await self._offsets.alter(founded, offsets)
+            if group_id in shard.groups:
+                return await self._offsets.alter(self.describe(group_id), offsets)
+            created = ShareGroup(group_id)
+            with shard.reserve_id(created):
+                return await self._offsets.alter(created, offsets)
 
     async def delete_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, CoordinatorError | None]:
         """Forget how far a share group without members is with topics."""

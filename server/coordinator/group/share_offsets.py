@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import CoordinatorError, NonEmptyGroupError, UnknownSharePartitionError
 from ottla.server.coordinator.group import share_records
-from ottla.server.coordinator.group.share_group import TopicPartitions
+from ottla.server.coordinator.group.share_state import TopicPartitions
 from ottla.server.coordinator.share.persister import Initialization
 from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, UNINITIALIZED_START_OFFSET, SharePartitionKey
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.coordinator.group.share import ShareProtocol
-    from ottla.server.coordinator.group.share_group import ShareGroup, StatePartitions
+    from ottla.server.coordinator.group.share_group import ShareGroup
+    from ottla.server.coordinator.group.share_state import StatePartitions
     from ottla.server.coordinator.group.topics import GroupTopics
     from ottla.server.coordinator.share.persister import Persister
 

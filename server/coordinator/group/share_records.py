@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from ottla.kproto.internal_records import share_group as schema
 from ottla.server.coordinator.group.assignors import Assignment
-from ottla.server.coordinator.group.modern_group import EPOCH_BEFORE_MEMBERS
-from ottla.server.coordinator.group.modern_records import record, stored_assignment, tombstone
-from ottla.server.coordinator.group.share_group import (
-    ShareCurrent,
-    ShareGroup,
-    ShareSubscription,
-    StatePartitions,
-    TopicPartitions,
-)
+from ottla.server.coordinator.group.modern_records import ModernRecords, record, stored_assignment
+from ottla.server.coordinator.group.share_member import ShareCurrent, ShareSubscription
+from ottla.server.coordinator.group.share_state import StatePartitions, TopicPartitions
 from ottla.server.coordinator.replay import CoordinatorRecord
 
 STABLE = 0
@@ -85,56 +79,6 @@ def _infos(topics: Mapping[UUID, TopicPartitions]) -> list[schema.TopicPartition
     ]
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """What removes a member: its current and target assignment first, its subscription last."""
-    return [
-        tombstone(schema.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)),
-        tombstone(schema.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)),
-        tombstone(schema.ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id)),
-    ]
-
-
-def group_tombstones(group: ShareGroup) -> list[CoordinatorRecord]:
-    """What removes a group: members first, then its own records."""
-    group_id = group.group_id
-    return [
-        *(each for member_id in group.members for each in member_tombstones(group_id, member_id)),
-        tombstone(schema.ShareGroupTargetAssignmentMetadataKey(group_id=group_id)),
-        tombstone(schema.ShareGroupStatePartitionMetadataKey(group_id=group_id)),
-        tombstone(schema.ShareGroupMetadataKey(group_id=group_id)),
-    ]
-
-
-KEYS: Final = (
-    schema.ShareGroupMetadataKey,
-    schema.ShareGroupMemberMetadataKey,
-    schema.ShareGroupTargetAssignmentMetadataKey,
-    schema.ShareGroupTargetAssignmentMemberKey,
-    schema.ShareGroupCurrentMemberAssignmentKey,
-    schema.ShareGroupStatePartitionMetadataKey,
-)
-"""The keys of a group's records; with a tombstone of the first one the group ends."""
-
-
-def replay(group: ShareGroup, key: Any, value: Any) -> None:
-    """Apply one record of the group; the removal of the group itself is the caller's."""
-    match key:
-        case schema.ShareGroupMetadataKey():
-            group.group_epoch = 0 if value is None else value.epoch
-            group.metadata_hash = 0 if value is None else value.metadata_hash
-        case schema.ShareGroupMemberMetadataKey():
-            group.replay_member(key.member_id, None if value is None else _subscription(value))
-        case schema.ShareGroupTargetAssignmentMetadataKey():
-            group.target_epoch = EPOCH_BEFORE_MEMBERS if value is None else value.assignment_epoch
-            group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
-        case schema.ShareGroupTargetAssignmentMemberKey():
-            group.replay_target(key.member_id, None if value is None else stored_assignment(value.topic_partitions))
-        case schema.ShareGroupCurrentMemberAssignmentKey():
-            group.replay_current(key.member_id, None if value is None else _current(value))
-        case schema.ShareGroupStatePartitionMetadataKey():
-            group.state_partitions = StatePartitions() if value is None else _state_partitions(value)
-
-
 def _subscription(value: schema.ShareGroupMemberMetadataValue) -> ShareSubscription:
     return ShareSubscription(value.rack_id, value.client_id, value.client_host, frozenset(value.subscribed_topic_names))
 
@@ -143,7 +87,8 @@ def _current(value: schema.ShareGroupCurrentMemberAssignmentValue) -> ShareCurre
     return ShareCurrent(value.member_epoch, value.previous_member_epoch, stored_assignment(value.assigned_partitions))
 
 
-def _state_partitions(value: schema.ShareGroupStatePartitionMetadataValue) -> StatePartitions:
+def read_state_partitions(value: schema.ShareGroupStatePartitionMetadataValue) -> StatePartitions:
+    """What a record says of delivery state."""
     return StatePartitions(
         _topics(value.initializing_topics),
         _topics(value.initialized_topics),
@@ -153,3 +98,20 @@ def _state_partitions(value: schema.ShareGroupStatePartitionMetadataValue) -> St
 
 def _topics(infos: Iterable[schema.TopicPartitionsInfo]) -> dict[UUID, TopicPartitions]:
     return {info.topic_id: TopicPartitions(info.topic_name, frozenset(info.partitions)) for info in infos}
+
+
+def _target(value: schema.ShareGroupTargetAssignmentMemberValue) -> Assignment:
+    return stored_assignment(value.topic_partitions)
+
+
+RECORDS: Final = ModernRecords(
+    schema.ShareGroupMetadataKey,
+    schema.ShareGroupMemberMetadataKey,
+    schema.ShareGroupTargetAssignmentMetadataKey,
+    schema.ShareGroupTargetAssignmentMemberKey,
+    schema.ShareGroupCurrentMemberAssignmentKey,
+    schema.ShareGroupStatePartitionMetadataKey,
+    read_member=_subscription,
+    read_target=_target,
+    read_current=_current,
+)

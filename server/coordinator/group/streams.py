@@ -27,7 +27,7 @@ import trio
 
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, TopologyDescriptionError
 from ottla.server.coordinator.group import streams_records
-from ottla.server.coordinator.group.modern import ModernProtocol, Surroundings
+from ottla.server.coordinator.group.modern import GroupServices, ModernProtocol
 from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS
@@ -38,15 +38,15 @@ from ottla.server.coordinator.group.streams_beat import (
 )
 from ottla.server.coordinator.group.streams_description import MAX_SIZE_BYTES
 from ottla.server.coordinator.group.streams_endpoints import endpoints
-from ottla.server.coordinator.group.streams_group import (
+from ottla.server.coordinator.group.streams_group import StreamsGroup
+from ottla.server.coordinator.group.streams_member import (
     StreamsCurrent,
-    StreamsGroup,
     StreamsMember,
     StreamsMemberState,
     StreamsSubscription,
-    each_task,
 )
 from ottla.server.coordinator.group.streams_offsets import NOTHING_REPORTED
+from ottla.server.coordinator.group.streams_owners import each_task
 from ottla.server.coordinator.group.streams_plan import StreamsPlan
 from ottla.server.coordinator.group.streams_reconciliation import next_tasks
 from ottla.server.coordinator.group.streams_topology import StreamsStatus, Told
@@ -62,12 +62,14 @@ _ENDPOINT_EPOCHS: Final = 0x3FFF_FFFF
 """Where a group that was loaded may begin to count: each millisecond of twelve days somewhere else."""
 
 
-class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
+class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbeat, StreamsHeartbeatResult]):
     """Runs all streams groups of one broker. The caller holds the group's lock."""
 
-    def __init__(self, surroundings: Surroundings, *, config: Callable[[str], StreamsGroupConfig]) -> None:
+    group_class = StreamsGroup
+
+    def __init__(self, services: GroupServices, *, config: Callable[[str], StreamsGroupConfig]) -> None:
         """`config` gives a group's settings."""
-        super().__init__(surroundings)
+        super().__init__(services)
         self._config = config
 
     async def heartbeat(self, group: StreamsGroup, beat: StreamsHeartbeat) -> StreamsHeartbeatResult:
@@ -212,7 +214,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember]):
     async def _remove(self, group: StreamsGroup, member: StreamsMember) -> None:
         """Remove a member; the others get its tasks with their next heartbeats."""
         epoch = group.group_epoch + 1
-        written = streams_records.member_tombstones(group.group_id, member.member_id)
+        written = streams_records.RECORDS.member_tombstones(group.group_id, member.member_id)
         written.append(streams_records.group_metadata(group.group_id, group.said()._replace(epoch=epoch)))
         if len(group.members) == 1:
             written.append(streams_records.target_epoch(group.group_id, epoch, 0))

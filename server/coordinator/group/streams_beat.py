@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from ottla.server.coordinator.group.streams_assignor import Task, TaskSet
     from ottla.server.coordinator.group.streams_endpoints import EndpointTasks
-    from ottla.server.coordinator.group.streams_group import Endpoint
+    from ottla.server.coordinator.group.streams_member import Endpoint
     from ottla.server.coordinator.group.streams_topology import InternalTopic, Told, Topology
 
 STANDBY_COUNT: Final = "num.standby.replicas"

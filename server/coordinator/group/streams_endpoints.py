@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ottla.server.coordinator.group.streams_group import Endpoint, StreamsGroup, StreamsMember
+    from ottla.server.coordinator.group.streams_group import StreamsGroup
+    from ottla.server.coordinator.group.streams_member import Endpoint, StreamsMember
     from ottla.server.coordinator.group.topics import GroupTopics
 
 

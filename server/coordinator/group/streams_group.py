@@ -1,6 +1,6 @@
 """A streams group (KIP-1071): its epochs, topology, members, target and current tasks. Plain state.
 
-All of it comes from records: `replay_…` is called with what is committed, at load and after each write. What is kept in
+All of it comes from records: `replay` is called with what is committed, at load and after each write. What is kept in
 memory alone (the configured topology, a requested shutdown, the epoch of the endpoints) is marked as such.
 
     EMPTY        no members
@@ -12,19 +12,30 @@ memory alone (the configured topology, a requested shutdown, the epoch of the en
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum, IntEnum
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 from ottla.server.coordinator.errors import StaleMemberEpochError
-from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH, StaticGroup, StaticMember
-from ottla.server.coordinator.group.streams_assignor import NO_TASKS, NONE, Task, Tasks, TaskSet
+from ottla.server.coordinator.group import streams_records
+from ottla.server.coordinator.group.group import OffsetExpiry
+from ottla.server.coordinator.group.static_members import StaticGroup
+from ottla.server.coordinator.group.streams_assignor import NO_TASKS, TaskSet
 from ottla.server.coordinator.group.streams_description import Asking
-from ottla.server.coordinator.group.streams_offsets import NOTHING_REPORTED, TaskOffsets
-from ottla.server.coordinator.group.streams_topology import ConfiguredTopology, Topology
+from ottla.server.coordinator.group.streams_member import (
+    StreamsCurrent,
+    StreamsMember,
+    StreamsMemberState,
+    StreamsSubscription,
+)
+from ottla.server.coordinator.group.streams_owners import Owners
+from ottla.server.coordinator.group.streams_records import GroupSaid
 
-PROTOCOL_TYPE: Final = "streams"
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.kproto.internal_records.coordinator import CoordinatorKey
+    from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+    from ottla.server.coordinator.group.streams_topology import ConfiguredTopology, Topology
 
 
 class StreamsGroupState(Enum):
@@ -35,157 +46,6 @@ class StreamsGroupState(Enum):
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
     STABLE = "Stable"
-
-
-class StreamsMemberState(IntEnum):
-    """How far a member is with its target; the numbers are those of the record."""
-
-    STABLE = 0
-    UNREVOKED_TASKS = 1
-    UNRELEASED_TASKS = 2
-
-
-class Endpoint(NamedTuple):
-    """Where an application answers queries (`application.server`)."""
-
-    host: str
-    port: int
-
-
-class StreamsSubscription(NamedTuple):
-    """What a member said about itself: the content of its metadata record."""
-
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout_ms: int = -1
-    topology_epoch: int = -1
-    process_id: str = ""
-    user_endpoint: Endpoint | None = None
-    client_tags: Mapping[str, str] = {}
-    instance_id: str | None = None
-
-    def runs_as(self, other: StreamsSubscription) -> bool:
-        """Whether a static member that says this instead of the other needs no new assignment."""
-        return (self.topology_epoch, self.rack_id, self.client_tags, self.process_id) == (
-            other.topology_epoch,
-            other.rack_id,
-            other.client_tags,
-            other.process_id,
-        )
-
-
-class HeldTasks(NamedTuple):
-    """Tasks that a member holds; the active ones with the epoch at which it was given each (KIP-1251)."""
-
-    active: Mapping[str, Mapping[int, int]] = MappingProxyType({})
-    standby: Tasks = NONE
-    warmup: Tasks = NONE
-
-    def __bool__(self) -> bool:
-        return any(self)
-
-    def without_epochs(self) -> TaskSet:
-        """The same tasks as an assignment."""
-        active = {name: frozenset(epochs) for name, epochs in self.active.items()}
-        return TaskSet(active, self.standby, self.warmup)
-
-
-NOTHING_HELD: Final = HeldTasks()
-
-
-class StreamsCurrent(NamedTuple):
-    """Where a member stands: the content of its current-assignment record."""
-
-    epoch: int = 0
-    previous_epoch: int = 0
-    state: StreamsMemberState = StreamsMemberState.STABLE
-    assigned: HeldTasks = NOTHING_HELD
-    pending_revocation: HeldTasks = NOTHING_HELD
-
-    def away(self) -> StreamsCurrent:
-        """Where a static member that goes away for a while stands: what it was to revoke is free, what it was assigned
-        stays its own, and whoever comes back commits with any epoch.
-        """
-        active = {name: dict.fromkeys(epochs, 0) for name, epochs in self.assigned.active.items()}
-        assigned = self.assigned._replace(active=active)
-        return self._replace(epoch=LEAVE_STATIC_EPOCH, assigned=assigned, pending_revocation=NOTHING_HELD)
-
-    def back(self) -> StreamsCurrent:
-        """Where who takes a static member's place starts."""
-        return self._replace(epoch=0, previous_epoch=0)
-
-
-class StreamsMember(StaticMember[StreamsSubscription, StreamsCurrent]):
-    """One member. By its `rebalance_deadline` it must have revoked the tasks that it is to revoke now."""
-
-    __slots__ = ("offsets",)
-
-    def __init__(self, member_id: str, subscription: StreamsSubscription, current: StreamsCurrent) -> None:
-        super().__init__(member_id, subscription, current)
-        self.offsets: TaskOffsets = NOTHING_REPORTED
-        """In memory alone."""
-
-    def check_epoch(self, epoch: int, owned: TaskSet | None) -> None:
-        """Whether a heartbeat with this epoch may be answered. Raises FencedMemberEpochError."""
-        self._check_epoch(
-            "streams", epoch, lambda: owned is not None and _contains(self.current.assigned.without_epochs(), owned)
-        )
-
-
-class Owners:
-    """Which processes hold each task, by role. A process holds a task only once, whichever of its members has it."""
-
-    __slots__ = ("_active", "_standby", "_warmup")
-
-    def __init__(self) -> None:
-        self._active: dict[Task, str] = {}
-        self._standby: dict[Task, set[str]] = {}
-        self._warmup: dict[Task, set[str]] = {}
-
-    def is_active_anywhere(self, task: Task) -> bool:
-        return task in self._active
-
-    def has_active(self, task: Task, process_id: str) -> bool:
-        return self._active.get(task) == process_id
-
-    def has_copy(self, task: Task, process_id: str) -> bool:
-        """Whether the process has the task as a standby or warm-up task."""
-        return process_id in self._standby.get(task, ()) or process_id in self._warmup.get(task, ())
-
-    def add(self, current: StreamsCurrent, process_id: str) -> None:
-        """A member of the process holds these now."""
-        for held in (current.assigned, current.pending_revocation):
-            tasks = held.without_epochs()
-            self._active.update(dict.fromkeys(each_task(tasks.active), process_id))
-            for role, table in ((tasks.standby, self._standby), (tasks.warmup, self._warmup)):
-                for task in each_task(role):
-                    table.setdefault(task, set()).add(process_id)
-
-    def remove(self, current: StreamsCurrent, process_id: str) -> None:
-        """A member of the process no longer holds these."""
-        for held in (current.assigned, current.pending_revocation):
-            tasks = held.without_epochs()
-            for task in each_task(tasks.active):
-                if self._active.get(task) == process_id:
-                    del self._active[task]
-            for role, table in ((tasks.standby, self._standby), (tasks.warmup, self._warmup)):
-                for task in each_task(role):
-                    left = table.get(task)
-                    if left is not None:
-                        left.discard(process_id)
-                        if not left:
-                            del table[task]
-
-
-class GroupSaid(NamedTuple):
-    """The content of a group's metadata record."""
-
-    epoch: int
-    metadata_hash: int
-    validated_topology_epoch: int
-    assignment_configs: Mapping[str, str]
-    failed_description_epoch: int = -1
 
 
 class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurrent, TaskSet]):
@@ -205,6 +65,10 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
         "topology",
         "validated_topology_epoch",
     )
+
+    kind = "streams"
+    gives_way = frozenset({"classic"})
+    records = streams_records.RECORDS
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -255,19 +119,29 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
         """The topics that the group reads while it has members."""
         return frozenset(self.topology.source_topics) if self.members and self.topology is not None else frozenset()
 
-    def validate_fetch(self, member_id: str, member_epoch: int) -> None:
-        """Whether a member may read offsets. Raises UnknownMemberIdError or StaleMemberEpochError."""
+    # Offsets
+
+    def undeletable_topics(self) -> frozenset[str]:
+        return self.subscribed_topics()
+
+    def offset_expiry(self) -> OffsetExpiry:
+        return OffsetExpiry(None, self.subscribed_topics())
+
+    def validate_offset_fetch(self, member_id: str, member_epoch: int) -> None:
+        """Raises UnknownMemberIdError or StaleMemberEpochError."""
         expected = self.find_member(member_id).current.epoch
         if member_epoch != expected:
             raise StaleMemberEpochError(
                 f"The received member epoch {member_epoch} does not match the expected member epoch {expected}."
             )
 
-    def validate_commit(self, member_id: str, member_epoch: int, partitions: Iterable[tuple[str, int]]) -> None:
-        """Whether a member may commit offsets of these partitions, also with an epoch before its current one.
+    def _validate_commit(
+        self, member_id: str, member_epoch: int, offsets: Mapping[TopicPartition, OffsetToCommit]
+    ) -> None:
+        """Whether a member may commit these offsets, also with an epoch before its current one.
 
         An older epoch is good for the tasks that the member has held since then (KIP-1251). Raises as
-        `validate_fetch` does.
+        `validate_offset_fetch` does.
         """
         current = self.find_member(member_id).current
         if member_epoch == current.epoch:
@@ -278,7 +152,7 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
             )
         if self.topology is None:
             raise StaleMemberEpochError("Topology is not available for offset commit validation.")
-        for topic, index in partitions:
+        for topic, index in offsets:
             subtopology = self.topology.source_topics.get(topic)
             if subtopology is None:
                 raise StaleMemberEpochError(f"Topic {topic} is not in the topology.")
@@ -295,9 +169,12 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
                     f"{subtopology}-{index}."
                 )
 
-    # Replay
+    # Records
 
-    def replay_metadata(self, said: GroupSaid) -> None:
+    def _replay_metadata(self, value: Any) -> None:
+        if value is None:
+            return
+        said = streams_records.read_group_metadata(value)
         self.group_epoch = said.epoch
         self.metadata_hash = said.metadata_hash
         self.validated_topology_epoch = said.validated_topology_epoch
@@ -309,9 +186,14 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
         if not self.members:
             self.withdraw_shutdown()
 
-    @property
-    def kind(self) -> str:
-        return "streams"
+    def _own_keys(self) -> list[CoordinatorKey]:
+        return [*super()._own_keys(), self.records.own(group_id=self.group_id)]
+
+    def _replay_own(self, key: Any, value: Any) -> None:
+        if value is None:
+            self._replay_topology(None)
+        else:
+            self._replay_topology(*streams_records.read_topology(value))
 
     @property
     def no_target(self) -> TaskSet:
@@ -329,7 +211,7 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
     def _release(self, member: StreamsMember) -> None:
         self.owners.remove(member.current, member.subscription.process_id)
 
-    def replay_topology(self, topology: Topology | None, description: bytes | None = None) -> None:
+    def _replay_topology(self, topology: Topology | None, description: bytes | None = None) -> None:
         if topology != self.topology:
             self.configured = None
         self.topology, self.description = topology, description
@@ -371,19 +253,3 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
     def count_endpoints_from(self, epoch: int) -> None:
         """Members know the epochs of another coordinator, and are to take none of this one's for one of these."""
         self.endpoint_epoch = epoch
-
-
-def each_task(tasks: Tasks) -> Iterator[Task]:
-    """The tasks of one role, one by one."""
-    for name, indexes in tasks.items():
-        for index in indexes:
-            yield name, index
-
-
-def _contains(held: TaskSet, owned: TaskSet) -> bool:
-    """Whether all that a member says it owns is assigned to it."""
-    return all(
-        name in mine and indexes <= mine[name]
-        for mine, said in zip(held, owned, strict=True)
-        for name, indexes in said.items()
-    )

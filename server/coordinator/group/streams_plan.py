@@ -19,13 +19,10 @@ from ottla.server.coordinator.group.streams_assignor import (
     sticky_assignor,
 )
 from ottla.server.coordinator.group.streams_beat import STANDBY_COUNT
-from ottla.server.coordinator.group.streams_group import (
-    GroupSaid,
-    StreamsGroup,
-    StreamsMember,
-    StreamsSubscription,
-)
+from ottla.server.coordinator.group.streams_group import StreamsGroup
+from ottla.server.coordinator.group.streams_member import StreamsMember, StreamsSubscription
 from ottla.server.coordinator.group.streams_offsets import TaskOffsets
+from ottla.server.coordinator.group.streams_records import GroupSaid
 from ottla.server.coordinator.group.streams_topology import (
     ConfiguredTopology,
     StreamsStatus,
@@ -99,7 +96,7 @@ class StreamsPlan:
         if replaced is not None:
             inherited = group.target_of(replaced)
             self._members.pop(replaced)
-            self._member_records += streams_records.member_tombstones(group.group_id, replaced)
+            self._member_records += streams_records.RECORDS.member_tombstones(group.group_id, replaced)
             self._member_records.append(streams_records.target_assignment(group.group_id, member_id, inherited))
             self.target = {each: tasks for each, tasks in self.target.items() if each != replaced}
             self.target[member_id] = inherited

@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ottla.server.coordinator.group.streams_assignor import Task, Tasks, TaskSet
-from ottla.server.coordinator.group.streams_group import (
-    NOTHING_HELD,
-    HeldTasks,
-    Owners,
-    StreamsCurrent,
-    StreamsMemberState,
-)
+from ottla.server.coordinator.group.streams_member import NOTHING_HELD, HeldTasks, StreamsCurrent, StreamsMemberState
+from ottla.server.coordinator.group.streams_owners import Owners
 
 
 def next_tasks(

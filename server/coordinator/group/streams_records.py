@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from ottla.kproto.internal_records import streams_group as schema
-from ottla.server.coordinator.group.modern_group import EPOCH_BEFORE_MEMBERS
-from ottla.server.coordinator.group.modern_records import record, tombstone
+from ottla.server.coordinator.group.modern_records import ModernRecords, record
 from ottla.server.coordinator.group.streams_assignor import Tasks, TaskSet
 from ottla.server.coordinator.group.streams_description import find_description, tagged
-from ottla.server.coordinator.group.streams_group import (
+from ottla.server.coordinator.group.streams_member import (
     Endpoint,
-    GroupSaid,
     HeldTasks,
     StreamsCurrent,
-    StreamsGroup,
     StreamsMemberState,
     StreamsSubscription,
 )
 from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.replay import CoordinatorRecord
+
+
+class GroupSaid(NamedTuple):
+    """The content of a group's metadata record."""
+
+    epoch: int
+    metadata_hash: int
+    validated_topology_epoch: int
+    assignment_configs: Mapping[str, str]
+    failed_description_epoch: int = -1
 
 
 def group_metadata(group_id: str, said: GroupSaid) -> CoordinatorRecord:
@@ -109,64 +116,20 @@ def _with_epochs(tasks: Mapping[str, Mapping[int, int]]) -> list[schema.CurrentT
     ]
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """What removes a member: its current and target tasks first, its subscription last."""
-    return [
-        tombstone(schema.StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)),
-        tombstone(schema.StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)),
-        tombstone(schema.StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member_id)),
-    ]
+def read_group_metadata(value: schema.StreamsGroupMetadataValue) -> GroupSaid:
+    """What a group's metadata record says."""
+    return GroupSaid(
+        value.epoch,
+        value.metadata_hash,
+        value.validated_topology_epoch,
+        {config.key: config.value for config in value.last_assignment_configs or ()},
+        value.failed_description_topology_epoch,
+    )
 
 
-def group_tombstones(group: StreamsGroup) -> list[CoordinatorRecord]:
-    """What removes a group: members first, then its own records."""
-    group_id = group.group_id
-    return [
-        *(each for member_id in group.members for each in member_tombstones(group_id, member_id)),
-        tombstone(schema.StreamsGroupTargetAssignmentMetadataKey(group_id=group_id)),
-        tombstone(schema.StreamsGroupMetadataKey(group_id=group_id)),
-        tombstone(schema.StreamsGroupTopologyKey(group_id=group_id)),
-    ]
-
-
-KEYS: Final = (
-    schema.StreamsGroupMetadataKey,
-    schema.StreamsGroupMemberMetadataKey,
-    schema.StreamsGroupTargetAssignmentMetadataKey,
-    schema.StreamsGroupTargetAssignmentMemberKey,
-    schema.StreamsGroupCurrentMemberAssignmentKey,
-    schema.StreamsGroupTopologyKey,
-)
-"""The keys of a group's records; with a tombstone of the first one the group ends."""
-
-
-def replay(group: StreamsGroup, key: Any, value: Any) -> None:
-    """Apply one record of the group; the removal of the group itself is the caller's."""
-    match key:
-        case schema.StreamsGroupMetadataKey() if value is not None:
-            group.replay_metadata(
-                GroupSaid(
-                    value.epoch,
-                    value.metadata_hash,
-                    value.validated_topology_epoch,
-                    {config.key: config.value for config in value.last_assignment_configs or ()},
-                    value.failed_description_topology_epoch,
-                )
-            )
-        case schema.StreamsGroupMemberMetadataKey():
-            group.replay_member(key.member_id, None if value is None else _subscription(value))
-        case schema.StreamsGroupTargetAssignmentMetadataKey():
-            group.target_epoch = EPOCH_BEFORE_MEMBERS if value is None else value.assignment_epoch
-            group.target_timestamp_ms = 0 if value is None else value.assignment_timestamp
-        case schema.StreamsGroupTargetAssignmentMemberKey():
-            group.replay_target(key.member_id, None if value is None else _target(value))
-        case schema.StreamsGroupCurrentMemberAssignmentKey():
-            group.replay_current(key.member_id, None if value is None else _current(value))
-        case schema.StreamsGroupTopologyKey() if value is None:
-            group.replay_topology(None)
-        case schema.StreamsGroupTopologyKey():
-            description = find_description(value.unknown_tagged_fields)
-            group.replay_topology(Topology(value.epoch, value.subtopologies), description)
+def read_topology(value: schema.StreamsGroupTopologyValue) -> tuple[Topology, bytes | None]:
+    """The topology in a record, and its description if it has one."""
+    return Topology(value.epoch, value.subtopologies), find_description(value.unknown_tagged_fields)
 
 
 def _subscription(value: schema.StreamsGroupMemberMetadataValue) -> StreamsSubscription:
@@ -217,3 +180,16 @@ def _epochs(task_ids: Iterable[schema.CurrentTaskIds], epoch: int) -> dict[str, 
             epochs = [epoch] * len(each.partitions)
         found[each.subtopology_id] = dict(zip(each.partitions, epochs, strict=True))
     return found
+
+
+RECORDS: Final = ModernRecords(
+    schema.StreamsGroupMetadataKey,
+    schema.StreamsGroupMemberMetadataKey,
+    schema.StreamsGroupTargetAssignmentMetadataKey,
+    schema.StreamsGroupTargetAssignmentMemberKey,
+    schema.StreamsGroupCurrentMemberAssignmentKey,
+    schema.StreamsGroupTopologyKey,
+    read_member=_subscription,
+    read_target=_target,
+    read_current=_current,
+)

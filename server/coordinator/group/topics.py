@@ -13,6 +13,9 @@ from ottla.server.metadata.image import MetadataImage
 
 MAX_REGEX_LENGTH: Final = 4_096
 
+MayDescribe = Callable[[str], bool]
+"""Whether somebody may describe a topic of this name."""
+
 
 class GroupTopics:
     """A view of the metadata for the groups of one broker."""

@@ -21,14 +21,10 @@ from ottla.server.coordinator.errors import (
     UnknownMemberIdError,
 )
 from ottla.server.coordinator.group.classic import ClassicProtocol, JoinRequest
-from ottla.server.coordinator.group.classic_group import (
-    ClassicGroup,
-    ClassicState,
-    JoinResult,
-    Protocol,
-    SyncResult,
-)
+from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
+from ottla.server.coordinator.group.classic_member import JoinResult, Protocol, SyncResult
 from ottla.server.coordinator.group.classic_rebalance import ClassicConfig, Rebalance
+from ottla.server.coordinator.group.group import Committer
 from ottla.storage.clock import ManualClock
 
 
@@ -357,7 +353,7 @@ async def test_the_log_says_who_keeps_a_generation_waiting(
 
 async def test_leaving_rebalances_those_who_stay(world: World, autojump_clock: trio.testing.MockClock) -> None:
     first, second = await world.stable(2)
-    assert world.protocol.leave(world.group, second.member_id, None) == second.member_id
+    assert await world.protocol.leave(world.group, second.member_id, None) == second.member_id
     assert world.group.state is ClassicState.PREPARING_REBALANCE
     again = await world.join(first.member_id)
     assert [member.member_id for member in again.members] == [first.member_id]
@@ -367,7 +363,7 @@ async def test_when_everyone_leaves_the_group_is_empty_and_that_is_stored(
     world: World, autojump_clock: trio.testing.MockClock
 ) -> None:
     (first,) = await world.stable(1)
-    world.protocol.leave(world.group, first.member_id, None)
+    await world.protocol.leave(world.group, first.member_id, None)
     await trio.sleep(1)
     assert world.group.state is ClassicState.EMPTY
     assert world.stored[-1] == (2, {})
@@ -551,7 +547,7 @@ class TestStaticMembers:
         await trio.testing.wait_all_tasks_blocked()
         await world.sync(patient, {}, instance="b")
         await world.sync(hasty[0], {}, instance="a")
-        world.protocol.leave(world.group, "", "b")
+        await world.protocol.leave(world.group, "", "b")
         await trio.sleep(20)
         assert not world.group.members
         assert world.group.state is ClassicState.EMPTY
@@ -568,9 +564,9 @@ class TestStaticMembers:
 
     async def test_it_leaves_by_its_instance_id(self, world: World, autojump_clock: trio.testing.MockClock) -> None:
         joined = await world.join(group_instance_id="i")
-        assert world.protocol.leave(world.group, "", "i") == joined.member_id
+        assert await world.protocol.leave(world.group, "", "i") == joined.member_id
         with pytest.raises(UnknownMemberIdError):
-            world.protocol.leave(world.group, "", "i")
+            await world.protocol.leave(world.group, "", "i")
 
 
 class TestCommits:
@@ -579,9 +575,8 @@ class TestCommits:
             "member_id": "" if joined is None else joined.member_id,
             "group_instance_id": None,
             "generation_id": -1 if joined is None else joined.generation_id,
-            "transactional": False,
         }
-        world.protocol.validate_commit(world.group, **(arguments | changes))
+        world.protocol.validate_offset_commit(world.group, Committer(**(arguments | changes)), {})
 
     async def test_nobody_commits_into_an_empty_group_only(
         self, world: World, autojump_clock: trio.testing.MockClock
@@ -591,7 +586,7 @@ class TestCommits:
         with pytest.raises(UnknownMemberIdError):
             self.commit(world, None)
         self.commit(world, joined)
-        self.commit(world, None, transactional=True)
+        self.commit(world, None, is_transactional=True)
 
     async def test_zombies_are_refused(self, world: World, autojump_clock: trio.testing.MockClock) -> None:
         (joined,) = await world.stable(1)
@@ -615,7 +610,7 @@ async def test_a_thousand_members_join_at_once(world: World, autojump_clock: tri
     assert len({member.generation_id for member in members}) == 1
 
 
-async def test_burying_a_group_answers_everyone_and_ends_all_waits(
+async def test_closing_a_group_answers_everyone_and_ends_all_waits(
     world: World, autojump_clock: trio.testing.MockClock
 ) -> None:
     await world.stable(1)
@@ -629,7 +624,7 @@ async def test_burying_a_group_answers_everyone_and_ends_all_waits(
 
     world.nursery.start_soon(waiting)
     await trio.sleep(1)
-    world.protocol.bury(world.group, CoordinatorNotAvailableError("moved"))
+    world.protocol.close(world.group, CoordinatorNotAvailableError("moved"))
     await trio.sleep(1)
     assert len(answers) == 1
     assert world.purgatory.watching == 0

@@ -27,12 +27,12 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group import coordinator as group_coordinator
 from ottla.server.coordinator.group.classic import JoinRequest
-from ottla.server.coordinator.group.classic_group import ClassicState, JoinResult, Protocol
-from ottla.server.coordinator.group.commits import OffsetToCommit
+from ottla.server.coordinator.group.classic_group import ClassicState
+from ottla.server.coordinator.group.classic_member import JoinResult, Protocol
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.listing import GroupListing, listing_of
-from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.offsets import CommittedOffset, OffsetToCommit, TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.coordinator.replay import Producer

@@ -36,14 +36,14 @@ from ottla.server.coordinator.errors import (
     UnknownMemberIdError,
 )
 from ottla.server.coordinator.group.classic import JoinRequest
-from ottla.server.coordinator.group.classic_group import ClassicState, Protocol
-from ottla.server.coordinator.group.commits import OffsetToCommit
+from ottla.server.coordinator.group.classic_group import ClassicState
+from ottla.server.coordinator.group.classic_member import Protocol
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer import Heartbeat
 from ottla.server.coordinator.group.consumer_group import ConsumerGroupState
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
-from ottla.server.coordinator.group.migration import MigrationPolicy
-from ottla.server.coordinator.group.offsets import TopicPartition
+from ottla.server.coordinator.group.migration_policy import MigrationPolicy
+from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.storage.clock import ManualClock

@@ -13,7 +13,7 @@ from ottla.kproto.internal_records.consumer_offsets import (
     OffsetCommitValue,
 )
 from ottla.kproto.internal_records.coordinator import build_key, build_value
-from ottla.server.coordinator.group import records
+from ottla.server.coordinator.group import offset_records
 from ottla.server.coordinator.group.offset_cache import OffsetCache
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
 from ottla.server.coordinator.replay import CoordinatorRecord
@@ -25,9 +25,9 @@ def commit(
     cache: OffsetCache, partition: TopicPartition, at: int, offset: int, *, time_ms: int = 0, expire_ms: int = -1
 ) -> None:
     committed = CommittedOffset(-1, offset, 3, "note", time_ms, expire_ms)
-    key, value = records.offset_commit("g", partition, committed)
+    key, value = offset_records.offset_commit("g", partition, committed)
     assert value is not None
-    assert (records.offset_group(key), records.offset_partition(key)) == ("g", partition)
+    assert (offset_records.offset_group(key), offset_records.offset_partition(key)) == ("g", partition)
     cache.put("g", key, (at, value))
 
 
@@ -39,10 +39,10 @@ def test_offsets_come_back_as_they_were_committed() -> None:
     assert cache.get("g", TopicPartition("t", 1)) is cache.get("other", T0) is None
     assert cache.partitions("g") == [T1, T0]
     assert cache.groups() == {"g"}
-    assert cache.keys("g") == [records.offset_key("g", partition) for partition in (T0, T1)]
+    assert cache.keys("g") == [offset_records.offset_key("g", partition) for partition in (T0, T1)]
     for partition in (T0, T1):
         assert cache.count("g") > 0
-        cache.remove("g", records.offset_key("g", partition))
+        cache.remove("g", offset_records.offset_key("g", partition))
     assert (cache.count("g"), cache.partitions("g")) == (0, [])
 
 
@@ -51,17 +51,17 @@ def test_records_of_old_brokers() -> None:
         build_key(LegacyOffsetCommitKey(group="g", topic="t", partition=1)),
         build_value(LegacyOffsetCommitValue(offset=7, metadata="old", commit_timestamp=9), 0),
     )
-    assert records.is_offset(old.key)
-    key = records.current_offset_key(old.key)
-    assert key == records.offset_key("g", TopicPartition("t", 1))
+    assert offset_records.is_offset(old.key)
+    key = offset_records.current_offset_key(old.key)
+    assert key == offset_records.offset_key("g", TopicPartition("t", 1))
     assert old.value is not None
-    assert records.decode_offset(4, old.value) == CommittedOffset(4, 7, -1, "old", 9)
+    assert offset_records.decode_offset(4, old.value) == CommittedOffset(4, 7, -1, "old", 9)
 
 
 def test_a_transaction_does_not_undo_a_later_commit() -> None:
     cache = OffsetCache()
     for partition, at in ((T0, 1), (T1, 9)):
-        key, value = records.offset_commit("g", partition, CommittedOffset(-1, 100, -1, "", 0))
+        key, value = offset_records.offset_commit("g", partition, CommittedOffset(-1, 100, -1, "", 0))
         assert value is not None
         cache.put_pending(42, "g", key, (at, value))
     commit(cache, T0, 5, 17)
@@ -82,7 +82,7 @@ def test_what_retention_removes() -> None:
     def expired(now_ms: int, since_ms: int | None, subscribed: frozenset[str] = frozenset()) -> list[TopicPartition]:
         keys = cache.committed_keys("g")
         found = cache.expired("g", keys, now_ms=now_ms, retention_ms=100, since_ms=since_ms, subscribed=subscribed)
-        return [records.offset_partition(key) for key in found]
+        return [offset_records.offset_partition(key) for key in found]
 
     assert expired(1_099, None) == []
     assert expired(1_100, None) == [T0]
@@ -108,7 +108,7 @@ def test_what_retention_removes() -> None:
     ),
 )
 def test_a_record_is_what_its_schema_says(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> None:
-    record = records.offset_commit(group_id, partition, committed)
+    record = offset_records.offset_commit(group_id, partition, committed)
     key = OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
     value = OffsetCommitValue(
         offset=committed.offset,
@@ -127,6 +127,6 @@ def test_a_record_is_what_its_schema_says(group_id: str, partition: TopicPartiti
 @pytest.mark.parametrize("expire_ms", [-1, 5])
 def test_a_topics_id_is_read_out_of_an_offset(metadata: str, topic_id: UUID, expire_ms: int) -> None:
     committed = CommittedOffset(-1, 5, 3, metadata, 99, expire_ms, topic_id)
-    _, value = records.offset_commit("g", T0, committed)
+    _, value = offset_records.offset_commit("g", T0, committed)
     assert value is not None
-    assert records.topic_id(value) == records.decode_offset(0, value).topic_id
+    assert offset_records.topic_id(value) == offset_records.decode_offset(0, value).topic_id

@@ -9,18 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.kproto.records import BatchBuilder, iter_batches
-from ottla.server.coordinator.group import records
+from ottla.server.coordinator.group import offset_records
+from ottla.server.coordinator.group.classic_records import group_tombstone
 from ottla.server.coordinator.group.offset_runs import MAX_RECORDS, cut_run
 from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
-from ottla.server.coordinator.group.shard import GroupShard
 from ottla.server.coordinator.replay import CoordinatorRecord, SkippedRecordError, UnreadableRecordError, replay_records
+from tests.server.coordinator.group_shards import still_shard
 
 ID = UUID(int=7)
 
 
 def commit(group: str, topic: str, partition: int, offset: int, metadata: str = "") -> CoordinatorRecord:
     committed = CommittedOffset(-1, offset, 3, metadata, 1_700_000_000_000, -1, ID)
-    return records.offset_commit(group, TopicPartition(topic, partition), committed)
+    return offset_records.offset_commit(group, TopicPartition(topic, partition), committed)
 
 
 def batch(
@@ -43,7 +44,7 @@ def batch(
 
 
 def replayed(data: bytes, *, in_bulk: bool) -> dict[tuple[str, TopicPartition], CommittedOffset | None]:
-    shard = GroupShard(0, None, None, None, None, lambda: 0)  # type: ignore[arg-type]
+    shard = still_shard()
     buf = memoryview(data)
     for position, header in iter_batches(buf):
         steps = shard.replay_batch(buf, position, header) if in_bulk else replay_records(shard, buf, position, header)
@@ -66,7 +67,9 @@ commits = st.builds(
     st.sampled_from(["", "m"]),
 )
 tombstones = st.builds(
-    lambda group, partition: records.offset_tombstone(group, TopicPartition("t", partition)), groups, st.integers(0, 40)
+    lambda group, partition: offset_records.offset_tombstone(group, TopicPartition("t", partition)),
+    groups,
+    st.integers(0, 40),
 )
 alike = st.builds(
     lambda group, first, count: [commit(group, "t", first + number, number) for number in range(count)],
@@ -141,11 +144,15 @@ def test_offsets_of_one_group_are_a_few_runs(count: int) -> None:
 
 
 def test_what_is_no_commit_is_no_run() -> None:
-    group = records.group_tombstone("g")
+    group = group_tombstone("g")
     legacy = [
         CoordinatorRecord(b"\0\0" + commit("g", "t", n, n).key[2:], commit("g", "t", n, n).value) for n in range(9)
     ]
-    for written in ([group] * 9, legacy, [records.offset_tombstone("g", TopicPartition("t", n)) for n in range(9)]):
+    for written in (
+        [group] * 9,
+        legacy,
+        [offset_records.offset_tombstone("g", TopicPartition("t", n)) for n in range(9)],
+    ):
         data = memoryview(batch(written))
         ((position, header),) = iter_batches(data)
         assert cut_run(bytes(data[position + 61 :]), 0, header, 0) is None

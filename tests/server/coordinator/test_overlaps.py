@@ -19,16 +19,16 @@ from ottla.server.coordinator.errors import (
     UnknownMemberIdError,
 )
 from ottla.server.coordinator.group.classic import JoinRequest
-from ottla.server.coordinator.group.classic_group import JoinResult, Protocol
-from ottla.server.coordinator.group.commits import Commit, OffsetToCommit, commit_records
+from ottla.server.coordinator.group.classic_member import JoinResult, Protocol
+from ottla.server.coordinator.group.commits import Commit, commit_records
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer import Heartbeat, HeartbeatResult
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.locks import GroupLocks
-from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.offsets import CommittedOffset, OffsetToCommit, TopicPartition
 from ottla.server.coordinator.group.streams_assignor import TaskSet
 from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig, StreamsHeartbeat
-from ottla.server.coordinator.group.streams_group import Endpoint
+from ottla.server.coordinator.group.streams_member import Endpoint
 from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.replay import Producer

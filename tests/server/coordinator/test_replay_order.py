@@ -6,42 +6,30 @@ from collections.abc import Callable, Sequence
 from itertools import permutations
 from types import MappingProxyType
 from typing import Any
-from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
 
 from ottla.kproto.internal_records.streams_group import Subtopology
 from ottla.server.coordinator.group import consumer_records, share_records, streams_records
-from ottla.server.coordinator.group.consumer_group import (
-    ConsumerGroup,
-    Current,
-    MemberState,
-    ResolvedRegex,
-    Subscription,
-)
+from ottla.server.coordinator.group.consumer_member import Current, MemberState, ResolvedRegex, Subscription
 from ottla.server.coordinator.group.modern_group import ModernGroup, ModernMember
 from ottla.server.coordinator.group.shard import GroupShard
-from ottla.server.coordinator.group.share_group import (
-    ShareCurrent,
-    ShareGroup,
-    ShareSubscription,
-    StatePartitions,
-    TopicPartitions,
-)
+from ottla.server.coordinator.group.share_member import ShareCurrent, ShareSubscription
+from ottla.server.coordinator.group.share_state import StatePartitions, TopicPartitions
 from ottla.server.coordinator.group.streams_assignor import TaskSet
-from ottla.server.coordinator.group.streams_group import (
+from ottla.server.coordinator.group.streams_member import (
     Endpoint,
-    GroupSaid,
     HeldTasks,
-    Owners,
     StreamsCurrent,
-    StreamsGroup,
     StreamsMemberState,
     StreamsSubscription,
 )
+from ottla.server.coordinator.group.streams_owners import Owners
+from ottla.server.coordinator.group.streams_records import GroupSaid
 from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.replay import CoordinatorRecord
+from tests.server.coordinator.group_shards import still_shard
 
 Records = list[CoordinatorRecord]
 TOPIC = UUID(int=1)
@@ -107,7 +95,7 @@ KINDS = {
 
 def replayed(written: Sequence[CoordinatorRecord]) -> GroupShard:
     """A partition while it is loaded."""
-    shard = GroupShard(0, Mock(), Mock(), Mock(), Mock(), lambda: 0)
+    shard = still_shard()
     for offset, record in enumerate(written):
         shard.replay(offset, None, record)
     return shard
@@ -128,7 +116,7 @@ def test_a_group_is_the_same_in_whatever_order_its_records_come(kind: str) -> No
     make: Callable[[], Records] = KINDS[kind][0]
     written = make()
     (group,) = replayed(written).groups.values()
-    assert isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup)
+    assert isinstance(group, ModernGroup)
     (member,) = group.members.values()
     assert (member.current.epoch, member.subscription.client_id) == (3, "client")
     expected = state(group)
@@ -140,7 +128,7 @@ def test_a_group_is_the_same_in_whatever_order_its_records_come(kind: str) -> No
 def test_the_end_of_a_member_may_come_alone(kind: str) -> None:
     make, records = KINDS[kind]
     *whole, about, target, stands = make()
-    for order in permutations(records.member_tombstones("g", "a")):
+    for order in permutations(records.RECORDS.member_tombstones("g", "a")):
         assert replayed(order).groups == {}
         shard = replayed([*whole, about, target, stands, *order])
         group: Any = shard.groups["g"]
@@ -149,10 +137,10 @@ def test_the_end_of_a_member_may_come_alone(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_removed_and_came_again_is_as_it_came(kind: str) -> None:
-    make, records = KINDS[kind]
+    make: Callable[[], Records] = KINDS[kind][0]
     written = make()
     group: Any = replayed(written).groups["g"]
-    ended = records.group_tombstones(group)
+    ended = group.tombstones()
     assert replayed([*written, *ended]).groups == {}
     assert replayed(ended).groups == {}
     assert state(replayed([*written, *ended, *written]).groups["g"]) == state(group)

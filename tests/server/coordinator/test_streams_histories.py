@@ -12,20 +12,17 @@ import trio
 
 from ottla.kproto.internal_records.streams_group import Subtopology, TopicInfo
 from ottla.runtime.purgatory import Purgatory
-from ottla.server.coordinator.errors import FencedMemberEpochError, UnknownMemberIdError
-from ottla.server.coordinator.group import records, streams_records
+from ottla.server.coordinator.errors import FencedMemberEpochError, NotCoordinatorError, UnknownMemberIdError
+from ottla.server.coordinator.group import records
 from ottla.server.coordinator.group.locks import GroupLocks
-from ottla.server.coordinator.group.modern import Surroundings
+from ottla.server.coordinator.group.modern import GroupServices
 from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.streams import StreamsProtocol
 from ottla.server.coordinator.group.streams_assignor import NO_TASKS, Task, TaskSet
 from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig, StreamsHeartbeat, StreamsHeartbeatResult
-from ottla.server.coordinator.group.streams_group import (
-    StreamsGroup,
-    StreamsGroupState,
-    StreamsMemberState,
-    each_task,
-)
+from ottla.server.coordinator.group.streams_group import StreamsGroup, StreamsGroupState
+from ottla.server.coordinator.group.streams_member import StreamsMemberState
+from ottla.server.coordinator.group.streams_owners import each_task
 from ottla.server.coordinator.group.streams_topology import Topology
 from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.storage.clock import ManualClock
@@ -104,7 +101,7 @@ class History:
         self.log: list[CoordinatorRecord] = []
         self.numbers = iter(range(1_000_000))
         config = StreamsGroupConfig(assignment_interval_ms=0, initial_rebalance_delay_ms=0, standby_count=standbys)
-        surroundings = Surroundings(
+        services = GroupServices(
             clock=self.clock,
             topics=self.topics,  # type: ignore[arg-type]
             purgatory=Purgatory("group"),
@@ -112,7 +109,7 @@ class History:
             locks=GroupLocks(),
             write=self.write,
         )
-        self.protocol = StreamsProtocol(surroundings, config=lambda group_id: config)
+        self.protocol = StreamsProtocol(services, config=lambda group_id: config)
 
     async def write(self, group_id: str, written: Sequence[CoordinatorRecord]) -> None:
         await trio.lowlevel.checkpoint()
@@ -235,7 +232,7 @@ def replay(group: StreamsGroup, written: Sequence[CoordinatorRecord]) -> None:
     for record in written:
         decoded = records.decode(record)
         assert isinstance(decoded, records.OtherRecord)
-        streams_records.replay(group, decoded.key, decoded.value)
+        group.replay(decoded.key, decoded.value)
 
 
 def summary(group: StreamsGroup) -> Mapping[str, Any]:
@@ -263,5 +260,5 @@ async def test_nobody_runs_what_somebody_else_runs(seed: int) -> None:
             history.check()
         await history.settle()
         history.check_log()
-        history.protocol.bury(history.group)
+        history.protocol.close(history.group, NotCoordinatorError("moved away"))
         nursery.cancel_scope.cancel()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicMember, ClassicState, Protocol
-from ottla.server.coordinator.group.commits import expiry_terms, group_subscription
+from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
+from ottla.server.coordinator.group.classic_member import ClassicMember, Protocol
 
 TOPIC_T = b"\0\0\0\1\0\1t" + b"\xff" * 4
 
@@ -32,12 +32,12 @@ def stable_group(*subscriptions: bytes) -> ClassicGroup:
 @pytest.mark.parametrize("version", [b"\0\0", b"\0\1", b"\0\3", b"\0\x63", b"\xff\xff"])
 def test_topics_are_read_as_version_0_whatever_the_version(version: bytes) -> None:
     group = stable_group(version + TOPIC_T, version + b"\0\0\0\0" + b"\xff" * 4)
-    assert group_subscription(group) == frozenset({"t"})
-    assert expiry_terms(group) == (None, frozenset({"t"}))
+    assert group.subscribed_topics() == frozenset({"t"})
+    assert group.offset_expiry() == (None, frozenset({"t"}))
 
 
 @pytest.mark.parametrize("subscription", [b"", b"\0", b"\0\1", b"\0\0\0\0\0\1\0\1", b"\0\0\0\0\0\2\0\1t"])
 def test_nothing_expires_while_a_subscription_cannot_be_read(subscription: bytes) -> None:
     group = stable_group(b"\0\0" + TOPIC_T, subscription)
-    assert group_subscription(group) is None
-    assert expiry_terms(group) is None
+    assert group.subscribed_topics() is None
+    assert group.offset_expiry() is None
