@@ -17,19 +17,19 @@ from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssi
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.server.apis.groups.streams_descriptions import described
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
-from ottla.server.coordinator.group.assignors import assignor_names
-from ottla.server.coordinator.group.classic_group import ClassicGroup
-from ottla.server.coordinator.group.classic_member import ClassicMember
+from ottla.server.coordinator.group.classic.group import ClassicGroup
+from ottla.server.coordinator.group.classic.member import ClassicMember
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
-from ottla.server.coordinator.group.consumer_group import ConsumerGroup
-from ottla.server.coordinator.group.consumer_member import ConsumerMember
+from ottla.server.coordinator.group.consumer.assignors import assignor_names
+from ottla.server.coordinator.group.consumer.group import ConsumerGroup
+from ottla.server.coordinator.group.consumer.member import ConsumerMember
 from ottla.server.coordinator.group.listing import GroupListing
-from ottla.server.coordinator.group.share_group import ASSIGNOR_NAME, ShareGroup
-from ottla.server.coordinator.group.share_member import ShareMember
-from ottla.server.coordinator.group.streams_assignor import ASSIGNOR_NAME as STREAMS_ASSIGNOR_NAME
-from ottla.server.coordinator.group.streams_group import StreamsGroup
-from ottla.server.coordinator.group.streams_member import StreamsMember
-from ottla.server.coordinator.group.streams_topology import Topology
+from ottla.server.coordinator.group.share.group import ASSIGNOR_NAME, ShareGroup
+from ottla.server.coordinator.group.share.member import ShareMember
+from ottla.server.coordinator.group.streams.assignor import ASSIGNOR_NAME as STREAMS_ASSIGNOR_NAME
+from ottla.server.coordinator.group.streams.group import StreamsGroup
+from ottla.server.coordinator.group.streams.member import StreamsMember
+from ottla.server.coordinator.group.streams.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

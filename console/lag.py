@@ -17,7 +17,7 @@ from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.coordinator.group.shard import GroupShard
+    from ottla.server.coordinator.group.shard.shard import GroupShard
 
 _FETCH_BY_NAME: Final = 7
 

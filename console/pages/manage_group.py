@@ -30,7 +30,7 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
-from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError

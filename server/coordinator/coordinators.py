@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from ottla.server.coordinator.group.consumer_group import ConsumerConfig
+    from ottla.server.coordinator.group.consumer.group import ConsumerConfig
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
-    from ottla.server.coordinator.group.share import ShareGroupConfig
-    from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig
+    from ottla.server.coordinator.group.share.protocol import ShareGroupConfig
+    from ottla.server.coordinator.group.streams.heartbeat import StreamsGroupConfig
     from ottla.server.coordinator.share.cluster import ClusterPersister, OtherShareCoordinators
     from ottla.server.coordinator.share.coordinator import ShareCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
@@ -243,8 +243,8 @@ class Coordinators:
         return self._topic_ids[name]
 
     def _consumer_config(self, group_id: str) -> ConsumerConfig:
-        from ottla.server.coordinator.group.assignors import assignor_names
-        from ottla.server.coordinator.group.consumer_group import ConsumerConfig
+        from ottla.server.coordinator.group.consumer.assignors import assignor_names
+        from ottla.server.coordinator.group.consumer.group import ConsumerConfig
 
         resource = ConfigResource(ResourceType.GROUP, group_id)
         own = self._config.group_config(self._image.resource_configs(resource))
@@ -257,7 +257,7 @@ class Coordinators:
         )
 
     def _share_config(self, group_id: str) -> ShareGroupConfig:
-        from ottla.server.coordinator.group.share import ShareGroupConfig
+        from ottla.server.coordinator.group.share.protocol import ShareGroupConfig
 
         resource = ConfigResource(ResourceType.GROUP, group_id)
         own = self._config.group_config(self._image.resource_configs(resource))
@@ -270,7 +270,7 @@ class Coordinators:
         )
 
     def _streams_config(self, group_id: str) -> StreamsGroupConfig:
-        from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig
+        from ottla.server.coordinator.group.streams.heartbeat import StreamsGroupConfig
 
         resource = ConfigResource(ResourceType.GROUP, group_id)
         own = self._config.group_config(self._image.resource_configs(resource))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.server.coordinator.group.config import GroupConfig
-from ottla.server.coordinator.group.migration_policy import MigrationPolicy
+from ottla.server.coordinator.group.migration.policy import MigrationPolicy
 from ottla.server.coordinator.share.coordinator import ShareCoordinatorConfig
 from ottla.server.coordinator.transaction.coordinator import TransactionConfig
 from ottla.server.settings.config import BrokerConfig

@@ -21,7 +21,7 @@ from ottla.server.coordinator.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-from ottla.server.coordinator.group.offsets import CommittedOffset, OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.settings.mirrored import Mirroring
 from ottla.storage.errors import StorageError

@@ -17,7 +17,7 @@ from ottla.server.telemetry.first_by_name import FirstByName
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.coordinator.group.shard import GroupShard
+    from ottla.server.coordinator.group.shard.shard import GroupShard
 
 MEMBERS: Final = gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
 OFFSET: Final = gauge(

@@ -23,8 +23,8 @@ from ottla.server import main as server_main
 from ottla.server.cluster import elections
 from ottla.server.cluster.membership import Membership
 from ottla.server.coordinator import replica_log
-from ottla.server.coordinator.group.offset_cache import OffsetCache
-from ottla.server.coordinator.group.shard import GroupShard
+from ottla.server.coordinator.group.shard.offset_cache import OffsetCache
+from ottla.server.coordinator.group.shard.shard import GroupShard
 from ottla.server.coordinator.share.cluster import ClusterPersister
 from ottla.server.coordinator.share.state import DeliveryState
 from ottla.server.coordinator.transaction import coordinator, decisions

@@ -14,7 +14,7 @@ from ottla.server.coordinator.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.server.coordinator.replay import Producer
 from ottla.simulation.coordinators.history import Commit, Key, Removal
 from ottla.simulation.coordinators.world import GROUPS, TOPIC_PARTITIONS, TOPICS, World

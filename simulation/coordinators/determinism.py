@@ -13,7 +13,7 @@ from trio._core import _run as _trio_run
 
 from ottla.runtime import pace
 from ottla.server.coordinator import replay, runtime
-from ottla.server.coordinator.group import classic
+from ottla.server.coordinator.group.classic import protocol as classic
 
 # Trio shuffles its tasks on purpose; here the seed shuffles them.
 _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]

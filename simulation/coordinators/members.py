@@ -18,12 +18,12 @@ from ottla.server.coordinator.errors import (
     RebalanceInProgressError,
     StaleMemberEpochError,
 )
-from ottla.server.coordinator.group.classic import JoinRequest
-from ottla.server.coordinator.group.classic_member import JoinResult, Protocol
-from ottla.server.coordinator.group.consumer import Heartbeat, HeartbeatResult
-from ottla.server.coordinator.group.streams_assignor import NO_TASKS
-from ottla.server.coordinator.group.streams_beat import StreamsHeartbeat, StreamsHeartbeatResult
-from ottla.server.coordinator.group.streams_topology import Topology
+from ottla.server.coordinator.group.classic.member import JoinResult, Protocol
+from ottla.server.coordinator.group.classic.protocol import JoinRequest
+from ottla.server.coordinator.group.consumer.protocol import Heartbeat, HeartbeatResult
+from ottla.server.coordinator.group.streams.assignor import NO_TASKS
+from ottla.server.coordinator.group.streams.heartbeat import StreamsHeartbeat, StreamsHeartbeatResult
+from ottla.server.coordinator.group.streams.topology import Topology
 from ottla.simulation.coordinators.clients import Client
 from ottla.simulation.coordinators.world import GROUPS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, TOPICS, World
 

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any, Final
 from unittest import mock
 
-from ottla.server.coordinator.group import commits, offset_records
-from ottla.server.coordinator.group.forgetting import Forgetting
 from ottla.server.coordinator.group.locks import GroupLocks
-from ottla.server.coordinator.group.offset_cache import OffsetCache
+from ottla.server.coordinator.group.offsets import commits
+from ottla.server.coordinator.group.offsets.deleted_topic_cleanup import DeletedTopicCleanup
+from ottla.server.coordinator.group.shard import offset_records
+from ottla.server.coordinator.group.shard.offset_cache import OffsetCache
 from ottla.server.coordinator.partition import Plan, Write
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 
@@ -39,11 +40,11 @@ def _without_turn() -> AbstractContextManager[Any]:
 
 
 def _without_ids() -> AbstractContextManager[Any]:
-    def is_gone(self: Forgetting, key: bytes, value: bytes, names: set[str]) -> bool:
+    def is_gone(self: DeletedTopicCleanup, key: bytes, value: bytes, names: set[str]) -> bool:
         name = offset_records.offset_partition(key).topic
         return name in names or not self._topics.ids([name])
 
-    return mock.patch.object(Forgetting, "_is_gone", is_gone)
+    return mock.patch.object(DeletedTopicCleanup, "_is_gone", is_gone)
 
 
 def _without_hiding() -> AbstractContextManager[Any]:
@@ -71,9 +72,9 @@ FAULTS: Final[Mapping[str, Callable[[], AbstractContextManager[Any]]]] = {
     # A deleted topic's offsets are told by its name.
     "ids": _without_ids,
     # A partition that was loaded is not looked through.
-    "load": partial(mock.patch.object, Forgetting, "look_at", _always(None)),
+    "load": partial(mock.patch.object, DeletedTopicCleanup, "look_at", _always(None)),
     # What was left when a topic was forgotten is left for good.
-    "again": partial(mock.patch.object, Forgetting, "try_again", _always(None)),
+    "again": partial(mock.patch.object, DeletedTopicCleanup, "try_again", _always(None)),
     # A deleted topic's offsets are answered until they are removed.
     "hiding": _without_hiding,
     # A commit for a topic that was deleted meanwhile is accepted.

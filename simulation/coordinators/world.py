@@ -13,8 +13,8 @@ from ottla.runtime.purgatory import Purgatory
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
-from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
-from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig
+from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.streams.heartbeat import StreamsGroupConfig
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from ottla.kproto.records import Record, build_batch
-from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.server.replica.append import Records, TopicIdPartition
 from tests.console.conftest import once_loaded
 from tests.console.devtools import PHONE, Tab, browser

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.kproto.records import Record
-from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from tests.console.conftest import once_loaded
 
 Browse = Callable[..., Any]

@@ -12,7 +12,7 @@ import pytest
 
 from ottla.kproto.records import Record
 from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from tests.console.conftest import once_loaded
 

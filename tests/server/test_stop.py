@@ -37,8 +37,8 @@ from ottla.kproto.messages.offset_commit import (
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.messages.sync_group import SyncGroupRequest
 from ottla.kproto.records import Record, build_batch
-from ottla.server.coordinator.group.classic_group import ClassicState
-from ottla.server.coordinator.group.offsets import TopicPartition
+from ottla.server.coordinator.group.classic.group import ClassicState
+from ottla.server.coordinator.group.offset_and_metadata import TopicPartition
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.server.main import STOP_GRACE_SECONDS, Node

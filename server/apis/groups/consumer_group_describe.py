@@ -21,10 +21,10 @@ from ottla.server.apis.declaration import Api
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.groups.modern_groups import Description, describe, names_of
 from ottla.server.apis.rules import Each, Rule, itself
-from ottla.server.coordinator.group.assignors import Assignment as PartitionsByTopic
-from ottla.server.coordinator.group.assignors import assignor_names
-from ottla.server.coordinator.group.consumer_group import ConsumerGroup
-from ottla.server.coordinator.group.consumer_member import ConsumerMember
+from ottla.server.coordinator.group.assignment import Assignment as PartitionsByTopic
+from ottla.server.coordinator.group.consumer.assignors import assignor_names
+from ottla.server.coordinator.group.consumer.group import ConsumerGroup
+from ottla.server.coordinator.group.consumer.member import ConsumerMember
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(

@@ -23,10 +23,10 @@ from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.results import may_describe
 from ottla.server.apis.rules import All, Named, Rule
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, UnsupportedAssignorError
-from ottla.server.coordinator.group.assignors import assignor_names
-from ottla.server.coordinator.group.consumer import Heartbeat
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
-from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
+from ottla.server.coordinator.group.consumer.assignors import assignor_names
+from ottla.server.coordinator.group.consumer.protocol import Heartbeat
+from ottla.server.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.server.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.topics import compile_regex
 from ottla.server.metadata.acls import AclOperation, AclResource
 

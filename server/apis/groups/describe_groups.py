@@ -19,7 +19,7 @@ from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.rules import Each, Rule, itself
 from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
-from ottla.server.coordinator.group.classic_group import ClassicGroup, ClassicState
+from ottla.server.coordinator.group.classic.group import ClassicGroup, ClassicState
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.DESCRIBE_GROUPS, Rule(each=Each(AclOperation.DESCRIBE, "groups", itself(AclResource.GROUP))))

@@ -15,8 +15,8 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.results import may_describe
 from ottla.server.apis.rules import Named, Rule
 from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.classic import JoinRequest
-from ottla.server.coordinator.group.classic_member import JoinResult, Protocol
+from ottla.server.coordinator.group.classic.member import JoinResult, Protocol
+from ottla.server.coordinator.group.classic.protocol import JoinRequest
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.JOIN_GROUP, Rule([Named(AclOperation.READ, AclResource.GROUP, "group_id")]), may_wait=True)

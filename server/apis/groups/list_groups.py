@@ -14,7 +14,7 @@ from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Left, Rule
 from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.streams_group import StreamsGroupState
+from ottla.server.coordinator.group.streams.group import StreamsGroupState
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.LIST_GROUPS, Rule(left=Left("groups", AclResource.GROUP, "group_id", unless=AclOperation.DESCRIBE)))

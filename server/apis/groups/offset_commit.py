@@ -30,8 +30,8 @@ from ottla.server.apis.groups.answered_topics import AnsweredTopics
 from ottla.server.apis.pending import Answer, Pending, begin
 from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
 from ottla.server.coordinator.errors import CoordinatorError, TopicDeletedError
-from ottla.server.coordinator.group.commits import Commit
-from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offsets.commits import Commit
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.image import TopicImage
 from ottla.server.request_metrics import count_errors_of_partitions

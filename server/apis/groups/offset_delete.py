@@ -14,7 +14,7 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.groups.answered_topics import AnsweredTopics
 from ottla.server.apis.rules import Each, Named, Rule, by
 from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.offsets import TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import TopicPartition
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(

@@ -33,7 +33,7 @@ from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import BY_HANDLER
 from ottla.server.coordinator.errors import CoordinatorError, GroupNotAuthorizedError
-from ottla.server.coordinator.group.offsets import CommittedOffset, TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, TopicPartition
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.security.access import Access
 

@@ -14,7 +14,7 @@ from ottla.kproto.messages.streams_group_describe import (
     TopologyDescriptionNode,
     TopologyDescriptionSubtopology,
 )
-from ottla.server.coordinator.group.streams_description import DescriptionStatus, parse_description
+from ottla.server.coordinator.group.streams.description import DescriptionStatus, parse_description
 
 if TYPE_CHECKING:
     from ottla.kproto.messages import streams_group_topology_description_update as kept

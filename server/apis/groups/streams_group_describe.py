@@ -30,8 +30,8 @@ from ottla.server.apis.groups.modern_groups import Description, describe
 from ottla.server.apis.groups.streams_descriptions import described
 from ottla.server.apis.groups.streams_groups import topics_of
 from ottla.server.apis.rules import Each, Rule, itself
-from ottla.server.coordinator.group.streams_assignor import ASSIGNOR_NAME
-from ottla.server.coordinator.group.streams_description import DescriptionStatus
+from ottla.server.coordinator.group.streams.assignor import ASSIGNOR_NAME
+from ottla.server.coordinator.group.streams.description import DescriptionStatus
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
     from ottla.kproto.internal_records import streams_group as record
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.streams_assignor import Task, Tasks, TaskSet
-    from ottla.server.coordinator.group.streams_group import StreamsGroup
-    from ottla.server.coordinator.group.streams_member import StreamsMember
-    from ottla.server.coordinator.group.streams_topology import ConfiguredSubtopology, InternalTopic
+    from ottla.server.coordinator.group.streams.assignor import Task, Tasks, TaskSet
+    from ottla.server.coordinator.group.streams.group import StreamsGroup
+    from ottla.server.coordinator.group.streams.member import StreamsMember
+    from ottla.server.coordinator.group.streams.topology import ConfiguredSubtopology, InternalTopic
 
 API = Api(ApiKey.STREAMS_GROUP_DESCRIBE, Rule(each=Each(AclOperation.DESCRIBE, "group_ids", itself(AclResource.GROUP))))
 

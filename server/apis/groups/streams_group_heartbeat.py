@@ -32,12 +32,12 @@ from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.groups.streams_groups import MAX_ELEMENTS, topics_of, topology_of
 from ottla.server.apis.rules import Named, Rule
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, StreamsInvalidTopologyError
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH
-from ottla.server.coordinator.group.static_members import LEAVE_STATIC_EPOCH
-from ottla.server.coordinator.group.streams_assignor import TaskSet
-from ottla.server.coordinator.group.streams_beat import StreamsHeartbeat
-from ottla.server.coordinator.group.streams_member import Endpoint as UserEndpoint
-from ottla.server.coordinator.group.streams_topology import StreamsStatus
+from ottla.server.coordinator.group.modern.group import JOIN_EPOCH
+from ottla.server.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
+from ottla.server.coordinator.group.streams.assignor import TaskSet
+from ottla.server.coordinator.group.streams.heartbeat import StreamsHeartbeat
+from ottla.server.coordinator.group.streams.member import Endpoint as UserEndpoint
+from ottla.server.coordinator.group.streams.topology import StreamsStatus
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import InvalidTopicError, MetadataError, TopicAlreadyExistsError
 from ottla.server.metadata.image import INTERNAL_TOPICS
@@ -46,10 +46,10 @@ from ottla.server.metadata.topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.streams_assignor import Task, Tasks
-    from ottla.server.coordinator.group.streams_beat import StreamsHeartbeatResult
-    from ottla.server.coordinator.group.streams_endpoints import EndpointTasks
-    from ottla.server.coordinator.group.streams_topology import InternalTopic
+    from ottla.server.coordinator.group.streams.assignor import Task, Tasks
+    from ottla.server.coordinator.group.streams.endpoints import EndpointTasks
+    from ottla.server.coordinator.group.streams.heartbeat import StreamsHeartbeatResult
+    from ottla.server.coordinator.group.streams.topology import InternalTopic
 
 API = Api(ApiKey.STREAMS_GROUP_HEARTBEAT, Rule([Named(AclOperation.READ, AclResource.GROUP, "group_id")]))
 

@@ -27,7 +27,7 @@ from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.groups.streams_groups import MAX_ELEMENTS
 from ottla.server.apis.rules import Named, Rule
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError
-from ottla.server.coordinator.group.streams_description import MAX_SIZE_BYTES, NodeType, build_description
+from ottla.server.coordinator.group.streams.description import MAX_SIZE_BYTES, NodeType, build_description
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:

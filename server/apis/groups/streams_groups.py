@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.internal_records import streams_group as record
 from ottla.server.coordinator.errors import StreamsInvalidTopologyError
-from ottla.server.coordinator.group.streams_topology import Topology
+from ottla.server.coordinator.group.streams.topology import Topology
 
 if TYPE_CHECKING:
     from ottla.kproto.messages import streams_group_heartbeat as message

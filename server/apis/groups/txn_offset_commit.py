@@ -31,9 +31,9 @@ from ottla.server.coordinator.errors import (
     TopicDeletedError,
     TransactionAbortableError,
 )
-from ottla.server.coordinator.group.commits import Refusals
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
-from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offsets.commits import Refusals
 from ottla.server.coordinator.replay import Producer
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.metadata.acls import AclOperation, AclResource

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.share_offsets import ShareOffset
+    from ottla.server.coordinator.group.share.offsets import ShareOffset
     from ottla.server.metadata.image import TopicImage
 
 API = Api(

@@ -21,13 +21,13 @@ from ottla.server.apis.declaration import Api
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.groups.modern_groups import Description, describe, names_of
 from ottla.server.apis.rules import Each, Rule, itself
-from ottla.server.coordinator.group.assignors import assignor_names
+from ottla.server.coordinator.group.consumer.assignors import assignor_names
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.share_group import ShareGroup
-    from ottla.server.coordinator.group.share_member import ShareMember
+    from ottla.server.coordinator.group.share.group import ShareGroup
+    from ottla.server.coordinator.group.share.member import ShareMember
 
 API = Api(ApiKey.SHARE_GROUP_DESCRIBE, Rule(each=Each(AclOperation.DESCRIBE, "group_ids", itself(AclResource.GROUP))))
 

@@ -25,8 +25,8 @@ from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.rules import All, Named, Rule
 from ottla.server.apis.share import share_requests
 from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError
-from ottla.server.coordinator.group.modern_group import JOIN_EPOCH, LEAVE_EPOCH
-from ottla.server.coordinator.group.share import ShareHeartbeat
+from ottla.server.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.server.coordinator.group.share.protocol import ShareHeartbeat
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from typing import Final, NamedTuple
 
-from ottla.server.coordinator.group.classic_rebalance import ClassicConfig
-from ottla.server.coordinator.group.consumer_group import ConsumerConfig
-from ottla.server.coordinator.group.migration_policy import MigrationPolicy
+from ottla.server.coordinator.group.classic.rebalance import ClassicConfig
+from ottla.server.coordinator.group.consumer.group import ConsumerConfig
+from ottla.server.coordinator.group.migration.policy import MigrationPolicy
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 

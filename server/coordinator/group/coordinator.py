@@ -17,35 +17,35 @@ from ottla.server.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
 )
-from ottla.server.coordinator.group import commits
-from ottla.server.coordinator.group.classic import ClassicProtocol
-from ottla.server.coordinator.group.classic_group import ClassicGroup
-from ottla.server.coordinator.group.classic_groups import ClassicGroups
-from ottla.server.coordinator.group.classic_members import ClassicMembers
+from ottla.server.coordinator.group.classic.group import ClassicGroup
+from ottla.server.coordinator.group.classic.groups import ClassicGroups
+from ottla.server.coordinator.group.classic.protocol import ClassicProtocol
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
-from ottla.server.coordinator.group.consumer import ConsumerProtocol
-from ottla.server.coordinator.group.consumer_group import ConsumerConfig, ConsumerGroup
-from ottla.server.coordinator.group.consumer_groups import ConsumerGroups
-from ottla.server.coordinator.group.consumer_member import ConsumerMember
-from ottla.server.coordinator.group.forgetting import Forgetting
-from ottla.server.coordinator.group.group_offsets import DELETED_AT_ONCE, GroupOffsets
+from ottla.server.coordinator.group.consumer.group import ConsumerConfig, ConsumerGroup
+from ottla.server.coordinator.group.consumer.groups import ConsumerGroups
+from ottla.server.coordinator.group.consumer.member import ConsumerMember
+from ottla.server.coordinator.group.consumer.protocol import ConsumerProtocol
 from ottla.server.coordinator.group.listing import GroupListing, listing_of
 from ottla.server.coordinator.group.locks import GroupLocks
-from ottla.server.coordinator.group.migration import Migration
-from ottla.server.coordinator.group.modern import GroupServices
+from ottla.server.coordinator.group.migration.classic_members import ClassicMembers
+from ottla.server.coordinator.group.migration.migration import Migration
+from ottla.server.coordinator.group.modern.protocol import GroupServices
+from ottla.server.coordinator.group.offsets import commits
+from ottla.server.coordinator.group.offsets.deleted_topic_cleanup import DeletedTopicCleanup
+from ottla.server.coordinator.group.offsets.group_offsets import DELETED_AT_ONCE, GroupOffsets
+from ottla.server.coordinator.group.offsets.retention import Retention
 from ottla.server.coordinator.group.protocol import GroupProtocols
-from ottla.server.coordinator.group.retention import Retention
-from ottla.server.coordinator.group.shard import GroupShard
-from ottla.server.coordinator.group.share import (
+from ottla.server.coordinator.group.shard.shard import GroupShard
+from ottla.server.coordinator.group.share.group import ShareGroup
+from ottla.server.coordinator.group.share.groups import ShareGroups
+from ottla.server.coordinator.group.share.offsets import ShareOffsets
+from ottla.server.coordinator.group.share.protocol import (
     ShareGroupConfig,
     ShareProtocol,
 )
-from ottla.server.coordinator.group.share_group import ShareGroup
-from ottla.server.coordinator.group.share_groups import ShareGroups
-from ottla.server.coordinator.group.share_offsets import ShareOffsets
-from ottla.server.coordinator.group.streams import StreamsProtocol
-from ottla.server.coordinator.group.streams_beat import StreamsGroupConfig
-from ottla.server.coordinator.group.streams_groups import StreamsGroups
+from ottla.server.coordinator.group.streams.groups import StreamsGroups
+from ottla.server.coordinator.group.streams.heartbeat import StreamsGroupConfig
+from ottla.server.coordinator.group.streams.protocol import StreamsProtocol
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.log import CoordinatorLog
 from ottla.server.coordinator.partition import Write
@@ -147,11 +147,11 @@ class GroupCoordinator:
         )
         # As it was when the topic was first seen: groups do not move while the broker runs, as in Kafka.
         self._partition_count: int | None = None
-        self._forgetting = Forgetting(self._runtime, topics)
+        self._deleted_topics = DeletedTopicCleanup(self._runtime, topics)
         # The partitions with share groups that keep deleted topics for now.
         self._unforgotten: set[int] = set()
         self._retention = Retention(config, self._runtime, self._locks, clock, self._forget_again)
-        nursery.start_soon(Loop(self._forgetting.run))
+        nursery.start_soon(Loop(self._deleted_topics.run))
         nursery.start_soon(Loop(self._retention.run))
 
     # Where groups live
@@ -180,7 +180,7 @@ class GroupCoordinator:
                 for partition in range(len(topic.partitions)):
                     self._runtime.resign(partition)
             else:
-                self._forgetting.forget_topic(topic.name)
+                self._deleted_topics.forget_topic(topic.name)
         for change in delta.changed_partitions:
             if change.topic.name != OFFSETS_TOPIC:
                 continue
@@ -195,7 +195,7 @@ class GroupCoordinator:
 
     def _look_through(self, partition: int) -> None:
         """What was deleted while nobody led the partition is found when it is loaded."""
-        self._forgetting.look_at(partition)
+        self._deleted_topics.look_at(partition)
         self._nursery.start_soon(self._forget_shares, partition)
 
     async def _forget_shares(self, partition: int) -> None:
@@ -214,7 +214,7 @@ class GroupCoordinator:
 
     def _forget_again(self) -> None:
         """Look again where something of deleted topics was left."""
-        self._forgetting.try_again()
+        self._deleted_topics.try_again()
         while self._unforgotten:
             self._nursery.start_soon(self._forget_shares, self._unforgotten.pop())
 

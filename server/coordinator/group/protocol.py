@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ottla.kproto.internal_records.consumer_offsets import GroupMetadataValue
     from ottla.server.coordinator.errors import CoordinatorError
-    from ottla.server.coordinator.group.offsets import OffsetToCommit, TopicPartition
+    from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 
 G = TypeVar("G", bound=Group)
 

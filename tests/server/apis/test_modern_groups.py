@@ -13,12 +13,12 @@ from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
 from ottla.server.apis.groups import consumer_group_describe, streams_group_describe
 from ottla.server.apis.share import share_group_describe
-from ottla.server.coordinator.group.consumer_group import ConsumerGroup
-from ottla.server.coordinator.group.consumer_member import Current, Subscription
-from ottla.server.coordinator.group.share_group import ShareGroup
-from ottla.server.coordinator.group.share_member import ShareCurrent, ShareSubscription
-from ottla.server.coordinator.group.streams_group import StreamsGroup
-from ottla.server.coordinator.group.streams_member import StreamsCurrent, StreamsSubscription
+from ottla.server.coordinator.group.consumer.group import ConsumerGroup
+from ottla.server.coordinator.group.consumer.member import Current, Subscription
+from ottla.server.coordinator.group.share.group import ShareGroup
+from ottla.server.coordinator.group.share.member import ShareCurrent, ShareSubscription
+from ottla.server.coordinator.group.streams.group import StreamsGroup
+from ottla.server.coordinator.group.streams.member import StreamsCurrent, StreamsSubscription
 from ottla.server.settings.config import BrokerConfig
 
 KINDS: dict[str, tuple[Any, Any, Any, Any, Callable[..., Awaitable[Any]]]] = {

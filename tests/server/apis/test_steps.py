@@ -53,7 +53,7 @@ from ottla.server.coordinator.errors import (
     OffsetMetadataTooLargeError,
     UnknownMemberIdError,
 )
-from ottla.server.coordinator.group.offsets import TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import TopicPartition
 from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.server.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from ottla.server.settings.config import BrokerConfig

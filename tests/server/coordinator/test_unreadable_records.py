@@ -27,7 +27,7 @@ from ottla.kproto.messages.offset_fetch import (
 from ottla.kproto.records import EndTxnMarker, Record, build_batch, build_end_txn_marker
 from ottla.runtime.stages import finish
 from ottla.server.coordinator.errors import NotCoordinatorError
-from ottla.server.coordinator.group.offset_check import check_offset
+from ottla.server.coordinator.group.shard.offset_check import check_offset
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.runtime import CoordinatorRuntime
 from ottla.server.coordinator.transaction.shard import TransactionShard

@@ -10,7 +10,7 @@ import trio
 
 from ottla.kproto.records import iter_batches
 from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
-from ottla.server.coordinator.group.offsets import CommittedOffset, OffsetToCommit, TopicPartition
+from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.errors import InvalidConfigError
 from ottla.server.metadata.image import ResourceType

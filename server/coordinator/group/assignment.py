@@ -1,0 +1,10 @@
+"""What a member of a consumer or share group is assigned."""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+Assignment = Mapping[UUID, frozenset[int]]
+"""Partitions by topic id. A topic without partitions is left out."""
+
+EMPTY_ASSIGNMENT: Final[Assignment] = {}

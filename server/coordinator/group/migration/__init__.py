@@ -1,0 +1,1 @@
+"""Groups with members of both the classic and the consumer protocol."""

@@ -1,0 +1,1 @@
+"""Committing, fetching, deleting and expiring the offsets of groups."""

@@ -1,0 +1,1 @@
+"""What a partition of `__consumer_offsets` holds: groups and committed offsets."""
