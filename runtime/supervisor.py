@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import trio
 
+from ottla.runtime.backoff import Backoff
+
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS: Final = 0.1
@@ -77,7 +79,7 @@ class Supervisor:
     async def keep(self, function: Callable[..., Awaitable[object]], *args: Any) -> None:
         """Run a loop, and begin it again when it fails, after a pause that grows. Returns when it returns."""
         name = task_name(function)
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         while True:
             began = trio.current_time()
             try:
@@ -86,14 +88,14 @@ class Supervisor:
                 if self._is_strict:
                     raise
                 if trio.current_time() - began >= SETTLED_SECONDS:
-                    pause = FIRST_PAUSE_SECONDS
-                self._note(name, error, f"it is begun again in {pause:g} s")
+                    backoff.reset()
+                pause = backoff.fail()
+                self._note(name, error, f"it is begun again in {pause:.2g} s")
                 self._kept[name] = _Failure(_reason(error), None)
             else:
                 self._kept.pop(name, None)
                 return
             await trio.sleep(pause)
-            pause = min(pause * 2, MAX_PAUSE_SECONDS)
             self._kept[name] = self._kept[name]._replace(again_at=trio.current_time())
 
     def tasks(self, nursery: trio.Nursery) -> Tasks:

@@ -96,3 +96,9 @@ def tmpfs(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"a file system cannot be mounted: {os.strerror(ctypes.get_errno())}")
     yield where
     libc.umount2(str(where).encode(), 2)
+
+
+@pytest.fixture
+def without_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses between attempts are exactly as long as the test computes them."""
+    monkeypatch.setattr("ottla.runtime.backoff.JITTER", 0.0)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from ottla.kproto.versions import OPEN_END
+from ottla.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
     from ottla.client.security import Login
@@ -175,7 +176,7 @@ class Peers:
             raise
         finally:
             del self._opening[connection]
-        link.backoff_seconds = FIRST_BACKOFF_SECONDS
+        link.backoff.reset()
         return opened
 
 
@@ -187,19 +188,18 @@ def _process(image: MetadataImage, node_id: int) -> str:
 class _Link:
     """A broker's address and process, the shared connection to it, and until when it is not tried again."""
 
-    __slots__ = ("backoff_seconds", "connection", "endpoint", "opening", "process", "refusal", "refused_until")
+    __slots__ = ("backoff", "connection", "endpoint", "opening", "process", "refusal", "refused_until")
 
     def __init__(self, endpoint: Endpoint, process: str) -> None:
         self.endpoint = endpoint
         self.process = process
         self.opening = trio.Lock()
         self.connection: TrioConnection | None = None
-        self.backoff_seconds = FIRST_BACKOFF_SECONDS
+        self.backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         self.refused_until = 0.0
         self.refusal = ""
 
     def refuse(self, reason: str) -> None:
         """A connection could not be made: make none for a while, longer each time."""
         self.refusal = reason
-        self.refused_until = trio.current_time() + self.backoff_seconds
-        self.backoff_seconds = min(2 * self.backoff_seconds, MAX_BACKOFF_SECONDS)
+        self.refused_until = trio.current_time() + self.backoff.fail()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.runtime.backoff import Backoff
 from ottla.server.metadata.errors import MetadataDamagedError, StoreUnavailableError, WatchLaggedError
 from ottla.server.metadata.evolution import describe, evolve
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange
@@ -41,7 +41,7 @@ class MetadataLoader:
         self._publishing = trio.Lock()
         self._published = trio.Event()
         #: Between attempts to follow a store that cannot be reached; 0 while it is followed.
-        self._pause_seconds = 0.0
+        self._backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         self._revisions: dict[str, int] = {}
         self.image = MetadataImage()
 
@@ -61,7 +61,7 @@ class MetadataLoader:
     async def wait_for(self, revision: int) -> None:
         """Return when the image is at `revision` or beyond; raises StoreUnavailableError if the store is lost first."""
         while self.image.revision < revision:
-            if self._pause_seconds:
+            if self._backoff.failures:
                 raise StoreUnavailableError(
                     "The metadata store cannot be reached: what it has decided is not known yet."
                 )
@@ -101,7 +101,7 @@ class MetadataLoader:
                 watch = await stack.enter_async_context(self._store.watch("", self.image.revision))
             except StoreUnavailableError as error:
                 return error
-            self._pause_seconds = 0.0
+            self._backoff.reset()
             while True:
                 try:
                     change = await watch.receive()
@@ -122,12 +122,12 @@ class MetadataLoader:
 
         The membership logs that the store cannot be reached; damage, which only a reader finds, is logged here.
         """
-        if isinstance(lost, MetadataDamagedError) and not self._pause_seconds:
+        if isinstance(lost, MetadataDamagedError) and not self._backoff.failures:
             text = "the changes of the metadata cannot be followed, and what was known before is served: %s"
             logger.error(text, lost, extra={"error": str(lost)})
-        self._pause_seconds = min(max(FIRST_PAUSE_SECONDS, self._pause_seconds * 2), MAX_PAUSE_SECONDS)
+        seconds = self._backoff.fail()
         self._wake()
-        await trio.sleep(self._pause_seconds * random.uniform(0.5, 1))
+        await trio.sleep(seconds)
 
     async def _load(self, listing: Listing) -> None:
         after = evolve(MetadataImage(), listing.revision, listing.entries, ()).after

@@ -20,6 +20,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Re
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
+from ottla.runtime.backoff import Backoff
 from ottla.server.settings.config import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -90,17 +91,15 @@ class UrlKeys:
         self._url = url
         self._opener = _opener(context)
         self._refresh_seconds = refresh_ms / 1000
-        self._backoff_seconds = backoff_ms / 1000
-        self._backoff_max_seconds = backoff_max_ms / 1000
+        self._backoff = Backoff(backoff_ms / 1000, backoff_max_ms / 1000)
         self._clock = clock
         self._keys: list[PublicKey] = []
         self._due = 0.0
         self._asked_for_unknown = float("-inf")
-        self._failures = 0
 
     def current(self, *, unknown: bool = False) -> list[PublicKey]:
         now = self._clock()
-        if unknown and not self._failures and now - self._asked_for_unknown >= _UNKNOWN_KEY_SECONDS:
+        if unknown and not self._backoff.failures and now - self._asked_for_unknown >= _UNKNOWN_KEY_SECONDS:
             self._asked_for_unknown = now
             self._due = now
         if now >= self._due:
@@ -113,12 +112,10 @@ class UrlKeys:
             with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
                 self._keys = parse_keys(answer.read(_MAX_BYTES + 1))
         except _WRONG as error:
-            pause = min(self._backoff_seconds * 2 ** min(self._failures, 20), self._backoff_max_seconds)
-            self._failures += 1
-            self._due = self._clock() + pause
+            self._due = self._clock() + self._backoff.fail()
             logger.warning("no keys from %s: %s", self._url, error, extra={"url": self._url, "error": str(error)})
         else:
-            self._failures = 0
+            self._backoff.reset()
             self._due = self._clock() + self._refresh_seconds
 
 

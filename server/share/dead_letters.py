@@ -11,10 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-import trio
-
 from ottla.kproto.errors import ErrorCode, ProtocolError
 from ottla.kproto.records import Record, build_batch, iter_records, parse_batch_header
+from ottla.runtime.backoff import Backoff
 from ottla.server.metadata.errors import InvalidConfigError, InvalidTopicError, MetadataError, PolicyViolationError
 from ottla.server.metadata.image import NO_LEADER
 from ottla.server.replica.append import Records, TopicIdPartition
@@ -140,7 +139,7 @@ class DeadLetterQueues:
 
     async def write(self, share: Origin, dead: Sequence[Dead]) -> list[Span]:
         """See `DeadLetters`. Returns nothing if the share partition has ended meanwhile."""
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return await self._write_round(share, dead)
@@ -150,10 +149,9 @@ class DeadLetterQueues:
                 if attempt == ATTEMPTS:
                     return self._given_up(share, dead, error)
                 logger.debug("%r: dead letters are written later: %s", share, error)
-            await trio.sleep(pause)
+            await backoff.wait()
             if not share.is_active:
                 return []
-            pause = min(pause * 2, MAX_PAUSE_SECONDS)
         raise AssertionError("unreachable")
 
     def _given_up(self, share: Origin, dead: Sequence[Dead], error: Exception) -> list[Span]:

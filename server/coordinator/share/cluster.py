@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import trio
 
+from ottla.runtime.backoff import Backoff
 from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import (
     CoordinatorError,
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 
-RETRY_SECONDS: Final = (0.01, 0.05, 0.2, 0.5, 1.0, 2.0)
+FIRST_PAUSE_SECONDS: Final = 0.02
+MAX_PAUSE_SECONDS: Final = 2.0
+RETRIES: Final = 8
 """A coordinator that is being loaded, or that moves, is asked again after these pauses, and then given up."""
 
 _PASSING: Final = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
@@ -144,7 +147,8 @@ class ClusterPersister:
         found: dict[SharePartitionKey, ShareState | CoordinatorError] = {}
         left: Sequence[SharePartitionKey] = keys
         pace = Pace()
-        for pause in (*RETRY_SECONDS, None):
+        backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+        while True:
             again: list[SharePartitionKey] = []
             for key in left:
                 await pace.rest()
@@ -155,24 +159,25 @@ class ClusterPersister:
                     if isinstance(error, _PASSING):
                         again.append(key)
             left = again
-            if not left or pause is None or self._closed.is_set():
-                break
-            await self._pause(pause)
-        return found
+            if not left or not await self._may_try_again(backoff):
+                return found
 
     async def _repeated(self, ask: Callable[[], Awaitable[R]]) -> R:
-        for pause in RETRY_SECONDS:
+        backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+        while True:
             try:
                 return await ask()
             except _PASSING:
-                if self._closed.is_set():
+                if not await self._may_try_again(backoff):
                     raise
-                await self._pause(pause)
-        return await ask()
 
-    async def _pause(self, seconds: float) -> None:
-        with trio.move_on_after(seconds):
+    async def _may_try_again(self, backoff: Backoff) -> bool:
+        """Wait until the next attempt, or until this node stops. False if there is to be none."""
+        if backoff.failures == RETRIES or self._closed.is_set():
+            return False
+        with trio.move_on_after(backoff.fail()):
             await self._closed.wait()
+        return True
 
     async def _ask_all(
         self,
@@ -185,7 +190,8 @@ class ClusterPersister:
         outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}
         left: Sequence[T] = wanted
         pace = Pace()
-        for pause in (*RETRY_SECONDS, None):
+        backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+        while True:
             for node_id, some in (await self._by_node(left, key_of, is_wanted, outcomes)).items():
                 outcomes.update(await ask(node_id, some))
             passing = []
@@ -194,9 +200,8 @@ class ClusterPersister:
                 if isinstance(outcomes[key_of(each)], _PASSING):
                     passing.append(each)
             left = passing
-            if not left or pause is None or self._closed.is_set():
+            if not left or not await self._may_try_again(backoff):
                 break
-            await self._pause(pause)
         for key, error in outcomes.items():
             await pace.rest()
             if error is None:

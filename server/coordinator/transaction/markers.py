@@ -22,6 +22,7 @@ from uuid import UUID
 import trio
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
+from ottla.runtime.backoff import Backoff
 from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import CoordinatorError, LaterEpochError
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
@@ -152,15 +153,14 @@ class ReplicaMarkers:
 async def write_everywhere(sink: MarkerSink, partitions: frozenset[Partition], marker: EndTxnMarker) -> None:
     """Write the marker until every partition has it or no longer needs it, however long that takes."""
     missing = set(partitions)
-    backoff_seconds = FIRST_BACKOFF_SECONDS
+    backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
     said = ""
     while missing:
         failed = await sink.write(sorted(missing), marker)
         missing = {partition for partition, error in failed.items() if not isinstance(error, _NOT_NEEDED)}
         if missing:
             said = _tell(marker, len(missing), min(missing), failed[min(missing)], said)
-            await trio.sleep(backoff_seconds)
-            backoff_seconds = min(2 * backoff_seconds, MAX_BACKOFF_SECONDS)
+            await backoff.wait()
 
 
 def _tell(marker: EndTxnMarker, count: int, partition: Partition, error: Exception, said: str) -> str:

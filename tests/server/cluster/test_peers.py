@@ -14,6 +14,7 @@ from ottla.client.errors import ConnectionLostError, UnreachableError
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.runtime.backoff import JITTER
 from ottla.server.cluster.peers import FIRST_BACKOFF_SECONDS, Door, Peers
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta, MetadataImage
 from ottla.server.metadata.topic_changes import NewTopic
@@ -184,11 +185,13 @@ async def test_after_a_refusal_others_are_refused_at_once_for_longer_and_longer(
         return len(doors.tried) > tried
 
     assert [await is_tried() for _ in range(3)] == [True, False, False]
-    mock_clock.jump(FIRST_BACKOFF_SECONDS)
-    assert [await is_tried() for _ in range(2)] == [True, False]
-    mock_clock.jump(FIRST_BACKOFF_SECONDS)
+    mock_clock.jump((1 - JITTER) * FIRST_BACKOFF_SECONDS * 0.99)
     assert not await is_tried()
-    mock_clock.jump(FIRST_BACKOFF_SECONDS)
+    mock_clock.jump((1 + JITTER) * FIRST_BACKOFF_SECONDS)
+    assert [await is_tried() for _ in range(2)] == [True, False]
+    mock_clock.jump(2 * (1 - JITTER) * FIRST_BACKOFF_SECONDS * 0.99)
+    assert not await is_tried()
+    mock_clock.jump(2 * (1 + JITTER) * FIRST_BACKOFF_SECONDS)
     assert await is_tried()
     await doors.move(*doors.image.brokers[2].endpoints)  # it has come back: nothing about its address is new
     assert await is_tried()

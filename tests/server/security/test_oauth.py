@@ -286,6 +286,7 @@ class TestUrl:
         source.current(unknown=True)
         assert issuer.asked == 3
 
+    @pytest.mark.usefixtures("without_jitter")
     def test_an_issuer_that_fails_is_asked_after_growing_pauses(
         self, issuer: Issuer, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -304,7 +305,7 @@ class TestUrl:
         issuer.status = 200
         now[0] += 1
         source.current()
-        assert source._failures == 0
+        assert source._backoff.failures == 0
 
     @pytest.mark.parametrize(
         "nonsense",

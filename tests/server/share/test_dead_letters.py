@@ -215,6 +215,7 @@ async def test_it_is_written_by_the_partitions_leader(leader: int, autojump_cloc
 
 
 @pytest.mark.parametrize("leader", [1, 2])
+@pytest.mark.usefixtures("without_jitter")
 async def test_what_passes_is_tried_again(leader: int, autojump_clock: MockClock) -> None:
     world = World(leader=leader)
     world.outcomes = [PASSING[leader]] * 4

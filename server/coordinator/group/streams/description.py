@@ -15,6 +15,7 @@ from ottla.kproto.messages.streams_group_topology_description_update import (
     TopologyDescription,
 )
 from ottla.kproto.schema import TaggedField
+from ottla.runtime.backoff import pause_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,6 +79,5 @@ class Asking(NamedTuple):
 
     def asked(self, now: float) -> Asking:
         """After a member was asked."""
-        # The exponent is bounded as the pause is.
-        pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(self.attempts, 16), _LONGEST_PAUSE_SECONDS)
+        pause = pause_seconds(self.attempts, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         return Asking(self.attempts + 1, now + pause)

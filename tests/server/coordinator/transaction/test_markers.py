@@ -113,6 +113,7 @@ async def test_what_nobody_foresaw_is_an_error_and_tried_again(
     assert lines(caplog) == [("ERROR", "producer 7: 1 markers are not written yet; for t-1: odd")]
 
 
+@pytest.mark.usefixtures("without_jitter")
 async def test_trying_again_takes_longer_each_time_and_is_told_once(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

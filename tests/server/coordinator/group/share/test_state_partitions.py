@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, FencedStateEpochError
 from ottla.server.coordinator.group.share.protocol import ShareGroupConfig, ShareHeartbeat, ShareHeartbeatResult
 from ottla.server.coordinator.group.topics import GroupTopics
-from ottla.server.coordinator.share.cluster import RETRY_SECONDS, ClusterPersister
+from ottla.server.coordinator.share.cluster import MAX_PAUSE_SECONDS, RETRIES, ClusterPersister
 from ottla.server.coordinator.share.persister import Initialization
 from ottla.server.coordinator.share.state import SharePartitionKey, StateChange
 from tests.server.coordinator.group.test_overlaps import CHECK_S, FIRST, World
@@ -231,7 +231,7 @@ async def test_a_group_that_is_made_again_is_not_begun_again_for_the_former_one(
         for _ in range(3):
             await shares.beat()
         assert shares.assigned == {0, 1}
-        await trio.sleep(sum(RETRY_SECONDS) + 1)
+        await trio.sleep(RETRIES * MAX_PAUSE_SECONDS)
         assert keeper.epochs == {SharePartitionKey(FIRST, topic_id, index): 2 for index in (0, 1)}
 
 
@@ -245,7 +245,7 @@ async def test_a_coordinator_that_has_resigned_begins_nothing_any_more(
         await shares.beat()
         coordinator.runtime.resign(coordinator.partition_for(FIRST))
         shares.keeper.refused = set()
-        await trio.sleep(sum(RETRY_SECONDS) + 1)
+        await trio.sleep(RETRIES * MAX_PAUSE_SECONDS)
         assert not shares.keeper.epochs
 
 
