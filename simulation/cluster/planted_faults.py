@@ -38,9 +38,9 @@ from ottla.server.replica.fetch import FetchOperation
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.replica.follower import FollowerProgress
 from ottla.server.replica.isr_change import IsrChange
+from ottla.server.replica.log_follower import LogFollower
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Isolation, Partition
-from ottla.server.replica.replica_fetcher import ReplicaFetcher
 from ottla.server.share import in_flight
 from ottla.server.share.in_flight import InFlight
 from ottla.server.share.partition import SharePartition
@@ -209,7 +209,7 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     PlantedFault(
         "a follower is taken to have what it was sent", ((FollowerProgress, "record_fetch", _fetch_from_the_end),)
     ),
-    PlantedFault("a follower cuts nothing off", ((ReplicaFetcher, "_truncate", _nothing),)),
+    PlantedFault("a follower cuts nothing off", ((LogFollower, "_truncate", _nothing),)),
     PlantedFault("where logs part is not told", ((Partition, "diverging_epoch", lambda self, offset, epoch: None),)),
     PlantedFault(
         "min.insync.replicas is forgotten, and who is eligible does not count",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 import trio
 import trio.testing
 
 from ottla.runtime.backoff import JITTER, Backoff, pause_seconds
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_each_pause_is_about_twice_the_one_before_up_to_the_maximum() -> None:
@@ -38,3 +43,21 @@ async def test_waiting_takes_the_pause(autojump_clock: trio.testing.MockClock) -
     await backoff.wait()
     assert 1 - JITTER <= trio.current_time() <= 1 + JITTER
     assert backoff.failures == 1
+
+
+def doubled(path: Path) -> list[int]:
+    """The lines where a pause is doubled by hand: a minimum of a maximum and twice, or a power of two of, something."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "min":
+            text = ast.unparse(node).lower()
+            grows = any(sign in text for sign in ("2 *", "* 2", "1 <<", "2 **"))
+            if grows and any(word in text for word in ("pause", "backoff", "seconds")):
+                found.append(node.lineno)
+    return found
+
+
+def test_nobody_computes_pauses_by_hand() -> None:
+    files = [path for room in ("server", "runtime", "metrics") for path in sorted((ROOT / room).rglob("*.py"))]
+    assert len(files) > 300
+    assert {str(path.relative_to(ROOT)): lines for path in files if (lines := doubled(path))} == {}

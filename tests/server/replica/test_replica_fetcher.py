@@ -53,6 +53,7 @@ class Leader:
         self.error_code = ErrorCode.NONE
         self.lookup_error = ErrorCode.OFFSET_NOT_AVAILABLE
         self.log_start_offset = 0
+        self.knows_partition = True
         self._fetched = trio.Condition()
 
     async def until_fetched(self, count: int) -> None:
@@ -71,7 +72,8 @@ class Leader:
         if isinstance(request, ListOffsetsRequest):
             self.lookups += 1
             found = ListOffsetsPartitionResponse(error_code=self.lookup_error, offset=0)
-            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[found])])
+            topics = [ListOffsetsTopicResponse(name="t", partitions=[found])]
+            return ListOffsetsResponse(topics=topics if self.knows_partition else [])
         self.fetches.append(request)
         assert len(self.fetches) < 100
         async with self._fetched:
@@ -164,8 +166,22 @@ async def test_a_leader_that_does_not_say_what_is_wrong_is_asked_less_and_less(
     fetcher.follow(partition)
     with trio.move_on_after(20):
         await fetcher.run()
-    # After pauses that double from 10 ms on, and then of a second each.
-    assert 20 <= leader.lookups / (1 if lookup_error else 2) <= 30
+    # After pauses that double from 10 ms on, and then of 0.8 to 1 seconds each.
+    assert 20 <= leader.lookups / (1 if lookup_error else 2) <= 32
+
+
+async def test_a_leader_that_leaves_the_partition_out_of_an_answer_is_asked_less_and_less(
+    autojump_clock: object,
+) -> None:
+    leader, partition = Leader(), follower()
+    leader.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+    leader.knows_partition = False
+    leader.answer.set()
+    fetcher = fetcher_of(leader)
+    fetcher.follow(partition)
+    with trio.move_on_after(20):
+        await fetcher.run()
+    assert 20 <= leader.lookups <= 32
 
 
 async def test_one_whose_store_has_stopped_is_asked_for_less_and_less(autojump_clock: object) -> None:
