@@ -42,3 +42,16 @@ class Transaction:
         self.name = name
         self.writer = writer or name
         self.outcome: bool | None = None
+
+
+class Move(Transaction):
+    """A transaction that moves: for each partition where it began, and the offset before which it has moved all."""
+
+    __slots__ = ("inputs", "outputs", "read", "written")
+
+    def __init__(self, name: str, writer: str = "") -> None:
+        super().__init__(name, writer)
+        self.read: dict[Partition, int] = {}
+        self.written: dict[Partition, int] = {}
+        self.inputs: dict[Partition, dict[int, bytes]] = {}
+        self.outputs: list[Attempt] = []

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
-from ottla.simulation.cluster.attempts import Attempt, Partition, Transaction
-from ottla.simulation.cluster.moves import Move, contradiction
-
-if TYPE_CHECKING:
-    from ottla.simulation.cluster.surroundings import Surroundings
+from ottla.simulation.cluster.attempts import Attempt, Move, Partition, Transaction
+from ottla.simulation.cluster.moves import contradiction
 
 __all__ = ["History"]
+
+
+class Findings(Protocol):
+    """Where it goes that the cluster did what it must not do."""
+
+    def fail(self, finding: str, cause: BaseException | None = None) -> None: ...
+
+    def check(self, condition: bool, finding: str) -> None: ...
 
 
 class History:
     """The records of one seed, or of one run."""
 
-    def __init__(self, world: Surroundings) -> None:
+    def __init__(self, world: Findings) -> None:
         self._world = world
         self.attempts: dict[bytes, Attempt] = {}
         #: What any reader has seen at an offset: below the high watermark a log never changes.

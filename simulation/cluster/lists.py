@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.simulation.cluster.attempts import Attempt, Partition, Transaction
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.moves import Move
+    from ottla.simulation.cluster.attempts import Move
 
 __all__ = ["Order", "order_of_appends", "order_of_reads"]
 

@@ -21,7 +21,8 @@ from ottla.kproto.messages.txn_offset_commit import (
 )
 from ottla.kproto.records import iter_batches, iter_records
 from ottla.kproto.schema import Request
-from ottla.simulation.cluster.moves import NOTHING, Move, wrong_offset
+from ottla.simulation.cluster.attempts import Move
+from ottla.simulation.cluster.moves import NOTHING, wrong_offset
 from ottla.simulation.cluster.producer import RETRIABLE
 from ottla.simulation.cluster.transactions import COORDINATOR_MOVES, TransactionalProducer, find_coordinator
 

@@ -11,26 +11,13 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 
-from ottla.simulation.cluster.attempts import Attempt, Partition, Transaction
+from ottla.simulation.cluster.attempts import Attempt, Move, Partition
 from ottla.simulation.cluster.lists import order_of_appends, order_of_reads
 
-__all__ = ["NOTHING", "Move", "contradiction", "wrong_offset"]
+__all__ = ["NOTHING", "contradiction", "wrong_offset"]
 
 NOTHING = -1
 """What a register holds before anything was written to it."""
-
-
-class Move(Transaction):
-    """A transaction that moves: for each partition where it began, and the offset before which it has moved all."""
-
-    __slots__ = ("inputs", "outputs", "read", "written")
-
-    def __init__(self, name: str, writer: str = "") -> None:
-        super().__init__(name, writer)
-        self.read: dict[Partition, int] = {}
-        self.written: dict[Partition, int] = {}
-        self.inputs: dict[Partition, dict[int, bytes]] = {}
-        self.outputs: list[Attempt] = []
 
 
 def wrong_offset(moves: Sequence[Move], partition: Partition, offset: int, least: int) -> str:

@@ -16,7 +16,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.kproto.codec import Buffer
-    from ottla.simulation.cluster.epoll import Epoll
 
 __all__ = ["Host", "Network", "Stack"]
 
@@ -35,6 +34,14 @@ _SYN_RETRIES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 def _error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
+
+
+class Watcher(Protocol):
+    """What waits for several connections at once, as Linux's epoll does."""
+
+    alarm: Alarm
+
+    async def wait(self) -> None: ...
 
 
 class Network:
@@ -47,7 +54,7 @@ class Network:
         self.window_bytes = rng.choice((4_000, 64_000, 1_000_000))
         #: Whether the machines have epoll, as Linux does; without it each connection waits by itself.
         self.has_epoll = rng.random() < 0.8
-        self.epolls: dict[int, Epoll] = {}
+        self.epolls: dict[int, Watcher] = {}
         #: The ends of connections by their descriptors.
         self.ends: dict[int, _End] = {}
         self._descriptors = itertools.count(3)
@@ -292,7 +299,7 @@ class _End(trio.abc.Stream):
         #: Its process has closed it or is dead: nobody reads here any more.
         self.is_gone = False
         self.descriptor = host.network.next_descriptor()
-        self.watched_by: Epoll | None = None
+        self.watched_by: Watcher | None = None
         self._is_reset = False
         self._is_read_shut = False
         self._reading = Alarm()
