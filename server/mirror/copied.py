@@ -56,6 +56,10 @@ class CopiedPartition(FollowedLog):
             self.upstream_epoch, self.offset, self.partition.log.latest_epoch, _NO_OFFSET, _ANY_HIGH_WATERMARK
         )
 
+    def source_begins_at(self, offset: int) -> None:
+        """The source's log begins there now."""
+        self.source_start = offset
+
     def is_same(self, other: CopiedPartition) -> bool:
         """Whether both ask for the same."""
         return (

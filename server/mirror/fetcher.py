@@ -125,7 +125,7 @@ class SourceFetcher(LogFollower[CopiedPartition]):
         self._progress.count_copied(size_bytes)
 
     async def _appended(self, followed: CopiedPartition, data: PartitionData) -> None:
-        followed.source_start = data.log_start_offset
+        followed.source_begins_at(data.log_start_offset)
         await self._follow_start(followed)
 
     async def _follow_start(self, copied: CopiedPartition) -> None:

@@ -196,7 +196,7 @@ class MirroredGroups:
             due = {it: offset for it, offset in differing.items() if offset.offset <= ends.get(it, -1)}
             if due:
                 await groups.offsets.commit(group_id, due)
-                self._progress.committed_offsets += len(due)
+                self._progress.count_committed(len(due))
         except (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError):
             return  # it will be loaded, or is another node's by now
         except CoordinatorError as error:

@@ -124,7 +124,7 @@ class Link:
             await self._set_producer_ids_apart()
             found = await source.metadata()
             _refuse_old(found)
-            self._progress.is_reachable = True
+            self._progress.reached(is_reachable=True)
             if self._controller.image.controller_id == self._controller.node_id:
                 self._tell_problems(dict(await follow_topics(self._controller, source, found, names)))
             await partitions.follow(found)
@@ -132,7 +132,7 @@ class Link:
         while True:
             self._stale = trio.Event()
             if not await self._try("topics", follow):
-                self._progress.is_reachable = False
+                self._progress.reached(is_reachable=False)
             with trio.move_on_after(self._config.ottla_mirror_interval_ms / 1000):
                 await self._stale.wait()
             await trio.sleep(_LEAST_SECONDS)
@@ -163,7 +163,7 @@ class Link:
                 logger.warning(
                     "topic %s is not mirrored as it should be: it %s", name, why, extra={"topic": name, "reason": why}
                 )
-        self._progress.problems = problems
+        self._progress.set_problems(problems)
 
 
 def _refuse_old(found: MetadataResponse) -> None:

@@ -25,6 +25,17 @@ class MirrorProgress:
     def count_copied(self, size_bytes: int) -> None:
         self.copied_bytes += size_bytes
 
+    def count_committed(self, offsets: int) -> None:
+        self.committed_offsets += offsets
+
+    def reached(self, *, is_reachable: bool) -> None:
+        """Whether the source answered now."""
+        self.is_reachable = is_reachable
+
+    def set_problems(self, problems: dict[str, str]) -> None:
+        """Why topics are not mirrored now."""
+        self.problems = problems
+
     def heard(self, partition: Partition, source_end: int) -> None:
         """The source says where a partition ends."""
         self._source_ends[partition] = source_end

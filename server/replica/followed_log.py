@@ -24,6 +24,16 @@ class FollowedLog(ABC):
         #: Whether it was logged that the log cannot take what comes, and nothing came in since.
         self.is_broken = False
 
+    def succeeded(self) -> None:
+        """Something came in, or nothing was to come: the next failure is the first one again."""
+        self.backoff.reset()
+        self.is_broken = False
+
+    def breaks(self) -> bool:
+        """The log cannot take what comes. True the first time since something came in."""
+        was_broken, self.is_broken = self.is_broken, True
+        return not was_broken
+
     @property
     def name(self) -> str:
         """How people name it."""

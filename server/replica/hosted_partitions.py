@@ -17,7 +17,6 @@ from ottla.server.replica.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from ottla.server.replica.follower import UNKNOWN_OFFSET
 from ottla.server.replica.partition import Partition
 from ottla.server.replica.traffic import TopicTraffic
 from ottla.server.settings.mirrored import Mirroring
@@ -213,7 +212,7 @@ class HostedPartitions:
         if partition.sound_until is None:
             return state
         if state.isr == (self._node_id,) and not state.elr:
-            partition.sound_until = None  # no other replica has more
+            partition.take_as_whole()  # no other replica has more
             return state
         if self._node_id not in (*state.isr, *state.elr):
             return state
@@ -260,7 +259,7 @@ class HostedPartitions:
         return partition
 
     def _doubt(self, partition: Partition) -> None:
-        partition.sound_until = UNKNOWN_OFFSET
+        partition.suspect()
         self._doubtful.add(partition)
         self._unsettled[partition.log.store] = None
 
@@ -311,7 +310,7 @@ class HostedPartitions:
         for partition in self.of_topic(topic.topic_id).values():
             if partition.mirroring is not mirroring:
                 await partition.settled()
-                partition.mirroring = mirroring
+                partition.change_mirroring(mirroring)
 
     def _reconfigure(self, topic: TopicImage | None) -> None:
         if topic is None:
@@ -324,7 +323,7 @@ class HostedPartitions:
             if partition.log.config == log_config and partition.min_insync_replicas == min_insync_replicas:
                 continue
             partition.log.set_config(log_config)
-            partition.min_insync_replicas = min_insync_replicas
+            partition.require_in_sync(min_insync_replicas)
             partition.advance_high_watermark(self._now_ms())
             self._changed(partition)
 

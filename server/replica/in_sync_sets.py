@@ -162,7 +162,7 @@ class InSyncSets:
             # They may have been made: those who join still count until that is known.
             self._unanswered = begun
             for change in begun.values():
-                change.is_in_doubt = True
+                change.doubt()
             if not self._is_cut_off:
                 self._is_cut_off = True
                 logger.warning("in-sync sets cannot be changed now: %s", error, extra={"error": str(error)})

@@ -34,6 +34,10 @@ class IsrChange:
         self._leaving = leaving
         self._brokers = brokers
 
+    def doubt(self) -> None:
+        """The store did not answer: the change may have been made."""
+        self.is_in_doubt = True
+
     def __call__(self, state: PartitionState) -> PartitionState:
         """The state with the change; raises NotPartitionLeaderError if another term has begun.
 

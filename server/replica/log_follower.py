@@ -285,8 +285,7 @@ class LogFollower(ABC, Generic[F]):
             await self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
         elif await self._before_append(followed, data):
             await self._append(followed, data)
-        followed.backoff.reset()
-        followed.is_broken = False
+        followed.succeeded()
         self._followed.mark_pending(followed)
 
     async def _append(self, followed: F, data: PartitionData) -> None:
@@ -351,8 +350,7 @@ class LogFollower(ABC, Generic[F]):
     # What is logged: a line when an outage begins, and one when it ends. --------------------------------------------
 
     def _broken(self, followed: F, error: StorageError) -> None:
-        if not followed.is_broken:
-            followed.is_broken = True
+        if followed.breaks():
             self._log_broken(followed, error)
 
     def _log_unreachable(self, error: ClientError) -> None:

@@ -555,7 +555,7 @@ class ReplicaManager:
     def lose_followers(self) -> None:
         """This node stops, and nobody fetches from it any more: end every wait for other replicas, none for a flush."""
         for partition in self._partitions:
-            partition.is_leaving = True
+            partition.lose_followers()
             self._signal(partition)
         self.delete_records_purgatory.close()
 
@@ -566,7 +566,7 @@ class ReplicaManager:
             purgatory.close()
 
     def _signal(self, partition: Partition) -> None:
-        partition.changes += 1
+        partition.count_change()
         for purgatory in self._purgatories:
             if purgatory.watching:
                 purgatory.signal(partition)

@@ -196,10 +196,22 @@ class Partition:
         """The topic's `min.insync.replicas`."""
         return self._min_insync_replicas
 
-    @min_insync_replicas.setter
-    def min_insync_replicas(self, count: int) -> None:
+    def require_in_sync(self, count: int) -> None:
+        """The topic's `min.insync.replicas` has changed."""
         self._min_insync_replicas = count
         self._count_isr()
+
+    def change_mirroring(self, mirroring: Mirroring) -> None:
+        """Whether the topic is a mirror has changed. Nothing of the partition is under way."""
+        self.mirroring = mirroring
+
+    def lose_followers(self) -> None:
+        """This node stops: nobody fetches from it any more, and no wait for replicas can end well."""
+        self.is_leaving = True
+
+    def count_change(self) -> None:
+        """Something was changed that those who wait may have waited for."""
+        self.changes += 1
 
     @property
     def has_followers(self) -> bool:
@@ -527,6 +539,14 @@ class Partition:
         if self.sound_until is None:
             return self.log.latest_epoch
         return self.log.epochs.epoch_for_offset(self.sound_until - 1)
+
+    def suspect(self) -> None:
+        """Its log may lack records: until it is looked through, nobody can say from where on."""
+        self.sound_until = UNKNOWN_OFFSET
+
+    def take_as_whole(self) -> None:
+        """No other replica has more than this log, whatever it lacks."""
+        self.sound_until = None
 
     def found_sound(self, offset: int) -> None:
         """A log that may lack records was looked through, and can be read up to there."""

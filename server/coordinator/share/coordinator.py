@@ -198,7 +198,7 @@ class ShareCoordinator:
         )
         write = self._runtime.begin_write(shard.partition, [record], shard=shard)
         if entry is not None:
-            entry.beginning = (write, state_epoch)
+            entry.begin_anew(write, state_epoch)
         return write
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
@@ -207,7 +207,7 @@ class ShareCoordinator:
         shard, entry = self._find_begun(key, "Read")
         if leader_epoch < entry.leader_epoch:
             raise FencedShareLeaderError(f"the leader epoch is {entry.leader_epoch}, not {leader_epoch}")
-        entry.leader_epoch = max(entry.leader_epoch, leader_epoch)
+        entry.admit_leader(leader_epoch)
 
         def plan() -> Sequence[CoordinatorRecord]:
             # By now everything written before is known, and from here on no earlier leader writes.
@@ -236,8 +236,7 @@ class ShareCoordinator:
             raise InvalidRequestError(f"The state of a share partition has {MAX_BATCHES} batches at most.")
         record = records.update(key, change, entry.snapshot_epoch)
         await self._runtime.write(shard.partition, [record], shard=shard)
-        if entry.updates >= self._config.updates_per_snapshot and not entry.is_snapshotting:
-            entry.is_snapshotting = True
+        if entry.updates >= self._config.updates_per_snapshot and entry.begin_snapshot():
             self._nursery.start_soon(self._snapshot, shard, key, entry)
 
     async def delete(self, keys: Iterable[SharePartitionKey]) -> dict[SharePartitionKey, CoordinatorError | None]:
@@ -253,8 +252,7 @@ class ShareCoordinator:
                 return (records.tombstone(key),) if key in shard.entries else ()
 
             return self._runtime.begin_planned_write(shard.partition, plan, shard=shard)
-        entry.deletion = self._runtime.begin_write(shard.partition, [records.tombstone(key)], shard=shard)
-        return entry.deletion
+        return entry.end(self._runtime.begin_write(shard.partition, [records.tombstone(key)], shard=shard))
 
     def read_summary(self, key: SharePartitionKey) -> ShareState:
         """How far a share partition is (`Persister.read_summary`)."""
@@ -279,7 +277,7 @@ class ShareCoordinator:
             # It is tried again after the next change.
             logger.debug("no snapshot of %s in partition %s now: %s", key, shard.partition, error)
         finally:
-            entry.is_snapshotting = False
+            entry.end_snapshot()
 
     async def _forget_deleted(self, shard: ShareShard) -> None:
         """Remove the share partitions of topics that are gone. What is refused is tried again with the next pruning."""
@@ -339,8 +337,7 @@ class ShareCoordinator:
                     continue
                 before = seen.get(shard.partition, -1)
                 for key, entry in list(shard.entries.items()):
-                    if entry.snapshot_offset <= before and not entry.is_snapshotting:
-                        entry.is_snapshotting = True
+                    if entry.snapshot_offset <= before and entry.begin_snapshot():
                         await self._snapshot(shard, key, entry)
                 seen[shard.partition] = shard.last_offset
 

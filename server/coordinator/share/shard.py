@@ -54,6 +54,28 @@ class ShareEntry:
         self.deletion: Write | None = None
         self.is_snapshotting = False
 
+    def begin_anew(self, write: Write, state_epoch: int) -> None:
+        """It begins in a new epoch, whose record is on its way."""
+        self.beginning = (write, state_epoch)
+
+    def admit_leader(self, leader_epoch: int) -> None:
+        """A leader of this epoch reads the state: an earlier one may not write any more."""
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
+
+    def end(self, write: Write) -> Write:
+        """Its removal is on its way."""
+        self.deletion = write
+        return write
+
+    def begin_snapshot(self) -> bool:
+        """Whether the caller is to write a snapshot: nobody does so already."""
+        was_snapshotting, self.is_snapshotting = self.is_snapshotting, True
+        return not was_snapshotting
+
+    def end_snapshot(self) -> None:
+        """A snapshot was written, or was refused."""
+        self.is_snapshotting = False
+
     @property
     def state_epoch(self) -> int:
         """The epoch in which leaders may write, from the moment when its beginning was let in."""

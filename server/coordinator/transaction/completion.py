@@ -33,7 +33,7 @@ async def store(runtime: Runtime, shard: TransactionShard, entry: Entry, after: 
     """
     with trio.CancelScope(shield=True):
         await runtime.write(shard.partition, [records.build(after)], shard=shard)
-    entry.transaction = after  # what replay has set, plus the last epoch, which is not in the record
+    entry.commit(after)
 
 
 class Completion:
@@ -64,8 +64,7 @@ class Completion:
         assert transaction is not None
         assert transaction.is_prepared
         if entry.completing is None and shard.holds(transaction.transactional_id, entry):
-            entry.completing = Completing()
-            self._nursery.start_soon(self._complete, shard, entry, transaction, entry.completing)
+            self._nursery.start_soon(self._complete, shard, entry, transaction, entry.begin_completing())
 
     def resume(self, shard: TransactionShard) -> None:
         """A shard is loaded: carry through what was decided before."""
@@ -93,7 +92,7 @@ class Completion:
                 await write_everywhere(self._markers, prepared.partitions, marker)
                 await self._finish(shard, entry, prepared)
         finally:
-            entry.completing = None
+            entry.end_completing()
             completing.over.set()
 
     async def _finish(self, shard: TransactionShard, entry: Entry, prepared: Transaction) -> None:

@@ -34,6 +34,19 @@ class Entry:
         #: What carries the decided transaction through; None while there is none.
         self.completing: Completing | None = None
 
+    def commit(self, after: Transaction) -> None:
+        """A step is committed: what replay has set, plus the last epoch, which is not in the record."""
+        self.transaction = after
+
+    def begin_completing(self) -> Completing:
+        """The outcome is decided and is carried through from now on."""
+        self.completing = Completing()
+        return self.completing
+
+    def end_completing(self) -> None:
+        """It is carried through, or somebody else goes on."""
+        self.completing = None
+
 
 class TransactionShard:
     """Implements the runtime's `Shard`: state is what replay makes of the records."""

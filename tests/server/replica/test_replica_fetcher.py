@@ -27,7 +27,6 @@ from ottla.kproto.messages.list_offsets import (
 )
 from ottla.kproto.records import Record, build_batch, patch_base_offset_and_epoch
 from ottla.server.metadata.image import PartitionState
-from ottla.server.replica.follower import UNKNOWN_OFFSET
 from ottla.server.replica.partition import Partition
 from ottla.server.replica.replica_fetcher import ReplicaFetcher
 from ottla.server.replica.throttles import ReplicaQuota, Unthrottled
@@ -269,7 +268,7 @@ async def test_a_damaged_log_is_cut_only_if_its_leader_has_what_follows_or_there
             log.append_as_follower(records, None, now_ms=0)
         await log.flush()
         partition = Partition("t", topic_id, 0, log, node_id=OWN)
-        partition.sound_until = UNKNOWN_OFFSET
+        partition.suspect()
         partition.found_sound(5)
         partition.apply(in_epoch(3))
         fetcher = fetcher_of(leader)

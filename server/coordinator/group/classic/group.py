@@ -135,7 +135,7 @@ class ClassicGroup(Group):
             self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
-        member.removed = True
+        member.remove()
         return member
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> ClassicMember:
@@ -143,7 +143,7 @@ class ClassicGroup(Group):
         old_member_id = self.static_members[group_instance_id]
         member = self.members.pop(old_member_id)
         self.pending_sync.discard(old_member_id)
-        member.member_id = new_member_id
+        member.rename(new_member_id)
         self.members[new_member_id] = member
         self.static_members[group_instance_id] = new_member_id
         if self.leader_id == old_member_id:
@@ -185,6 +185,14 @@ class ClassicGroup(Group):
         return votes.most_common(1)[0][0]
 
     # Rebalance
+
+    def note_new_member(self) -> None:
+        """Somebody joined during the first rebalance, which is then prolonged."""
+        self.new_member_added = True
+
+    def forget_new_member(self) -> None:
+        """The first rebalance is prolonged only for those who join from now on."""
+        self.new_member_added = False
 
     def all_joined(self) -> bool:
         return not self.pending_members and all(member.awaiting_join is not None for member in self.members.values())
@@ -290,6 +298,20 @@ class ClassicGroup(Group):
             leader_id=self.leader_id,
             current_state_since_ms=self.current_state_since_ms,
         )
+
+    @classmethod
+    def converted(
+        cls, group_id: str, members: Iterable[ClassicMember], *, generation_id: int, now_ms: int
+    ) -> ClassicGroup:
+        """A stable group of consumers with these members, which have their assignments."""
+        group = cls(group_id, now_ms=now_ms)
+        group.generation_id = generation_id
+        group.protocol_type = PROTOCOL_TYPE
+        for member in members:
+            group.add(member)
+        group.agree(group.select_protocol())
+        group.state = group.previous_state = ClassicState.STABLE
+        return group
 
     @classmethod
     def restored(cls, group_id: str, value: GroupMetadataValue, *, now_ms: int) -> ClassicGroup:

@@ -104,6 +104,47 @@ class ClassicMember:
         """When the session ends, on Trio's clock. A heartbeat only moves it; `Sessions.watch` looks when it wakes."""
         self.removed = False
 
+    def begin_first_join(self, deadline: float) -> None:
+        """It waits for its first generation, however long that takes, until the deadline on Trio's clock."""
+        self.is_new = True
+        self.deadline = deadline
+
+    def end_first_join(self) -> None:
+        """It has been in a generation: from now on it is not missed while it waits for an answer."""
+        self.is_new = False
+
+    def await_join(self) -> "Pending[JoinResult]":
+        """Its JoinGroup waits; one that was sent before waits for the same answer."""
+        self.awaiting_join = self.awaiting_join or Pending()
+        return self.awaiting_join
+
+    def await_sync(self) -> "Pending[SyncResult]":
+        """Its SyncGroup waits; one that was sent before waits for the same answer."""
+        self.awaiting_sync = self.awaiting_sync or Pending()
+        return self.awaiting_sync
+
+    def take_join(self) -> "Pending[JoinResult] | None":
+        """The JoinGroup that waits, which is about to be answered."""
+        pending, self.awaiting_join = self.awaiting_join, None
+        return pending
+
+    def take_sync(self) -> "Pending[SyncResult] | None":
+        """The SyncGroup that waits, which is about to be answered."""
+        pending, self.awaiting_sync = self.awaiting_sync, None
+        return pending
+
+    def assign(self, assignment: bytes) -> None:
+        """What it has in the group's generation; empty while that is not decided."""
+        self.assignment = assignment
+
+    def rename(self, member_id: str) -> None:
+        """A static member came back under a new id."""
+        self.member_id = member_id
+
+    def remove(self) -> None:
+        """It is no longer a member, and its session ends."""
+        self.removed = True
+
     def is_waiting(self) -> bool:
         """Whether the coordinator owes it an answer, so that it need not heartbeat. A new member's wait is limited."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)

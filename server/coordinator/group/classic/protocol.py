@@ -30,7 +30,7 @@ from ottla.server.coordinator.errors import (
     UnknownMemberIdError,
 )
 from ottla.server.coordinator.group.classic.group import ClassicGroup, ClassicState
-from ottla.server.coordinator.group.classic.member import ClassicMember, JoinResult, Pending, Protocol, SyncResult
+from ottla.server.coordinator.group.classic.member import ClassicMember, JoinResult, Protocol, SyncResult
 from ottla.server.coordinator.group.classic.rebalance import ClassicConfig, Rebalance
 from ottla.server.coordinator.group.group import Committer
 from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
@@ -160,12 +160,11 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
             session_timeout_ms=request.session_timeout_ms,
             protocols=request.protocols,
         )
-        member.is_new = True
-        member.deadline = trio.current_time() + NEW_MEMBER_JOIN_TIMEOUT_MS / 1000
+        member.begin_first_join(trio.current_time() + NEW_MEMBER_JOIN_TIMEOUT_MS / 1000)
         if not group.members:
             group.protocol_type = request.protocol_type
         if group.is_in(ClassicState.PREPARING_REBALANCE) and group.previous_state is ClassicState.EMPTY:
-            group.new_member_added = True
+            group.note_new_member()
         group.add(member)
         self._nursery.start_soon(Loop(self._sessions.watch), group, member)
         return await self._await_join(group, member)
@@ -220,7 +219,7 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         member.session_timeout_ms = request.session_timeout_ms
 
     async def _await_join(self, group: ClassicGroup, member: ClassicMember) -> JoinResult:
-        pending = member.awaiting_join = member.awaiting_join or Pending()
+        pending = member.await_join()
         self._rebalance.prepare(group)
         self._purgatory.signal(group)
         return await self._rebalance.answer_to(pending)
@@ -251,7 +250,7 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         if group.is_in(ClassicState.STABLE):
             self._sessions.touch(member)
             return SyncResult(group.protocol_type, group.protocol_name, member.assignment)
-        pending = member.awaiting_sync = member.awaiting_sync or Pending()
+        pending = member.await_sync()
         if member_id == group.leader_id:
             complete = {each: assignments.get(each, b"") for each in group.members}
             self._rebalance.assign(group, complete)
@@ -331,7 +330,7 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         for member in list(group.members.values()):
             self._rebalance.answer_join(member, reason)
             self._rebalance.answer_sync(member, reason)
-            member.removed = True
+            member.remove()
             self._purgatory.signal(member)
         group.pending_members.clear()
         self._purgatory.signal(group)

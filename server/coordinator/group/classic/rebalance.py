@@ -75,7 +75,7 @@ class Rebalance:
 
     def answer_join(self, member: ClassicMember, answer: JoinResult | Exception) -> None:
         """Answer the member's JoinGroup, if it waits for one."""
-        pending, member.awaiting_join = member.awaiting_join, None
+        pending = member.take_join()
         if pending is not None:
             pending.settle(answer)
             self.answers.signal(pending)
@@ -84,7 +84,7 @@ class Rebalance:
         """Answer the member's SyncGroup, if it waits for one. Its session starts over, whatever the answer: it could
         not send heartbeats while it waited (Kafka's propagateAssignment).
         """
-        pending, member.awaiting_sync = member.awaiting_sync, None
+        pending = member.take_sync()
         if pending is not None:
             pending.settle(answer)
             self.answers.signal(pending)
@@ -97,7 +97,7 @@ class Rebalance:
         initial = group.is_in(ClassicState.EMPTY)
         if group.is_in(ClassicState.COMPLETING_REBALANCE):
             for member in group.members.values():
-                member.assignment = b""
+                member.assign(b"")
                 self.answer_sync(member, RebalanceInProgressError(f"group {group.group_id} rebalances"))
         group.pending_sync.clear()
         group.transition_to(ClassicState.PREPARING_REBALANCE, now_ms=self._clock.time_ms())
@@ -129,7 +129,7 @@ class Rebalance:
         remaining_ms = group.rebalance_timeout_ms()
         delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms)
         while delay_ms > 0:
-            group.new_member_added = False
+            group.forget_new_member()
             await self._purgatory.wait([group], lambda: True if group.is_in(ClassicState.DEAD) else None, delay_ms)
             remaining_ms -= delay_ms
             delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms) if group.new_member_added else 0
@@ -158,7 +158,7 @@ class Rebalance:
             if member.awaiting_join is not None:
                 group.pending_sync.add(member.member_id)
             self.answer_join(member, group.join_result(member))
-            member.is_new = False
+            member.end_first_join()
             self.sessions.touch(member)
         self._nursery.start_soon(self._delayed_sync, group, group.generation_id)
         return True
@@ -226,7 +226,7 @@ class Rebalance:
             return
         if error is not None:
             for member in group.members.values():
-                member.assignment = b""
+                member.assign(b"")
                 self.answer_sync(member, error)
             self.prepare(group)
             return
@@ -241,7 +241,7 @@ class Rebalance:
             extra={"group": group.group_id, "generation": generation_id, "members": len(group.members)},
         )
         for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
+            member.assign(assignments.get(member.member_id, b""))
             self.answer_sync(member, SyncResult(group.protocol_type, group.protocol_name, member.assignment))
 
     def remove_and_rebalance(self, group: ClassicGroup, member_id: str) -> None:

@@ -90,6 +90,10 @@ class ConsumerGroup(StaticGroup[ConsumerMember, Subscription, Current, Assignmen
                 return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE
 
+    def checked(self, version: int) -> None:
+        """The group's topics were looked at, at this revision of the metadata."""
+        self.checked_version = version
+
     def assignor(self, offered: Sequence[str]) -> str:
         """The assignor of those that most members prefer, or else the first."""
         return preferred_assignor((member.subscription for member in self.members.values()), offered)

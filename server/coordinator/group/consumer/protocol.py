@@ -161,7 +161,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
         if former is None or former.member_id != member_id or stepped != former.current:
             written.append(records.current_assignment(group_id, member_id, stepped))
         await self.commit(group, written)
-        group.checked_version = planned.version
+        group.checked(planned.version)
         return group.members[member_id]
 
     def _find_member(self, group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember | None:
@@ -181,7 +181,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
             away = member.current.away()
             await self.commit(group, [records.current_assignment(group.group_id, member.member_id, away)])
             # What it was to revoke is free: only its session counts.
-            member.rebalance_deadline = math.inf
+            member.expect_nothing()
         else:
             await self._remove(group, member)
         return HeartbeatResult(beat.member_id, beat.member_epoch, 0, None)
@@ -230,7 +230,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
         """Prolong the session, and watch over a revocation that is under way."""
         self.prolong(group, member)
         if member.current.state is not MemberState.UNREVOKED_PARTITIONS:
-            member.rebalance_deadline = math.inf
+            member.expect_nothing()
         else:
             self.expect(member)
 

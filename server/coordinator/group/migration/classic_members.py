@@ -8,7 +8,6 @@ owns in its next subscription; an eager one owns nothing when it joins.
 Kafka's counterpart is GroupMetadataManager, classicGroup…ToConsumerGroup.
 """
 
-import math
 import uuid
 from collections.abc import Mapping
 
@@ -76,7 +75,7 @@ class ClassicMembers:
             group, member_id, former, subscription, start, self._owned(said), request.may_describe
         )
         self._consumer.prolong(group, member)
-        member.rebalance_deadline = math.inf
+        member.expect_nothing()
         self._consumer.expect(member)  # its SyncGroup
         result = JoinResult(member_id, member.current.epoch, PROTOCOL_TYPE, request.protocols[0].name, leader="")
         if was_native:
@@ -119,7 +118,7 @@ class ClassicMembers:
         if group.target_epoch > member.current.epoch and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
             self._consumer.expect(member)
             raise RebalanceInProgressError(f"group {group.group_id} rebalances")
-        member.rebalance_deadline = math.inf
+        member.expect_nothing()
         self._consumer.prolong(group, member)
         return SyncResult(
             protocol_type, protocol_name, serialize_assignment(member.current.assigned, metadata, self._topics)

@@ -203,27 +203,26 @@ class Migration:
 
     def _classic_group(self, group: ConsumerGroup, members: list[ConsumerMember]) -> ClassicGroup:
         """The group with these members as a stable classic one: the target is its assignment."""
-        classic = ClassicGroup(group.group_id, now_ms=self._clock.time_ms())
-        classic.generation_id = group.group_epoch
-        classic.protocol_type = PROTOCOL_TYPE
+        converted = []
         for member in members:
             assert member.classic is not None
-            converted = ClassicMember(
-                member.member_id,
-                group_instance_id=member.subscription.instance_id,
-                client_id=member.subscription.client_id,
-                client_host=member.subscription.client_host,
-                rebalance_timeout_ms=member.subscription.rebalance_timeout_ms,
-                session_timeout_ms=member.classic.session_timeout_ms,
-                protocols=member.classic.protocols,
-                assignment=serialize_assignment(
-                    group.target_of(member.member_id), member.classic.protocols[0].metadata, self._topics
-                ),
+            converted.append(
+                ClassicMember(
+                    member.member_id,
+                    group_instance_id=member.subscription.instance_id,
+                    client_id=member.subscription.client_id,
+                    client_host=member.subscription.client_host,
+                    rebalance_timeout_ms=member.subscription.rebalance_timeout_ms,
+                    session_timeout_ms=member.classic.session_timeout_ms,
+                    protocols=member.classic.protocols,
+                    assignment=serialize_assignment(
+                        group.target_of(member.member_id), member.classic.protocols[0].metadata, self._topics
+                    ),
+                )
             )
-            classic.add(converted)
-        classic.agree(classic.select_protocol())
-        classic.state = classic.previous_state = ClassicState.STABLE
-        return classic
+        return ClassicGroup.converted(
+            group.group_id, converted, generation_id=group.group_epoch, now_ms=self._clock.time_ms()
+        )
 
 
 def _not_upgraded(group: ClassicGroup, why: str) -> GroupIdNotFoundError:

@@ -47,6 +47,18 @@ class ModernMember(Generic[S, C]):
         self.rebalance_deadline = float("inf")
         self.removed = False
 
+    def expect_by(self, deadline: float) -> None:
+        """What a rebalance asks of it now, it must have done by then."""
+        self.rebalance_deadline = deadline
+
+    def expect_nothing(self) -> None:
+        """It has nothing to do for a rebalance: only its session counts."""
+        self.rebalance_deadline = float("inf")
+
+    def remove(self) -> None:
+        """It is no longer a member, or is watched elsewhere: its session ends here."""
+        self.removed = True
+
 
 class ModernGroup(Group, Generic[M, S, C, T]):
     """One group, as its committed records describe it."""
@@ -78,6 +90,18 @@ class ModernGroup(Group, Generic[M, S, C, T]):
         """What is written before its first record: the tombstones of the empty group that it replaces."""
         self.removed = False
         """Whether the group was deleted or has moved to another broker."""
+
+    def replace(self, predecessor_tombstones: Sequence[CoordinatorRecord]) -> None:
+        """Its first record removes the empty group that has its id now."""
+        self.predecessor_tombstones = predecessor_tombstones
+
+    def begun(self) -> None:
+        """Its first records are written."""
+        self.predecessor_tombstones = ()
+
+    def remove(self) -> None:
+        """It was deleted or has moved to another broker."""
+        self.removed = True
 
     def may_assign(self, now_ms: int, interval_ms: int) -> bool:
         """Whether a new target may be computed. `group.….assignment.interval.ms` must lie between two of them, so that
@@ -190,7 +214,7 @@ class ModernGroup(Group, Generic[M, S, C, T]):
             member = self.members.pop(member_id, None)
             if member is not None:
                 self._release(member)
-                member.removed = True
+                member.remove()
             return
         member = self._known(member_id)
         self._release(member)

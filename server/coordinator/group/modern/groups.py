@@ -56,7 +56,7 @@ class ModernGroups(Generic[G, B, R]):
                 raise self._not_found(group_id, beat)
             created = group_class(group_id)
             if other is not None:
-                created.predecessor_tombstones = other.tombstones()
+                created.replace(other.tombstones())
             with shard.reserve_id(created):
                 return await self._protocol.heartbeat(created, beat)
 

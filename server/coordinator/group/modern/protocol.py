@@ -84,7 +84,7 @@ class ModernProtocol(GroupProtocol[G], Generic[G, M, B, R]):
         if written:
             with trio.CancelScope(shield=True):
                 await self._write(group.group_id, [*group.predecessor_tombstones, *written])
-            group.predecessor_tombstones = ()
+            group.begun()
         if group.removed:
             raise CoordinatorNotAvailableError(f"group {group.group_id} moved away")
 
@@ -108,18 +108,18 @@ class ModernProtocol(GroupProtocol[G], Generic[G, M, B, R]):
 
     def close(self, group: G, reason: CoordinatorError) -> None:
         """As `GroupProtocol` says. Nobody waits here: whoever comes next finds the group removed."""
-        group.removed = True
+        group.remove()
         self.end_sessions(group.members.values())
 
     def end_sessions(self, members: Iterable[Member]) -> None:
         """End the tasks that watch these members."""
         for member in members:
-            member.removed = True
+            member.remove()
             self._purgatory.signal(member)
 
     def _set_rebalance_deadline(self, member: Member, timeout_ms: int) -> None:
         """Start the time that a member has for what it must do next."""
-        member.rebalance_deadline = trio.current_time() + timeout_ms / 1000
+        member.expect_by(trio.current_time() + timeout_ms / 1000)
         self._purgatory.signal(member)
 
     async def _watch(self, group: G, member: M) -> None:
@@ -150,7 +150,7 @@ class ModernProtocol(GroupProtocol[G], Generic[G, M, B, R]):
                 self.prolong(group, member)
                 if not math.isinf(member.rebalance_deadline):
                     # What it had to do it still has to do, however lively it is.
-                    member.rebalance_deadline = member.deadline
+                    member.expect_by(member.deadline)
 
 
 def _came_nearer(member: Member, deadline: float) -> bool | None:

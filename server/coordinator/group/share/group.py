@@ -13,7 +13,7 @@ from ottla.server.coordinator.group.assignment import EMPTY_ASSIGNMENT, Assignme
 from ottla.server.coordinator.group.modern.group import ModernGroup
 from ottla.server.coordinator.group.share import records
 from ottla.server.coordinator.group.share.member import ShareCurrent, ShareMember, ShareSubscription
-from ottla.server.coordinator.group.share.state_partitions import Attempt, StatePartitions, without
+from ottla.server.coordinator.group.share.state_partitions import Attempt, StatePartitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,6 +52,10 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
         self.seen: tuple[int, StatePartitions] | None = None
         """The revision of the cluster's metadata, and the state, with which the group's target was last looked at."""
 
+    def looked_at(self, seen: tuple[int, StatePartitions]) -> None:
+        """The group's target was looked at, at this revision of the metadata and with this state."""
+        self.seen = seen
+
     def attempt(self, wanted: Mapping[UUID, TopicPartitions], now_ms: int) -> Attempt:
         """That these partitions are to be set up is committed: somebody does so from now on.
 
@@ -60,7 +64,7 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
         """
         self.initializing_since_ms.update(dict.fromkeys(wanted, now_ms))
         for former in self.attempts:
-            former.wanted = without(former.wanted, wanted)
+            former.give_up(wanted)
         attempt = Attempt(wanted)
         self.attempts.add(attempt)
         return attempt

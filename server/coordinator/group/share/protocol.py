@@ -111,7 +111,7 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, Shar
         if wanted:
             written.append(records.state_partitions(group.group_id, group.state_partitions.beginning(wanted)))
         await self.commit(group, written)
-        group.seen = seen
+        group.looked_at(seen)
         if wanted:
             self._nursery.start_soon(self._initialize, group, group.attempt(wanted, self._clock.time_ms()), later)
         self.prolong(group, group.members[beat.member_id])

@@ -77,6 +77,10 @@ class Attempt:
     def __init__(self, wanted: Mapping[UUID, TopicPartitions]) -> None:
         self.wanted = dict(wanted)
 
+    def give_up(self, others: Partitions) -> None:
+        """Somebody else sets these up from now on."""
+        self.wanted = without(self.wanted, others)
+
     def wants(self, topic_id: UUID, partition: int) -> bool:
         """Whether what comes of a partition counts still."""
         return topic_id in self.wanted and partition in self.wanted[topic_id].partitions

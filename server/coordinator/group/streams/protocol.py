@@ -19,7 +19,6 @@ As in Kafka 4.4 nobody is given warm-up tasks yet, and a group's topology never 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -206,7 +205,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
             away = records.current_assignment(group.group_id, member.member_id, member.current.away())
             await self.commit(group, [away])
             # What it was to revoke is free: only its session counts.
-            member.rebalance_deadline = math.inf
+            member.expect_nothing()
         else:
             await self._remove(group, member)
         return StreamsHeartbeatResult(beat.member_id, beat.member_epoch)
@@ -238,7 +237,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
         if member.current.state is StreamsMemberState.UNREVOKED_TASKS:
             self._set_rebalance_deadline(member, member.subscription.rebalance_timeout_ms)
         else:
-            member.rebalance_deadline = math.inf
+            member.expect_nothing()
 
     def _session_timeout_ms(self, group: StreamsGroup, member: StreamsMember) -> int:
         return self._config(group.group_id).session_timeout_ms
