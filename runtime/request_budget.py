@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ottla.runtime.turnstile import Turnstile
+from ottla.runtime.fair_limiter import FairLimiter
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class RequestBudget:
         #: The frames whose rest is awaited.
         self.unfinished: set[UnfinishedFrame] = set()
         #: For connections that have more requests here already, after a large answer.
-        self.turns = Turnstile(_LARGE_ANSWERS_AT_ONCE)
+        self.turns = FairLimiter(_LARGE_ANSWERS_AT_ONCE)
 
     @property
     def used_bytes(self) -> int:

@@ -324,7 +324,7 @@ class FrameReceiver:
         self._taken_at_once = 0
         self._is_after_large = False
         try:
-            await self._budget.turns.go_through()
+            await self._budget.turns.acquire()
         except BaseException:
             frame.release()
             raise

@@ -1,4 +1,4 @@
-"""The turnstile: few in each round, all in the end, in their order."""
+"""The fair limiter: few in each round, all in the end, in their order."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import Counter
 
 import trio
 
-from ottla.runtime.turnstile import Turnstile
+from ottla.runtime.fair_limiter import FairLimiter
 
 
 async def test_a_few_go_through_in_each_round_in_the_order_in_which_they_come() -> None:
-    turnstile = Turnstile(3)
+    limiter = FairLimiter(3)
     rounds: list[int] = []
     order: list[int] = []
     round_number = 0
@@ -24,7 +24,7 @@ async def test_a_few_go_through_in_each_round_in_the_order_in_which_they_come() 
 
     async def pass_by(number: int) -> None:
         await trio.sleep_until(number / 1e6 - 1)  # in the order of the numbers
-        await turnstile.go_through()
+        await limiter.acquire()
         rounds.append(round_number)
         order.append(number)
 
@@ -39,10 +39,10 @@ async def test_a_few_go_through_in_each_round_in_the_order_in_which_they_come() 
 
 
 async def test_who_gives_up_takes_no_place(nursery: trio.Nursery) -> None:
-    turnstile = Turnstile(1)
+    limiter = FairLimiter(1)
     with trio.CancelScope() as scope:
         scope.cancel()
-        await turnstile.go_through()
+        await limiter.acquire()
     assert scope.cancelled_caught
     with trio.fail_after(10):
-        await turnstile.go_through()
+        await limiter.acquire()
