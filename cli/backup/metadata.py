@@ -79,8 +79,8 @@ def _counted_on(state: PartitionState) -> set[int]:
 
 
 def _image(listing: Listing) -> MetadataImage:
-    from ottla.server.metadata.evolution import evolve
     from ottla.server.metadata.image import MetadataImage
+    from ottla.server.metadata.image_delta import evolve
 
     return evolve(MetadataImage(), listing.revision, listing.entries, ()).after
 

@@ -11,8 +11,8 @@ import trio
 
 from ottla.runtime.backoff import Backoff
 from ottla.server.metadata.errors import MetadataDamagedError, StoreUnavailableError, WatchLaggedError
-from ottla.server.metadata.evolution import describe, evolve
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange
+from ottla.server.metadata.image_delta import describe, evolve
 from ottla.server.metadata.store import Change, Listing, MetadataStore
 
 if TYPE_CHECKING:

@@ -3,11 +3,10 @@
 The database runs in write-ahead mode with full synchronisation, so that a transaction which was answered
 survives a power failure. All calls are short and run on a worker thread, one at a time and in order.
 
-Several processes of one machine may share the file. Whoever has written rings the file's bell, and the watchers then
-read the change log from where they had stopped. Each of them knows when the next lease ends unless it is kept alive,
-and looks then, some milliseconds apart: the first one ends it. Keeping a lease alive is not synchronised with the disk,
-since a power failure ends everything that a lease could stand for.
-"""
+Several processes of one machine may share the file. A writer notifies of the change (`file_change_notifier.py`), and
+the watchers then read the change log from where they had stopped. Each of them knows when the next lease ends unless it
+is kept alive, and looks then, some milliseconds apart: the first one ends it. Keeping a lease alive is not synchronised
+with the disk, since a power failure ends everything that a lease could stand for."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from typing import Final, TypeVar
 
 import trio
 
-from ottla.server.metadata.bell import Bell, Ear
 from ottla.server.metadata.errors import LeaseExpiredError, StoreUnavailableError
+from ottla.server.metadata.file_change_notifier import FileChangeNotifier, FileWatch
 from ottla.server.metadata.sqlite_checks import (
     COLUMNS,
     check_all,
@@ -85,7 +84,7 @@ class SqliteMetadataStore:
         self._connection = connection
         self._make_room = make_room
         self._time_ms = time_ms
-        self._bell = Bell(path)
+        self._file_changes = FileChangeNotifier(path)
         #: When the first lease ends, as of the last look; None while there is none.
         self._next_deadline_ms: int | None = None
         #: Whether there is a new revision that others have to be told about.
@@ -127,10 +126,10 @@ class SqliteMetadataStore:
 
     @asynccontextmanager
     async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Watch]:
-        with self._watchers.open(prefix, after_revision) as watcher, self._bell.listen() as ear:
+        with self._watchers.open(prefix, after_revision) as watcher, self._file_changes.watch() as file_watch:
             # What others wrote before this process listened.
             await self.refresh()
-            yield _SharedWatch(self, watcher, ear)
+            yield _SharedWatch(self, watcher, file_watch)
 
     async def refresh(self) -> None:
         """Tell the watchers what other processes have written since the last look, and which leases have ended."""
@@ -179,7 +178,7 @@ class SqliteMetadataStore:
 
     def _close(self) -> None:
         # Whoever is receiving hears this, or that the file was closed, and finds that its watch has ended.
-        self._bell.ring()
+        self._file_changes.notify()
         self._connection.close()
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -201,7 +200,7 @@ class SqliteMetadataStore:
         finally:
             if self._has_written:
                 self._has_written = False
-                self._bell.ring()
+                self._file_changes.notify()
         return result, self._changes()
 
     @contextmanager
@@ -337,10 +336,10 @@ class SqliteMetadataStore:
 class _SharedWatch:
     """A watch that also sees what other processes write, and which leases end."""
 
-    def __init__(self, store: SqliteMetadataStore, watcher: Watcher, ear: Ear) -> None:
+    def __init__(self, store: SqliteMetadataStore, watcher: Watcher, file_watch: FileWatch) -> None:
         self._store = store
         self._watcher = watcher
-        self._ear = ear
+        self._file_watch = file_watch
 
     async def receive(self) -> Change:
         await trio.lowlevel.checkpoint()
@@ -349,7 +348,7 @@ class _SharedWatch:
                 return self._watcher.receive_nowait()
             # Own changes are heard as well.
             with trio.move_on_after(self._store.seconds_to_expiry()):
-                await self._ear.wait()
+                await self._file_watch.wait()
             await self._store.refresh()
 
 

@@ -20,8 +20,8 @@ from ottla.server.metadata.errors import (
     InvalidTopicError,
     TopicAlreadyExistsError,
 )
-from ottla.server.metadata.evolution import initial_state
 from ottla.server.metadata.image import MetadataImage, PartitionState, TopicImage
+from ottla.server.metadata.image_delta import initial_state
 from ottla.server.metadata.placement import check_assignment, place_replicas
 from ottla.server.metadata.store import Put
 from ottla.server.metadata.topic_names import CollisionIndex, check_topic_name

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.metadata.evolution import evolve
 from ottla.server.metadata.image import MetadataImage
+from ottla.server.metadata.image_delta import evolve
 
 if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataDelta, PartitionState

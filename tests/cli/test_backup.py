@@ -24,8 +24,8 @@ from ottla.cli.backup.errors import BackupError
 from ottla.cli.backup.metadata import counts_anew
 from ottla.cli.lock_holder import lock_owner
 from ottla.server.metadata import keys
-from ottla.server.metadata.evolution import evolve
 from ottla.server.metadata.image import MetadataImage, PartitionState
+from ottla.server.metadata.image_delta import evolve
 from ottla.server.metadata.sqlite import open_sqlite_store
 from ottla.server.metadata.store import KeyValue, Put
 from ottla.storage.disk import RealDisk

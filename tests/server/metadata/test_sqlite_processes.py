@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from ottla.server.metadata import bell
+from ottla.server.metadata import file_change_notifier
 from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.sqlite import SqliteMetadataStore, _in_turn, open_sqlite_store
 from ottla.server.metadata.store import Put, Watch
@@ -69,7 +69,7 @@ async def test_who_waits_sees_nothing_of_leases_that_are_kept_alive(
     store: SqliteMetadataStore, other: OtherProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rings: list[Path] = []
-    monkeypatch.setattr(bell.Bell, "ring", lambda self: rings.append(self._path))
+    monkeypatch.setattr(file_change_notifier.FileChangeNotifier, "notify", lambda self: rings.append(self._path))
     lease = await store.grant_lease(60_000)
     await store.keep_alive(lease)
     assert rings == []
@@ -133,10 +133,10 @@ async def test_a_commit_whose_writer_died_before_it_rang_is_seen(path: Path, sto
     async with store.watch("/", 0) as watch:
         program = (
             "import os, sys, pathlib, trio\n"
-            "from ottla.server.metadata.bell import Bell\n"
+            "from ottla.server.metadata.file_change_notifier import FileChangeNotifier\n"
             "from ottla.server.metadata.sqlite import open_sqlite_store\n"
             "from ottla.server.metadata.store import Put\n"
-            "Bell.ring = lambda self: os.kill(os.getpid(), 9)\n"
+            "FileChangeNotifier.notify = lambda self: os.kill(os.getpid(), 9)\n"
             "async def main():\n"
             "    store = await open_sqlite_store(pathlib.Path(sys.argv[1]), lambda: 0)\n"
             "    await store.commit([], [Put('/a', b'')])\n"
@@ -187,7 +187,7 @@ async def test_without_inotify_changes_are_looked_for(
     def full(_path: Path) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(bell, "_watch", full)
+    monkeypatch.setattr(file_change_notifier, "_watch", full)
     async with store.watch("/", 0) as watch:
         await other.commit([], [Put("/a", b"")])
         await _receive_until(watch, "/a")
@@ -198,12 +198,12 @@ async def test_without_inotify_changes_are_looked_for(
 
 async def test_an_ear_leaves_no_descriptor_behind(tmp_path: Path) -> None:
     before = len(os.listdir("/dev/fd"))
-    one = bell.Bell(tmp_path)
-    with one.listen() as ear:
-        one.ring()
-        await ear.wait()
+    one = file_change_notifier.FileChangeNotifier(tmp_path)
+    with one.watch() as file_watch:
+        one.notify()
+        await file_watch.wait()
         with trio.move_on_after(0.01) as scope:
-            await ear.wait()
+            await file_watch.wait()
         assert scope.cancelled_caught
     assert len(os.listdir("/dev/fd")) == before
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.metadata import keys
-from ottla.server.metadata.evolution import evolve
 from ottla.server.metadata.image import (
     BrokerImage,
     ConfigResource,
@@ -21,6 +20,7 @@ from ottla.server.metadata.image import (
     PartitionState,
     ResourceType,
 )
+from ottla.server.metadata.image_delta import evolve
 from ottla.server.metadata.loader import MetadataLoader
 from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.metadata.partition_changes import with_leader

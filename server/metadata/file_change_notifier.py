@@ -1,9 +1,9 @@
 """How processes that share a file tell each other that it has changed, without looking at it all the time.
 
-To ring is to touch the file, and to listen is to have inotify watch it: the kernel knows who listens, nothing is
+To notify is to touch the file, and to watch is to have inotify do so: the kernel knows who watches, nothing is
 registered anywhere, and nothing is left behind by a process that was killed. When a process ends, in whatever way, the
-kernel closes its descriptors of the file, and that is heard as well: if it was killed after changing the file and
-before ringing, the others look all the same.
+kernel closes its descriptors of the file, and that is noticed as well: if it was killed after changing the file and
+before it notified, the others look all the same.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _POLL_S: Final = 0.01
 _POLLS_PER_LOOK: Final = 5
 
 
-class Bell:
-    """The bell of one file, which exists."""
+class FileChangeNotifier:
+    """Notifies of changes of one file, which exists."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def ring(self) -> None:
-        """Wake all listeners, in every process. Takes microseconds, or as long as the disk does: for worker threads.
+    def notify(self) -> None:
+        """Wake all who watch, in every process. Takes microseconds, or as long as the disk does: for worker threads.
 
         Never fails: the change is there, and found by whoever next looks for another reason.
         """
@@ -46,8 +46,8 @@ class Bell:
             os.utime(self._path)
 
     @contextmanager
-    def listen(self) -> Iterator[Ear]:
-        """Hear each ring from here on."""
+    def watch(self) -> Iterator[FileWatch]:
+        """Notice each change from here on."""
         try:
             fd = _watch(self._path)
         except OSError as error:
@@ -56,35 +56,35 @@ class Bell:
                 "the sysctl fs.inotify.max_user_instances may be too low",
                 error.strerror,
             )
-            yield _PollingEar(self._path)
+            yield _PollingWatch(self._path)
             return
         try:
-            yield _InotifyEar(fd)
+            yield _InotifyWatch(fd)
         finally:
             trio.lowlevel.notify_closing(fd)
             os.close(fd)
 
 
-class Ear(ABC):
-    """A listener to a bell, for one task at a time."""
+class FileWatch(ABC):
+    """A watch on a file, for one task at a time."""
 
     @abstractmethod
     async def wait(self) -> None:
-        """Return once it has rung since the last return, and sometimes when it has not."""
+        """Return once it has changed since the last return, and sometimes when it has not."""
 
 
-class _InotifyEar(Ear):
+class _InotifyWatch(FileWatch):
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     async def wait(self) -> None:
         await trio.lowlevel.wait_readable(self._fd)
-        # All rings so far are one event. What comes after this read is heard by the next call.
+        # All changes so far are one event. What comes after this read is noticed by the next call.
         with suppress(BlockingIOError):
             os.read(self._fd, _READ_BYTES)
 
 
-class _PollingEar(Ear):
+class _PollingWatch(FileWatch):
     """For machines that have no inotify, or no instance of it left."""
 
     def __init__(self, path: Path) -> None:
@@ -92,7 +92,7 @@ class _PollingEar(Ear):
         self._touched = self._look()
 
     async def wait(self) -> None:
-        # Two rings in one tick of the file system's clock look like one: hence the return without a ring.
+        # Two changes in one tick of the file system's clock look like one: hence the return without a change.
         for _ in range(_POLLS_PER_LOOK):
             await trio.sleep(_POLL_S)
             if (touched := self._look()) != self._touched:
