@@ -139,7 +139,7 @@ class _Contained:
 
 
 def task_name(function: Any) -> str:
-    """`cluster.deaths.DeathWatch.run` for that method, and for what wraps it."""
+    """`cluster.failure_detector.FailureDetector.run` for that method, and for what wraps it."""
     while isinstance(function, partial):
         function = function.func
     name = getattr(function, "__qualname__", type(function).__qualname__)

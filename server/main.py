@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.runtime.supervisor import Supervisor
-from ottla.server.cluster.leaving import hand_over_partitions, leave_after_loss
+from ottla.server.cluster.controlled_shutdown import hand_over_partitions, leave_after_loss
 from ottla.server.errors import StartupError
 from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.open_store import open_store

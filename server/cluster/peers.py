@@ -28,7 +28,7 @@ TIMEOUT_SECONDS: Final = 30.0
 """How long connecting and each request may take, unless the caller says otherwise (`request.timeout.ms`)."""
 
 
-class Door(NamedTuple):
+class PeerEndpoint(NamedTuple):
     """How a connection to a broker's listener is made, and as whom this broker logs in there."""
 
     open_stream: Callable[[], Awaitable[trio.abc.Stream]]
@@ -49,14 +49,14 @@ class Peers:
         *,
         node_id: int,
         listener: str | None,
-        find_door: Callable[[Endpoint], Door] | None = None,
+        find_endpoint: Callable[[Endpoint], PeerEndpoint] | None = None,
     ) -> None:
-        """`listener` is the name of the listener for brokers, None for the first that a broker has. `find_door` says
-        how to connect to an endpoint, or raises SecurityConfigError; without it that is plain TCP."""
+        """`listener` is the name of the listener for brokers, None for the first that a broker has. `find_endpoint`
+        says how to connect to an endpoint, or raises SecurityConfigError; without it that is plain TCP."""
         self._image = image
         self._node_id = node_id
         self._listener = listener
-        self._find_door = find_door
+        self._find_endpoint = find_endpoint
         self._links: dict[tuple[int, str], _Link] = {}
         #: Connections that are being made: until they are, they belong to whoever asked for them.
         self._opening: dict[TrioConnection, _Link] = {}
@@ -159,14 +159,14 @@ class Peers:
             raise ConnectionLostError(f"this broker is stopping: no connection to {host}:{port} is made")
         if trio.current_time() < link.refused_until:
             raise UnreachableError(f"{host}:{port}", link.refusal)
-        door = None if self._find_door is None else self._find_door(link.endpoint)
+        peer = None if self._find_endpoint is None else self._find_endpoint(link.endpoint)
         connection = TrioConnection(
             host,
             port,
             client_id=f"broker-{self._node_id}",
             timeout_seconds=TIMEOUT_SECONDS,
-            open_stream=None if door is None else door.open_stream,
-            security=NO_SECURITY if door is None else Security(door.login),
+            open_stream=None if peer is None else peer.open_stream,
+            security=NO_SECURITY if peer is None else Security(peer.login),
         )
         self._opening[connection] = link
         try:

@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.cluster.peers import Door
+from ottla.server.cluster.peers import PeerEndpoint
 from ottla.server.network.endpoints import HTTP_LISTENER, listener_protocols, parse_http_address
 
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ def guard(config: BrokerConfig, credentials: Credentials | None, listeners: List
     return Guard(config, credentials, listeners)
 
 
-def door(config: BrokerConfig, network: Network, endpoint: Endpoint) -> Door:
+def peer_endpoint(config: BrokerConfig, network: Network, endpoint: Endpoint) -> PeerEndpoint:
     """How another broker is reached; what encrypts and logs in is loaded only where it is needed."""
     if endpoint.security_protocol == "PLAINTEXT":
-        return Door(partial(network.connect, endpoint.host, endpoint.port))
+        return PeerEndpoint(partial(network.connect, endpoint.host, endpoint.port))
     from ottla.server.security import between_brokers
 
-    return Door(between_brokers.open_stream(config, endpoint), between_brokers.login(config, endpoint))
+    return PeerEndpoint(between_brokers.open_stream(config, endpoint), between_brokers.login(config, endpoint))
 
 
 def other_brokers(peers: Peers) -> OtherBrokers:

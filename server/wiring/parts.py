@@ -15,9 +15,9 @@ from ottla.server.apis.table import ApiTable
 from ottla.server.broker import Broker
 from ottla.server.client_metrics.manager import ClientMetrics
 from ottla.server.cluster.controllership import Controllership, Duty
-from ottla.server.cluster.deaths import DeathWatch
 from ottla.server.cluster.elections import Elections
-from ottla.server.cluster.growing_topics import GrowingTopics
+from ottla.server.cluster.failure_detector import FailureDetector
+from ottla.server.cluster.internal_topic_replication import InternalTopicReplication
 from ottla.server.cluster.membership import Membership
 from ottla.server.cluster.peers import Peers
 from ottla.server.coordinator.coordinators import Coordinators
@@ -91,7 +91,7 @@ class Parts:
             lambda: self.controller.image,
             node_id=config.node_id,
             listener=config.inter_broker_listener_name,
-            find_door=partial(optional.door, config, around.network),
+            find_endpoint=partial(optional.peer_endpoint, config, around.network),
         )
         self._tokens = optional.delegation_tokens(config, self.controller, around.clock)
         self._join_cluster()
@@ -136,12 +136,12 @@ class Parts:
             heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
         )
         self._elections = Elections(config)
-        self._growing_topics = GrowingTopics(config)
-        duties: tuple[Duty, ...] = (self._elections.run, self._elections.rebalance, self._growing_topics.run)
+        self._internal_topics = InternalTopicReplication(config)
+        duties: tuple[Duty, ...] = (self._elections.run, self._elections.rebalance, self._internal_topics.run)
         if self._tokens is not None:
             duties += (self._tokens.remove_expired,)
         self.controllership = Controllership(self.controller, self.membership, duties)
-        self.death_watch = DeathWatch(self.controller, self.peers)
+        self.death_watch = FailureDetector(self.controller, self.peers)
 
     def _new_replica_manager(self) -> ReplicaManager:
         config = self._config
@@ -264,7 +264,7 @@ class Parts:
         subscribe_contained(self.peers.follow)
         subscribe_contained(self.membership.follow)
         subscribe_contained(self._elections.observe)
-        subscribe_contained(self._growing_topics.observe)
+        subscribe_contained(self._internal_topics.observe)
         if self.guard is not None:
             subscribe_contained(self.guard.apply)
             self.controller.check_settings_with(self.guard.check)

@@ -15,7 +15,7 @@ from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.runtime.backoff import JITTER
-from ottla.server.cluster.peers import FIRST_BACKOFF_SECONDS, Door, Peers
+from ottla.server.cluster.peers import FIRST_BACKOFF_SECONDS, PeerEndpoint, Peers
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta, MetadataImage
 from ottla.server.metadata.topic_changes import NewTopic
 from tests.clusters import RunCluster
@@ -29,15 +29,15 @@ class Doors:
         self.tried: list[int] = []
         self.answering = True
         self.is_up = True
-        self.peers = Peers(lambda: self.image, node_id=1, listener="INTERNAL", find_door=self._find)
+        self.peers = Peers(lambda: self.image, node_id=1, listener="INTERNAL", find_endpoint=self._find)
 
     async def move(self, *endpoints: Endpoint) -> None:
         after = MetadataImage(brokers={2: BrokerImage(2, endpoints)} if endpoints else {})
         before, self.image = self.image, after
         await self.peers.follow(MetadataDelta(before, after, changed_brokers=[2]))
 
-    def _find(self, endpoint: Endpoint) -> Door:
-        return Door(partial(self._open, endpoint))
+    def _find(self, endpoint: Endpoint) -> PeerEndpoint:
+        return PeerEndpoint(partial(self._open, endpoint))
 
     async def _open(self, endpoint: Endpoint) -> trio.abc.Stream:
         self.tried.append(endpoint.port)

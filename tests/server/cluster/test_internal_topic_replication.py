@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from ottla.kproto.errors import ErrorCode
-from ottla.server.cluster.growing_topics import plan_growth, plan_min_in_sync
+from ottla.server.cluster.internal_topic_replication import plan_growth, plan_min_in_sync
 from ottla.server.metadata.image import BrokerImage, MetadataImage, PartitionState, TopicImage
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.server.settings.config import BrokerConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from ottla.server.cluster.deaths import GONE_SECONDS
+from ottla.server.cluster.failure_detector import GONE_SECONDS
 from ottla.server.metadata.image import MetadataImage
 from tests.clusters import RunCluster
 

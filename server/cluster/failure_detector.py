@@ -35,7 +35,7 @@ _AGAIN_SECONDS: Final = 0.1
 _REFUSED: Final = os.strerror(errno.ECONNREFUSED)
 
 
-class DeathWatch:
+class FailureDetector:
     """Watches the brokers that are alive. `run` owns the tasks for that, one for each other broker."""
 
     def __init__(self, controller: Controller, peers: Peers) -> None:

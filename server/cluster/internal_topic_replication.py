@@ -93,7 +93,7 @@ class _Spread:
         return [first, *(replica for replica in replicas if replica != first)]
 
 
-class GrowingTopics:
+class InternalTopicReplication:
     """The duty. `observe` is subscribed to the metadata's changes; `run` lasts as long as this node is controller."""
 
     def __init__(self, config: BrokerConfig) -> None:
