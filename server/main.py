@@ -37,7 +37,7 @@ from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses
 from ottla.server.network.network import TcpNetwork
 from ottla.server.settings.storage import storage_config
-from ottla.server.wiring.parts import Parts, Surroundings
+from ottla.server.wiring.parts import NodeEnvironment, Parts
 from ottla.server.wiring.start_checks import (
     compare_with_folders,
     refuse_other_cluster,
@@ -110,7 +110,7 @@ class Node:
         the disk; `dispatcher` makes what hands requests to their handlers; at the path `page_socket` the page of all
         nodes asks for what the HTTP port serves; `supervisor` says what becomes of background work that fails."""
         self._metadata_store = metadata_store
-        self._around = Surroundings(
+        self._environment = NodeEnvironment(
             config=config,
             disk=RealDisk() if disk is None else disk,
             clock=SystemClock() if clock is None else clock,
@@ -134,7 +134,7 @@ class Node:
         Raises ConfigError, StartupError, DataDirLockedError, UnsupportedFormatError or MetadataError, possibly in a
         group, if the node cannot start.
         """
-        config = self._around.config
+        config = self._environment.config
         addresses = listen_addresses(config)
         log_manager = self._log_manager(addresses)
         async with log_manager.run():
@@ -146,10 +146,10 @@ class Node:
                     refuse_without_metadata, self._data_dir, log_manager.node_dir.path, log_manager.context.disk
                 )
             store = self._metadata_store or await open_store(
-                config, Path(self._data_dir), self._around.clock, log_manager.context.space.make_room
+                config, Path(self._data_dir), self._environment.clock, log_manager.context.space.make_room
             )
             try:
-                parts = Parts(self._around, log_manager, store)
+                parts = Parts(self._environment, log_manager, store)
                 try:
                     await parts.high_watermarks.load()
                     await parts.kept_logs.load()
@@ -162,30 +162,30 @@ class Node:
 
     def _log_manager(self, addresses: list[ListenAddress]) -> LogManager:
         """The data folder's manager; the folder is made if it is not there. Raises ConfigError or StartupError."""
-        around, data_dir = self._around, self._data_dir
-        if not around.disk.exists(os.path.join(data_dir, f"node-{around.config.node_id}")):
-            try_addresses(around.config, addresses, around.network)
+        environment, data_dir = self._environment, self._data_dir
+        if not environment.disk.exists(os.path.join(data_dir, f"node-{environment.config.node_id}")):
+            try_addresses(environment.config, addresses, environment.network)
         try:
-            make_folder(around.disk, data_dir)
+            make_folder(environment.disk, data_dir)
         except OSError as error:
             raise StartupError(f"cannot keep data in {data_dir}: {error.strerror}; choose another --data-dir") from None
-        settings = storage_config(around.config)
-        if not isinstance(around.disk, RealDisk):
+        settings = storage_config(environment.config)
+        if not isinstance(environment.disk, RealDisk):
             # A disk in memory would keep its reserve there.
             settings = settings._replace(disk_reserve_bytes=0)
         return LogManager(
-            around.disk,
+            environment.disk,
             data_dir,
             settings,
-            around.clock,
-            node_id=around.config.node_id,
-            run_blocking=around.run_blocking,
-            keep=around.supervisor.keep,
+            environment.clock,
+            node_id=environment.config.node_id,
+            run_blocking=environment.run_blocking,
+            keep=environment.supervisor.keep,
         )
 
     async def _run(self, parts: Parts, addresses: list[ListenAddress], task_status: trio.TaskStatus[Ready]) -> None:
         """Start the parts in their order, serve until `stop`, and end them."""
-        config, broker, controller = self._around.config, parts.broker, parts.controller
+        config, broker, controller = self._environment.config, parts.broker, parts.controller
         node_dir = parts.log_manager.node_dir
         bound = parts.listen(addresses)
         endpoints = advertised_endpoints(config, bound)
@@ -234,7 +234,7 @@ class Node:
         nursery.start_soon(keep, parts.death_watch.run)
         # Where the in-sync sets no longer change, whoever waits for acknowledgements would wait for ever.
         nursery.start_soon(parts.replica_manager.in_sync_sets.run, parts.controller.change_partitions)
-        interval_ms = max(1, self._around.config.replica_high_watermark_checkpoint_interval_ms)
+        interval_ms = max(1, self._environment.config.replica_high_watermark_checkpoint_interval_ms)
         manager = parts.replica_manager
         nursery.start_soon(keep, parts.high_watermarks.run, manager.partitions, manager.unopened, interval_ms)
         parts.broker.supervisor.tasks(nursery).start_soon(compare_with_folders, parts.broker, parts.store)
@@ -245,7 +245,7 @@ class Node:
         await self._stop.wait()
         # A node that no longer follows is not taken back into an in-sync set that it has left.
         following.cancel()
-        if self._around.config.controlled_shutdown_enable:
+        if self._environment.config.controlled_shutdown_enable:
             await _hand_over(parts.controller)
         parts.broker.is_serving = False
         parts.listeners.stop()

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ottla.storage.store.context import RunBlocking
 
 
-class Surroundings(NamedTuple):
+class NodeEnvironment(NamedTuple):
     """What a node has from outside."""
 
     config: BrokerConfig
@@ -80,30 +80,30 @@ class Surroundings(NamedTuple):
 class Parts:
     """The parts of one node; those that need tasks of their own come with `begin`. Raises ConfigError."""
 
-    def __init__(self, around: Surroundings, log_manager: LogManager, store: MetadataStore) -> None:
-        self._around = around
-        self._config = config = around.config
+    def __init__(self, environment: NodeEnvironment, log_manager: LogManager, store: MetadataStore) -> None:
+        self._environment = environment
+        self._config = config = environment.config
         self.log_manager = log_manager
         self.store = store
-        self._supervisor = around.supervisor
+        self._supervisor = environment.supervisor
         self.controller = Controller(store, config, node_id=config.node_id, note_start=log_manager.node_dir.note_start)
         self.peers = Peers(
             lambda: self.controller.image,
             node_id=config.node_id,
             listener=config.inter_broker_listener_name,
-            find_endpoint=partial(optional.peer_endpoint, config, around.network),
+            find_endpoint=partial(optional.peer_endpoint, config, environment.network),
         )
-        self._tokens = optional.delegation_tokens(config, self.controller, around.clock)
+        self._tokens = optional.delegation_tokens(config, self.controller, environment.clock)
         self._join_cluster()
-        self.high_watermarks = HighWatermarks(around.disk, log_manager.node_dir.path, around.run_blocking)
-        self.kept_logs = KeptLogs(around.disk, log_manager.node_dir.path, around.run_blocking)
+        self.high_watermarks = HighWatermarks(environment.disk, log_manager.node_dir.path, environment.run_blocking)
+        self.kept_logs = KeptLogs(environment.disk, log_manager.node_dir.path, environment.run_blocking)
         self.replica_manager = self._new_replica_manager()
         log_manager.set_listener(self.replica_manager)
         self.fetchers = ReplicaFetchers(
             self.replica_manager,
             self.peers.connect,
             config,
-            around.clock,
+            environment.clock,
             broker_epoch=self._broker_epoch,
             supervisor=self._supervisor,
         )
@@ -111,18 +111,18 @@ class Parts:
         self.broker = self._new_broker(apis)
         self._connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
         self.listeners = Listeners(
-            around.dispatcher(apis, self.broker, self.broker.quotas),
+            environment.dispatcher(apis, self.broker, self.broker.quotas),
             self.broker.pool,
             self.broker.budget,
             connection_limits(config),
             self._connection_rates,
             responses=self.replica_manager.response_budget,
             turn=log_manager.context.turn,
-            network=around.network,
+            network=environment.network,
         )
-        self._connection_settings = ConnectionSettings(config, around.network, self.listeners)
+        self._connection_settings = ConnectionSettings(config, environment.network, self.listeners)
         self.guard = optional.guard(config, self.broker.credentials, self.listeners)
-        self.http = optional.http_server(config, around.page_socket)
+        self.http = optional.http_server(config, environment.page_socket)
         self.registry = optional.registry_server(config)
 
     def _join_cluster(self) -> None:
@@ -152,7 +152,7 @@ class Parts:
         )
         return ReplicaManager(
             self.log_manager,
-            self._around.clock,
+            self._environment.clock,
             node_id=config.node_id,
             # A budget of its own: clients that do not read their responses must not keep others from being read.
             response_budget=MemoryBudget(config.ottla_memory_budget_bytes),
@@ -169,7 +169,7 @@ class Parts:
         )
 
     def _new_broker(self, apis: ApiTable) -> Broker:
-        config, clock = self._config, self._around.clock
+        config, clock = self._config, self._environment.clock
         budget = RequestBudget(config.ottla_memory_budget_bytes)
         return Broker(
             node_id=config.node_id,
@@ -194,7 +194,7 @@ class Parts:
             client_metrics=ClientMetrics(config),
             credentials=optional.credentials(config, self.controller, clock, self._tokens),
             delegation_tokens=self._tokens,
-            watchdog=self._around.watchdog,
+            watchdog=self._environment.watchdog,
             supervisor=self._supervisor,
         )
 
@@ -209,7 +209,7 @@ class Parts:
 
     def begin(self, nursery: trio.Nursery) -> None:
         """Make what has tasks of its own, and let every part know of what changes in the metadata."""
-        broker, config, clock = self.broker, self._config, self._around.clock
+        broker, config, clock = self.broker, self._config, self._environment.clock
         tasks = broker.supervisor.tasks(nursery)
         tasks.start_soon(Loop(self._connection_settings.run))
         broker.coordinators = Coordinators(
