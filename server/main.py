@@ -236,7 +236,7 @@ class Node:
         nursery.start_soon(parts.replica_manager.in_sync_sets.run, parts.controller.change_partitions)
         interval_ms = max(1, self._environment.config.replica_high_watermark_checkpoint_interval_ms)
         manager = parts.replica_manager
-        nursery.start_soon(keep, parts.high_watermarks.run, manager.partitions, manager.unopened, interval_ms)
+        nursery.start_soon(keep, parts.high_watermarks.run, manager.partitions, manager.offline, interval_ms)
         parts.broker.supervisor.tasks(nursery).start_soon(compare_with_folders, parts.broker, parts.store)
         nursery.start_soon(keep, _open_again, parts)
         nursery.start_soon(_follow_others, parts, following)

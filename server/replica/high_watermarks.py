@@ -75,7 +75,7 @@ class HighWatermarks:
     async def run(
         self,
         partitions: Callable[[], Iterable[Partition]],
-        unopened: Callable[[], Iterable[tuple[UUID, int]]],
+        offline: Callable[[], Iterable[tuple[UUID, int]]],
         interval_ms: int,
     ) -> None:
         """Write what has changed every `interval_ms`, and once more in the end; until cancelled.
@@ -85,15 +85,15 @@ class HighWatermarks:
         try:
             while True:
                 await trio.sleep(interval_ms / 1000)
-                await self._write(partitions(), unopened())
+                await self._write(partitions(), offline())
         finally:
             with trio.CancelScope(shield=True):
-                await self._write(partitions(), unopened())
+                await self._write(partitions(), offline())
 
-    async def _write(self, partitions: Iterable[Partition], unopened: Iterable[tuple[UUID, int]]) -> None:
+    async def _write(self, partitions: Iterable[Partition], offline: Iterable[tuple[UUID, int]]) -> None:
         found: dict[str, int] = {}
         pace = Pace()
-        for topic_id, index in list(unopened):
+        for topic_id, index in list(offline):
             await pace.rest()
             key = f"{topic_id}-{index}"
             if key in self._written:

@@ -46,10 +46,10 @@ _NOTHING: Final[Mapping[int, Partition]] = {}
 class HostedPartitions:
     """Opens, configures and gives up partitions. Every change of one is told to `changed` once it is whole.
 
-    One whose files were damaged does not lead while others in sync have what it may lack: `doubted` is told about it,
+    One whose files were damaged does not lead while others in sync have what it may lack: `suspected` is told about it,
     and has it leave the in-sync set. The doubt is over when its log was cut where it is damaged, as what follows comes
-    from its leader (`Partition.sound_until`). `unopened` has this node leave the set where a log cannot be opened, and
-    is also told who is alive.
+    from its leader (`Partition.first_bad_offset`). `offline` has this node leave the set where a log cannot be opened,
+    and is also told who is alive.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class HostedPartitions:
         throttled: Callable[[TopicImage], Throttled],
         last_high_watermark: Callable[[UUID, int], int],
         changed: Callable[[Partition], None],
-        doubted: Callable[[Partition], None],
+        suspected: Callable[[Partition], None],
         outrun: Callable[[Partition, int], None],
-        unopened: Callable[[PartitionKey, Container[int]], None],
+        offline: Callable[[PartitionKey, Container[int]], None],
         now_ms: Callable[[], int],
         max_lag_ms: int,
         kept_logs: KeptLogs | None = None,
@@ -76,10 +76,10 @@ class HostedPartitions:
         self._throttled = throttled
         self._last_high_watermark = last_high_watermark
         self._changed = changed
-        self._doubted = doubted
+        self._suspected = suspected
         self._outrun = outrun
-        self._tell_unopened = unopened
-        self._doubtful: set[Partition] = set()
+        self._leave_in_sync_set = offline
+        self._suspect: set[Partition] = set()
         # Of which that was found while they were served.
         self._found_damaged: dict[Partition, None] = {}
         # Their folders say that they may lack records, for a start that comes before their replicas are sound.
@@ -91,7 +91,7 @@ class HostedPartitions:
         self._brokers: dict[int, int] = {}
         self._image = MetadataImage()
         #: Those whose logs could not be opened, and whether that may pass by itself.
-        self._unopened: dict[tuple[UUID, int], bool] = {}
+        self._offline: dict[tuple[UUID, int], bool] = {}
         self._postponed = trio.Event()
         self._topics: dict[UUID, dict[int, Partition]] = {}
         self._by_log: dict[PartitionLog, Partition] = {}
@@ -103,17 +103,17 @@ class HostedPartitions:
             yield from partitions.values()
 
     @property
-    def unopened(self) -> Collection[tuple[UUID, int]]:
+    def offline(self) -> Collection[tuple[UUID, int]]:
         """The partitions that should be here and are not, because their logs could not be opened."""
-        return self._unopened.keys()
+        return self._offline.keys()
 
     async def postponed(self) -> Collection[tuple[UUID, int]]:
         """Wait until there is something to do about partitions when they are named again."""
-        while not any(self._unopened.values()) and not self._found_damaged:
+        while not any(self._offline.values()) and not self._found_damaged:
             self._postponed = trio.Event()
             await self._postponed.wait()
         damaged = [(partition.topic_id, partition.index) for partition in self._found_damaged]
-        return [*damaged, *(key for key, may_pass in self._unopened.items() if may_pass)]
+        return [*damaged, *(key for key, may_pass in self._offline.items() if may_pass)]
 
     def damaged(self, logs: Iterable[PartitionLog]) -> None:
         """Some of these logs may have lost records: they are in doubt when their partitions are named again."""
@@ -144,7 +144,7 @@ class HostedPartitions:
             return UnknownTopicIdError(f"no topic has the id {topic_id}")
         if not 0 <= partition < len(topic.partitions):
             return UnknownTopicOrPartitionError(f"topic {topic.name} has no partition {partition}")
-        if (topic_id, partition) in self._unopened:
+        if (topic_id, partition) in self._offline:
             return StoreOfflineError(f"the log of {topic.name}-{partition} could not be opened")
         return NotLeaderError(f"node {self._node_id} holds no replica of {topic.name}-{partition}")
 
@@ -155,8 +155,8 @@ class HostedPartitions:
             self._brokers.clear()
             self._brokers.update((broker.node_id, broker.epoch) for broker in delta.after.live_brokers())
         for topic in delta.deleted_topics:
-            if self._unopened:
-                self._unopened = {key: it for key, it in self._unopened.items() if key[0] != topic.topic_id}
+            if self._offline:
+                self._offline = {key: it for key, it in self._offline.items() if key[0] != topic.topic_id}
             held = list(self._topics.get(topic.topic_id, {}).values())
             for first in range(0, len(held), _PARTITIONS_A_STEP):
                 some = held[first : first + _PARTITIONS_A_STEP]
@@ -179,7 +179,7 @@ class HostedPartitions:
 
     async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
         held = self._topics.get(topic.topic_id, {}).get(index)
-        is_known = self._unopened.pop((topic.topic_id, index), None) is not None
+        is_known = self._offline.pop((topic.topic_id, index), None) is not None
         if self._node_id not in state.replicas:
             if held is not None:
                 await held.settled()
@@ -192,10 +192,10 @@ class HostedPartitions:
             if not is_known:
                 keys = {"topic": topic.name, "partition": index}
                 logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
-            self._unopened[topic.topic_id, index] = passes(error) or isinstance(error, DiskFullError)
+            self._offline[topic.topic_id, index] = passes(error) or isinstance(error, DiskFullError)
             self._postponed.set()
             if len(state.replicas) > 1:
-                self._tell_unopened((topic.topic_id, index), self._brokers.keys())
+                self._leave_in_sync_set((topic.topic_id, index), self._brokers.keys())
             return
         # Soon after a move: then another node's description is older, and must not be believed.
         is_moved = held is not None and held.replicas != state.replicas
@@ -203,20 +203,20 @@ class HostedPartitions:
         await partition.settled()
         if partition in self._found_damaged:
             del self._found_damaged[partition]
-            self._doubt(partition)
+            self._suspect_log(partition)
         partition.apply(self._in_a_later_epoch(partition, self._as_far_as_sure(partition, state)), self._now_ms())
         self._topics.setdefault(topic.topic_id, {})[index] = partition
         self._changed(partition)
 
     def _as_far_as_sure(self, partition: Partition, state: PartitionState) -> PartitionState:
-        if partition.sound_until is None:
+        if partition.first_bad_offset is None:
             return state
         if state.isr == (self._node_id,) and not state.elr:
             partition.take_as_whole()  # no other replica has more
             return state
         if self._node_id not in (*state.isr, *state.elr):
             return state
-        self._doubted(partition)
+        self._suspected(partition)
         return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
 
     def _in_a_later_epoch(self, partition: Partition, state: PartitionState) -> PartitionState:
@@ -255,21 +255,21 @@ class HostedPartitions:
         partition.throttle(self._throttled(topic))
         self._by_log[log] = partition
         if log.may_lack_records:
-            self._doubt(partition)
+            self._suspect_log(partition)
         return partition
 
-    def _doubt(self, partition: Partition) -> None:
+    def _suspect_log(self, partition: Partition) -> None:
         partition.suspect()
-        self._doubtful.add(partition)
+        self._suspect.add(partition)
         self._unsettled[partition.log.store] = None
 
     async def settle_losses(self) -> None:
         """Let go of what was noted of lost records, where no replica of a store is in doubt any more."""
-        if self._unopened or not self._unsettled:
+        if self._offline or not self._unsettled:
             return
-        self._doubtful = {partition for partition in self._doubtful if partition.sound_until is not None}
-        doubtful = {partition.log.store for partition in self._doubtful}
-        for store in [each for each in self._unsettled if each not in doubtful]:
+        self._suspect = {partition for partition in self._suspect if partition.first_bad_offset is not None}
+        suspect = {partition.log.store for partition in self._suspect}
+        for store in [each for each in self._unsettled if each not in suspect]:
             if store not in self._unsettled:
                 continue  # somebody else has come to it meanwhile
             del self._unsettled[store]
@@ -286,7 +286,7 @@ class HostedPartitions:
         for partition in removed:
             del partitions[partition.index]
             self._by_log.pop(partition.log, None)
-            self._doubtful.discard(partition)
+            self._suspect.discard(partition)
             self._found_damaged.pop(partition, None)
         if not partitions:
             del self._topics[topic.topic_id]

@@ -63,7 +63,7 @@ class InSyncSets:
         self._unanswered: dict[Partition, IsrChange] = {}
         #: How this node leaves sets; and those of which it may lack records, to be told.
         self._leaving: dict[PartitionKey, PartitionUpdate] = {}
-        self._doubtful: dict[Partition, None] = {}
+        self._suspect: dict[Partition, None] = {}
         #: Leader epochs from which partitions are to be led on, as logs here have later ones than the metadata.
         self._outrun: dict[Partition, int] = {}
         self._is_cut_off = False
@@ -72,7 +72,7 @@ class InSyncSets:
         """Let this node leave a set: what it has of the partition may not be all."""
         update = partial(leave, broker=self._node_id, live=partition.live_brokers)
         self._leaving[partition.topic_id, partition.index] = update
-        self._doubtful[partition] = None
+        self._suspect[partition] = None
         self._wanted.set()
 
     def raise_epoch(self, partition: Partition, least: int) -> None:
@@ -133,8 +133,8 @@ class InSyncSets:
 
     async def _leave(self, change_partitions: ChangePartitions) -> None:
         leaving, self._leaving = self._leaving, {}
-        doubtful, self._doubtful = self._doubtful, {}
-        _tell_doubtful(list(doubtful))
+        suspect, self._suspect = self._suspect, {}
+        _log_suspect(list(suspect))
         try:
             await change_partitions(leaving)
         except (StoreUnavailableError, ConflictError):
@@ -185,7 +185,7 @@ class InSyncSets:
         _tell("fewer", shrunk)
 
 
-def _tell_doubtful(partitions: Sequence[Partition]) -> None:
+def _log_suspect(partitions: Sequence[Partition]) -> None:
     if not partitions:
         return
     named = ", ".join(f"{it.topic}-{it.index}" for it in partitions[:_NAMED])

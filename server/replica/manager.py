@@ -149,9 +149,9 @@ class ReplicaManager:
             throttled=throttled,
             last_high_watermark=last_high_watermark,
             changed=self._signal,
-            doubted=lambda partition: self.in_sync_sets.leave(partition),
+            suspected=lambda partition: self.in_sync_sets.leave(partition),
             outrun=lambda partition, least: self.in_sync_sets.raise_epoch(partition, least),
-            unopened=lambda key, live: self.in_sync_sets.hand_over(key, live),
+            offline=lambda key, live: self.in_sync_sets.hand_over(key, live),
             now_ms=clock.time_ms,
             max_lag_ms=max_lag_ms,
             kept_logs=kept_logs,
@@ -184,13 +184,13 @@ class ReplicaManager:
         return iter(self._partitions)
 
     @property
-    def unopened_partitions(self) -> int:
+    def offline_partitions(self) -> int:
         """How many partitions should be here and are not, because their logs could not be opened."""
-        return len(self._partitions.unopened)
+        return len(self._partitions.offline)
 
-    def unopened(self) -> Collection[tuple[UUID, int]]:
+    def offline(self) -> Collection[tuple[UUID, int]]:
         """Those partitions."""
-        return self._partitions.unopened
+        return self._partitions.offline
 
     async def postponed_partitions(self) -> Collection[tuple[UUID, int]]:
         """Wait until there are partitions whose logs could not be opened for want of room or of descriptors, or were

@@ -103,6 +103,7 @@ class Partition:
         "changes",
         "elr",
         "epoch_start_offset",
+        "first_bad_offset",
         "index",
         "is_internal",
         "is_leaving",
@@ -117,7 +118,6 @@ class Partition:
         "node_id",
         "replicas",
         "role",
-        "sound_until",
         "term",
         "topic",
         "topic_id",
@@ -145,7 +145,7 @@ class Partition:
         self.traffic = TopicTraffic() if traffic is None else traffic
         #: Of a log that may lack records the offset up to which it is sound, -1 as long as that is not known. It is to
         #: be filled from there. None for a log without doubt, and where nobody else has more.
-        self.sound_until: int | None = None
+        self.first_bad_offset: int | None = None
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -516,7 +516,8 @@ class Partition:
         """Whether this node is a follower in this epoch still: what a leader said in another one is void. Of a log that
         is being looked through, nothing is changed.
         """
-        return self.role is Role.FOLLOWER and self.leader_epoch == leader_epoch and self.sound_until != UNKNOWN_OFFSET
+        follows = self.role is Role.FOLLOWER and self.leader_epoch == leader_epoch
+        return follows and self.first_bad_offset != UNKNOWN_OFFSET
 
     def mirrors(self, leader_epoch: int) -> bool:
         """Whether this node leads a mirror in this epoch still, and follows its source: as a follower in all but
@@ -531,27 +532,27 @@ class Partition:
     @property
     def fetch_offset(self) -> int:
         """From where on a follower needs what its leader has: its log's end, or where that is damaged."""
-        return self.log.log_end_offset if self.sound_until is None else self.sound_until
+        return self.log.log_end_offset if self.first_bad_offset is None else self.first_bad_offset
 
     @property
     def fetched_epoch(self) -> int:
         """The leader epoch of the last record before `fetch_offset`."""
-        if self.sound_until is None:
+        if self.first_bad_offset is None:
             return self.log.latest_epoch
-        return self.log.epochs.epoch_for_offset(self.sound_until - 1)
+        return self.log.epochs.epoch_for_offset(self.first_bad_offset - 1)
 
     def suspect(self) -> None:
         """Its log may lack records: until it is looked through, nobody can say from where on."""
-        self.sound_until = UNKNOWN_OFFSET
+        self.first_bad_offset = UNKNOWN_OFFSET
 
     def take_as_whole(self) -> None:
         """No other replica has more than this log, whatever it lacks."""
-        self.sound_until = None
+        self.first_bad_offset = None
 
     def found_sound(self, offset: int) -> None:
         """A log that may lack records was looked through, and can be read up to there."""
-        if self.sound_until is not None:
-            self.sound_until = offset if offset < self.log.log_end_offset else None
+        if self.first_bad_offset is not None:
+            self.first_bad_offset = offset if offset < self.log.log_end_offset else None
 
     def append_as_follower(self, records: memoryview, leader_epoch: int, now_ms: int) -> None:
         """Append batches as the leader of an epoch, or the source, numbered them. Raises NotLeaderError or
@@ -585,15 +586,15 @@ class Partition:
         """
         log = self.log
         with self._truncating(leader_epoch):
-            is_committed = offset < log.high_watermark and self.sound_until is None
+            is_committed = offset < log.high_watermark and self.first_bad_offset is None
             if self.is_kept or (is_committed and self.role is Role.FOLLOWER):
                 await self._set_aside(offset)
             if log.log_start_offset == log.log_end_offset == offset:
                 await log.truncate_fully_and_start_at(offset)
             else:
                 await log.truncate_to(offset)
-            if self.sound_until is not None and offset <= self.sound_until:
-                self.sound_until = None
+            if self.first_bad_offset is not None and offset <= self.first_bad_offset:
+                self.first_bad_offset = None
 
     async def start_anew_at(self, offset: int, leader_epoch: int) -> None:
         """Drop everything and begin at an offset, the leader's first. Raises NotLeaderError or StorageError."""
@@ -601,7 +602,7 @@ class Partition:
             if self.is_kept:
                 await self._set_aside(self.log.log_start_offset)
             await self.log.truncate_fully_and_start_at(offset)
-            self.sound_until = None
+            self.first_bad_offset = None
 
     @property
     def is_kept(self) -> bool:

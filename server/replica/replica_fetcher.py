@@ -173,7 +173,7 @@ class ReplicaFetcher(LogFollower[FollowedReplica]):
 
         Until then what follows the damage stays: it may be all that there is of it.
         """
-        offset = followed.partition.sound_until
+        offset = followed.partition.first_bad_offset
         if offset is None:
             return True
         if not data.records and data.high_watermark > offset:
@@ -202,7 +202,7 @@ class ReplicaFetcher(LogFollower[FollowedReplica]):
         partition, name = followed.partition, followed.name
         log = partition.log
         keys = {"topic": partition.topic, "partition": partition.index, "offset": offset}
-        if partition.sound_until == offset:
+        if partition.first_bad_offset == offset:
             text = "%s is cut from %d to offset %d, where it is damaged: node %d has what follows"
             logger.warning(text, name, log.log_end_offset, offset, self.leader_id, extra=keys)
         elif offset < log.high_watermark:

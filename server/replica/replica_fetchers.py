@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.server.replica.doubtful_logs import DoubtfulLogs
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.follower import UNKNOWN_OFFSET
 from ottla.server.replica.partition import Role
+from ottla.server.replica.suspect_logs import SuspectLogs
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class ReplicaFetchers:
         self._fetchers: dict[tuple[int, int], tuple[ReplicaFetcher, trio.CancelScope]] = {}
         #: Over which each partition is followed.
         self._assigned: dict[Key, tuple[int, int]] = {}
-        self._doubtful = DoubtfulLogs(self._looked_through)
+        self._suspect = SuspectLogs(self._looked_through)
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
         """Own the fetchers' tasks until cancelled."""
         async with trio.open_nursery() as self._nursery:
             try:
-                self._nursery.start_soon(self._supervisor.keep, self._doubtful.run)
+                self._nursery.start_soon(self._supervisor.keep, self._suspect.run)
                 for fetcher, scope in self._fetchers.values():
                     self._nursery.start_soon(self._run, fetcher, scope)
                 await trio.sleep_forever()
@@ -93,10 +93,10 @@ class ReplicaFetchers:
         """Whether it is known from where to follow. Of a log that may lack records it is found out, when nobody counts
         on it any more.
         """
-        if partition.sound_until != UNKNOWN_OFFSET:
+        if partition.first_bad_offset != UNKNOWN_OFFSET:
             return True
         if not partition.is_counted_on:
-            self._doubtful.look_through(partition)
+            self._suspect.look_through(partition)
         return False
 
     async def _looked_through(self, partition: Partition) -> None:

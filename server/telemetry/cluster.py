@@ -139,7 +139,7 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     totals = await _totals(broker, pace)
     yield single(LOCAL_PARTITIONS, totals.partitions)
     yield single(LOCAL_LEADERS, totals.leaders)
-    yield single(LOCAL_OFFLINE, totals.offline + broker.replica_manager.unopened_partitions)
+    yield single(LOCAL_OFFLINE, totals.offline + broker.replica_manager.offline_partitions)
     yield single(LOCAL_UNDER_REPLICATED, totals.under_replicated)
     yield single(LOCAL_UNDER_MIN_ISR, totals.under_min_isr)
     in_sync_sets = broker.replica_manager.in_sync_sets

@@ -35,6 +35,6 @@ def unready_reasons(broker: Broker) -> list[str]:
         reasons.append("the disk is full: records are served, but none are accepted")
     for name, reason in broker.supervisor.failing().items():
         reasons.append(f"the task {name} fails and is begun again: {reason}")
-    if broker.replica_manager.unopened_partitions:
-        reasons.append(f"{broker.replica_manager.unopened_partitions} partitions could not be opened")
+    if broker.replica_manager.offline_partitions:
+        reasons.append(f"{broker.replica_manager.offline_partitions} partitions could not be opened")
     return reasons

@@ -116,13 +116,13 @@ async def test_a_log_for_which_there_was_no_room_is_opened_when_there_is(
         monkeypatch.setattr(log_manager, "open_log", no_room := NoRoom(log_manager))
         await node.create_topic("topic")
         assert await produce(client, "topic") == ErrorCode.KAFKA_STORAGE_ERROR
-        assert node.broker.replica_manager.unopened_partitions == 1
+        assert node.broker.replica_manager.offline_partitions == 1
         no_room.is_full = False
         with trio.fail_after(20):
             while await produce(client, "topic") != ErrorCode.NONE:  # noqa: ASYNC110 (as a producer does)
                 await trio.sleep(0.05)
         assert no_room.refused >= 1
-        assert node.broker.replica_manager.unopened_partitions == 0
+        assert node.broker.replica_manager.offline_partitions == 0
 
 
 class NoRoom:

@@ -178,7 +178,7 @@ async def test_nothing_is_cut_where_the_leader_is_damaged_at_the_same_place(run_
             # The follower has heard of all refusals but the last.
             while cluster[1].broker.replica_manager.counters.fetch_errors < 3:  # noqa: ASYNC110 (nobody tells)
                 await trio.sleep(0.01)
-        assert partition_at(cluster[2]).sound_until == 8
+        assert partition_at(cluster[2]).first_bad_offset == 8
         whole = [offset for offset in range(COUNT) if offset != 8]
         assert [await readable(cluster[node]) for node in (1, 2)] == [whole, whole]
 

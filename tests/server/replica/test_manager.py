@@ -527,7 +527,7 @@ async def test_a_log_that_cannot_be_opened_is_offline(node: Node) -> None:
     topic = await node.create_topic()
     with pytest.raises(StoreOfflineError):
         node.partition(topic)
-    assert node.manager.unopened_partitions == 1
+    assert node.manager.offline_partitions == 1
     await node.delete_topic(topic)
     with pytest.raises(UnknownTopicIdError):
         node.partition(topic)

@@ -281,7 +281,7 @@ async def test_a_damaged_log_is_cut_only_if_its_leader_has_what_follows_or_there
         asked = [fetch.topics[0].partitions[0] for fetch in leader.fetches]
         assert [(it.fetch_offset, it.last_fetched_epoch) for it in asked] == [(5, 1)] * 3
         assert log.log_end_offset == left
-        assert (partition.sound_until is None) is (left == 5)
+        assert (partition.first_bad_offset is None) is (left == 5)
 
 
 class ForgetfulLeader(Leader):

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 30
 
 
-class DoubtfulLogs:
+class SuspectLogs:
     """Reads one log after the other, as a consumer would, up to the first offset that cannot be read.
 
     `looked_through` is told when it is known up to where a partition's log is sound.
@@ -44,13 +44,13 @@ class DoubtfulLogs:
             while self._waiting:
                 partition = next(iter(self._waiting))
                 del self._waiting[partition]
-                if partition.role is Role.FOLLOWER and partition.sound_until == UNKNOWN_OFFSET:
+                if partition.role is Role.FOLLOWER and partition.first_bad_offset == UNKNOWN_OFFSET:
                     await self._look_through(partition)
 
     async def _look_through(self, partition: Partition) -> None:
         log = partition.log
         try:
-            sound_until = await log.find_unreadable()
+            first_bad_offset = await log.find_unreadable()
         except (StorageError, OSError) as error:
             if partition.role is Role.FOLLOWER:
                 name = f"{partition.topic}-{partition.index}"
@@ -58,5 +58,5 @@ class DoubtfulLogs:
                 await trio.sleep(_RETRY_SECONDS)
                 self.look_through(partition)
             return
-        partition.found_sound(sound_until)
+        partition.found_sound(first_bad_offset)
         await self._looked_through(partition)
