@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 5.0
+# So long a change of the metadata waits until the listeners follow it.
+_PATIENCE_SECONDS: Final = 1.0
 
 
 class Guard:
@@ -33,15 +36,25 @@ class Guard:
         self._listeners = listeners
         self._credentials = credentials
         self._files = self._look()
-        self._changing = trio.Lock()
+        #: The changes of settings that `run` is to follow, and what wakes it.
+        self._unfollowed: list[trio.Event] = []
+        self._changed = trio.Event()
         listeners.set_entrances(self._entrances())
 
     async def apply(self, delta: MetadataDelta) -> None:
-        """Follow settings that are changed while the node runs; what is wrong changes nothing."""
+        """Have `run` follow settings that are changed while the node runs.
+
+        It reads files, which may be on a disk that does not answer: other changes wait no longer than a second for it.
+        A start does, since nobody may be let in by other settings than those.
+        """
         if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
-            wrong = await self._renew()
-            if wrong:
-                logger.warning("the listeners keep their settings: %s", wrong, extra={"error": wrong})
+            followed = trio.Event()
+            self._unfollowed.append(followed)
+            self._changed.set()
+            with trio.move_on_after(_PATIENCE_SECONDS if delta.before.revision else inf):
+                await followed.wait()
+            if not followed.is_set():
+                logger.warning("the listeners keep their settings until the files that these name have been read")
 
     async def check(self, config: BrokerConfig) -> None:
         """Raise InvalidRequestError if the listeners cannot ask what these settings say. Files may have changed since
@@ -50,22 +63,28 @@ class Guard:
         if _of_security(config) == _of_security(self._config):
             return
         try:
-            await trio.to_thread.run_sync(entrances, config, self._credentials)
+            await trio.to_thread.run_sync(entrances, config, self._credentials, abandon_on_cancel=True)
         except ConfigError as error:
             raise InvalidRequestError(str(error)) from None
 
     async def run(self, look_seconds: float = _LOOK_SECONDS) -> None:
-        """Read certificates again when their files change, until cancelled.
+        """Follow the settings, of which what is wrong changes nothing, and read certificates again when their files
+        change, until cancelled.
 
         What cannot be used is read again each time, and told once: it may become usable while the file stays as it is,
         by its permissions or when there are descriptors again.
         """
-        if not any(protocol in ENCRYPTED for protocol in listener_protocols(self._config).values()):
-            return
+        is_encrypted = any(protocol in ENCRYPTED for protocol in listener_protocols(self._config).values())
         told = ""
         while True:
-            await trio.sleep(look_seconds)
-            files = await trio.to_thread.run_sync(self._look)
+            self._changed = trio.Event()
+            if not self._unfollowed:
+                with trio.move_on_after(look_seconds if is_encrypted else inf):
+                    await self._changed.wait()
+            if self._unfollowed:
+                await self._follow()
+                continue
+            files = await trio.to_thread.run_sync(self._look, abandon_on_cancel=True)
             if files == self._files:
                 continue
             wrong = await self._renew()
@@ -76,14 +95,23 @@ class Guard:
                 logger.warning("the listeners keep their certificates: %s", wrong, extra={"error": wrong})
             told = wrong
 
+    async def _follow(self) -> None:
+        unfollowed, self._unfollowed = self._unfollowed, []
+        try:
+            wrong = await self._renew()
+            if wrong:
+                logger.warning("the listeners keep their settings: %s", wrong, extra={"error": wrong})
+        finally:
+            for followed in unfollowed:
+                followed.set()
+
     async def _renew(self) -> str:
         """Give the listeners what holds now; says what is wrong if they keep what they have."""
-        async with self._changing:
-            try:
-                renewed = await trio.to_thread.run_sync(self._entrances)
-            except ConfigError as error:
-                return str(error)
-            self._listeners.set_entrances(renewed)
+        try:
+            renewed = await trio.to_thread.run_sync(self._entrances, abandon_on_cancel=True)
+        except ConfigError as error:
+            return str(error)
+        self._listeners.set_entrances(renewed)
         return ""
 
     def _look(self) -> list[TlsFiles]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import threading
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -26,6 +27,8 @@ from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
+from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.security.certificates import Pair, issue, make_authority
 from ottla.server.security.credentials import Credentials
 from ottla.server.security.distinguished_name import PrincipalRules, RuleError, distinguished_name
@@ -377,6 +380,37 @@ class TestReadingAnew:
                     await client.call(MetadataRequest(topics=[]), 9)
                     name = distinguished_name(client.stream.getpeercert()["subject"])  # type: ignore[attr-defined]
         assert sum("keep their certificates" in it.getMessage() for it in caplog.records) == 1
+
+    async def test_files_that_never_come_hold_up_neither_the_metadata_nor_a_stop(
+        self,
+        serve_tls: Callable[..., Any],
+        certificates: Certificates,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        from ottla.server.network.guard import Guard
+
+        test_is_over, was_waited_for = threading.Event(), threading.Event()
+
+        def never(_: Guard) -> Any:
+            if not test_is_over.wait(60):
+                was_waited_for.set()
+            raise ConfigError("it has not come")
+
+        try:
+            with trio.fail_after(30):
+                async with serve_tls({"ssl.keystore.location": certificates.signed("a", "CN=first", [HOST])}) as node:
+                    monkeypatch.setattr(Guard, "_entrances", never)
+                    change = ConfigChange("message.max.bytes", ConfigOperation.SET, "100000")
+                    brokers = ConfigResource(ResourceType.BROKER, "")
+                    assert await node.broker.controller.alter_configs({brokers: [change]}) == {brokers: None}
+                    await node.create_topic("t")
+                    client = await connect(node, context(certificates))
+                    await client.call(MetadataRequest(topics=[]), 9)
+            assert not was_waited_for.is_set()
+            assert "keep their settings until the files" in caplog.text
+        finally:
+            test_is_over.set()
 
 
 class TestSettings:
