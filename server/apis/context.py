@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.kproto.errors import ErrorCode
 from ottla.runtime.work import Work
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.security.sasl import Sasl
     from ottla.storage.memory.iobuf import Fragment
+
+
+# An answer to a request of fewer elements is encoded at once.
+_ENCODED_AT_ONCE_ELEMENTS: Final = 256
 
 
 class Releasable(Protocol):
@@ -52,10 +56,6 @@ class RequestConnection(Protocol):
 
     #: Where what recurs of its requests ends, as the last one that may recur has shown; 0 before.
     recurring_end: int
-
-    @property
-    def has_more(self) -> bool:
-        """Whether more of the connection's bytes are here already."""
 
     #: A Produce has waited for room: those that came behind it may have been given up meanwhile.
     was_held_up: bool
@@ -203,6 +203,16 @@ class RequestContext:
     def is_dispatched(self) -> bool:
         """Whether it was begun and leaves its place to the connection's next request."""
         return self.is_begun and (not isinstance(self.response, Pending) or self.response.is_dispatched)
+
+    @property
+    def is_left_to_pump(self) -> bool:
+        """For the connection: whether it is answered without its task, whenever it is ready (`Connection._pump`)."""
+        return self.api.is_pipelined and not self.is_large and self.is_dispatched
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its answer is encoded in steps."""
+        return self.counted is not None and self.counted.elements > _ENCODED_AT_ONCE_ELEMENTS
 
     @property
     def is_ready(self) -> bool:

@@ -12,6 +12,8 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
+import trio
+
 from ottla.runtime.stages import go_on
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ A = TypeVar("A", bound=Answer)
 
 class Pending:
     """An answer that is not there yet. Who has it calls `dispatch`, unless it `is_dispatched`, and goes on with what
-    that returns; then `wait`, unless it `is_ready`; then `response`. Or `give_up`, at any time.
+    that returns; then `watch` or `wait`, unless it `is_ready`; then `response`. Or `give_up`, at any time.
 
     (No ABC: every response is asked whether it is one, and an ABC answers that in Python.)
     """
@@ -47,9 +49,17 @@ class Pending:
         """Whether the response is ready."""
         raise NotImplementedError
 
-    async def wait(self) -> None:
-        """Wait as long as it takes until it is ready."""
+    def watch(self, ready: Callable[[], None]) -> None:
+        """Have `ready` called, in no task, when it is ready, and not before this returns. State may be half changed
+        then, so it only notes that. Called once; after `give_up` it may come and mean nothing.
+        """
         raise NotImplementedError
+
+    async def wait(self) -> None:
+        """Wait, in this task, until it is ready, which it is not yet."""
+        ready = trio.Event()
+        self.watch(ready.set)
+        await ready.wait()
 
     def response(self) -> Response | None:
         """The response. Called once, when it is ready."""
@@ -101,9 +111,9 @@ class Changed(Pending):
     def is_ready(self) -> bool:
         return not isinstance(self._answer, Pending) or self._answer.is_ready
 
-    async def wait(self) -> None:
+    def watch(self, ready: Callable[[], None]) -> None:
         assert isinstance(self._answer, Pending)
-        await self._answer.wait()
+        self._answer.watch(ready)
 
     def response(self) -> Response | None:
         answer = self._answer

@@ -59,7 +59,7 @@ _NO_PARTS: Final[Iterator[Sequence[CoordinatorRecord]]] = iter(())
 class Write:
     """Records on their way to the log: `begin_write` returns it, `wait` says how it ended."""
 
-    __slots__ = ("_parts", "_settled", "error", "is_done", "marker", "plan", "producer", "records", "size_bytes")
+    __slots__ = ("_parts", "_watchers", "error", "is_done", "marker", "plan", "producer", "records", "size_bytes")
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Write:
         self.plan = plan
         self.error: CoordinatorError | None = None
         self.is_done = False
-        self._settled: trio.Event | None = None  # made by the first who waits: a lone write is done before
+        self._watchers: list[Callable[[], None]] | None = None  # mostly a write is done before anybody waits
         self._parts = _NO_PARTS
         self.records = records
         self.size_bytes = sum([record.size_bytes for record in records])
@@ -95,17 +95,25 @@ class Write:
         assert not self.is_done, "a write is settled once"
         self.error = error
         self.is_done = True
-        if self._settled is not None:
-            self._settled.set()
+        watchers, self._watchers = self._watchers, None
+        for settled in watchers or ():
+            settled()
+
+    def watch(self, settled: Callable[[], None]) -> None:
+        """Call `settled` when it has ended, amid the change of state that ends it: so it only notes that."""
+        assert not self.is_done
+        if self._watchers is None:
+            self._watchers = []
+        self._watchers.append(settled)
 
     async def wait_settled(self) -> None:
         """Return when it has ended; `error` says how."""
         if self.is_done:
             await trio.lowlevel.checkpoint()
             return
-        if self._settled is None:
-            self._settled = trio.Event()
-        await self._settled.wait()
+        settled = trio.Event()
+        self.watch(settled.set)
+        await settled.wait()
 
     async def wait(self) -> None:
         """Return when the records are committed and replayed. Raises CoordinatorError if they were not."""

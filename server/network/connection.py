@@ -2,11 +2,12 @@
 
 As in Kafka one request of a connection is worked on at a time, because clients rely on it (a Fetch sees the commit that
 was sent before it). Produce and OffsetCommit alone overlap: while one waits for its flush the next is received and
-appended, a bounded number ahead, and a second task waits for their answers. So a client keeps the group commit fed.
+appended, a bounded number ahead. So a client keeps the group commit fed.
 
 All requests of a connection that were received and not answered are in one queue. A request leaves it by `_pump`, which
-answers those at its head that are finished by one send: in the turn that received them, at the end of that turn, or in
-the task that has waited for the first of them.
+answers those at its head that are finished by one send, and has itself called again when the first of the others is: in
+the turn that received them, at the end of a turn, or in the connection's task. That task works on what needs one, and
+sends what a peer does not take at once. Whatever it waits for meanwhile is interrupted for that.
 
 A peer's fault ends its connection with one log line; it never reaches another connection or the server.
 """
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.kproto.api_keys import ApiKey
 from ottla.runtime import remote_time
 from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.pending import Pending
@@ -63,15 +63,12 @@ class Connection:
     """Serves one transport from accept to close. `serve` is its whole life and releases everything it took."""
 
     __slots__ = (
-        "_answered",
-        "_begun",
+        "_awaited",
         "_by_itself",
         "_close_callbacks",
         "_closed_log",
         "_dispatcher",
-        "_ended",
         "_entrance",
-        "_failure",
         "_fault",
         "_has_moved",
         "_in_flight",
@@ -80,15 +77,15 @@ class Connection:
         "_max_frame_bytes",
         "_max_pipelined",
         "_muted_until",
-        "_pipeline",
         "_readiness",
         "_receiver",
-        "_resting",
+        "_scope",
         "_stalled_since",
         "_stopping",
         "_times_waited",
         "_transport",
         "_unsent",
+        "_watched",
         "client_id",
         "listener",
         "peer_host",
@@ -127,7 +124,6 @@ class Connection:
         self._max_frame_bytes = max_frame_bytes
         self._max_pipelined = max_pipelined
         self._muted_until = 0.0
-        self._resting: trio.CancelScope | None = None
         self.listener = listener
         #: The client's name for itself, as its last request gave it.
         self.client_id: str | None = None
@@ -144,15 +140,14 @@ class Connection:
         # The requests that were received and not answered, in order. All but the last are dispatched.
         self._in_flight: deque[RequestContext] = deque()
         self._is_pumped_later = False  # at the end of the turn
-        self._begun: trio.lowlevel.ParkingLot
-        self._answered: trio.lowlevel.ParkingLot
-        self._ended = False
-        self._pipeline: trio.Nursery | None = None
-        self._failure: CloseConnectionError | OSError | None = None
-        # What the turn leaves to the connection's task, beside requests: an error; the rest of what was sent, with the
-        # number of requests that this answers.
+        self._watched: RequestContext | None = None  # the first of them, if it calls when it is ready
+        # What is left to the connection's task, beside requests: an error; the rest of what was sent, with the number
+        # of requests that this answers. Until that has left nothing else is sent.
         self._fault: Exception | None = None
         self._unsent: tuple[int, Sequence[Buffer]] | None = None
+        # What the task waits for, and may be interrupted in: for no more requests under way than these, if so.
+        self._scope: trio.CancelScope | None = None
+        self._awaited = -1
         self._by_itself = self._times_waited = 0
         self._stopping = False
         self._stalled_since: float | None = None  # the peer takes nothing of an answer
@@ -203,11 +198,6 @@ class Connection:
         self._close_callbacks[key] = callback
 
     @property
-    def has_more(self) -> bool:
-        """Whether the next request is on its way already."""
-        return self._receiver.has_more
-
-    @property
     def is_awaited(self) -> bool:
         """Whether somebody is there to receive an answer. Once this node stops it cannot tell."""
         return self._stopping or not self._transport.has_lost_peer
@@ -216,8 +206,8 @@ class Connection:
         """Take no further request: what is under way is answered, then the connection ends."""
         self._stopping = True
         self._transport.shut_down(socket.SHUT_RD)
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
 
     def mute(self, seconds: float) -> None:
         """Take no further request for so long: the client is beyond its quota. What is under way is answered."""
@@ -246,94 +236,78 @@ class Connection:
 
     async def _serve_one_by_one(self) -> None:
         while (context := await self._next_request()) is not None:
-            if context.api.is_pipelined and self._is_pipelining(context):
-                await self._serve_pipelined(context)
-                return
             await self._work_on(context)
-
-    def _is_pipelining(self, context: RequestContext) -> bool:
-        """A producer will send on meanwhile; with commits only some clients do, and have when this one is taken."""
-        return context.api.key is ApiKey.PRODUCE or self.has_more
-
-    async def _serve_pipelined(self, first: RequestContext) -> None:
-        # From here on the connection owns these; all others are spared their cost.
-        self._begun = trio.lowlevel.ParkingLot()
-        self._answered = trio.lowlevel.ParkingLot()
-        try:
-            async with trio.open_nursery() as nursery:
-                self._pipeline = nursery
-                nursery.start_soon(self._answer_begun)
-                try:
-                    await self._take_pipelined(first)
-                except (CloseConnectionError, OSError) as error:
-                    self._abandon(error)
-        finally:
-            self._pipeline = None
-        if self._failure is not None:
-            raise self._failure
-
-    async def _take_pipelined(self, context: RequestContext | None) -> None:
-        while context is not None:
-            await self._work_on(context)
-            context = await self._next_request()
-        self._ended = True
-        self._begun.unpark()
+        await self._wait_in_flight(0)
 
     async def _next_request(self) -> RequestContext | None:
         """The next request that needs this task; all before it have been served without."""
-        if (context := self._left_to_task()) is not None:
-            return context
-        sasl = self.sasl
-        if sasl is not None and not sasl.is_complete and not await self._authenticate(sasl):
-            return None
-        if self._receiver.is_settled():
-            context = await self._served_at_once()
-            if context is not None:
-                return context
+        while True:
+            if self._unsent is not None or self._fault is not None:
+                await self._settle()
+            in_flight = self._in_flight
+            if in_flight and not in_flight[-1].is_dispatched:
+                return in_flight[-1]
+            sasl = self.sasl
             if sasl is not None and not sasl.is_complete and not await self._authenticate(sasl):
                 return None
-        frame = await self._receiver.next()
-        if frame is not None and self._muted_until:
-            await self._rest(frame)
-        if frame is None or self._stopping:
-            if frame is not None:
+            if self._receiver.is_settled():
+                await self._readiness.serve(
+                    self._transport, self._serve_at_once, first_by_itself=self._by_itself > 0 and not in_flight
+                )
+                if self._is_left_to_task:
+                    continue
+            frame = await self._arrive()
+            if frame is None:
+                if self._is_left_to_task:
+                    continue
+                return None
+            await self._receiver.take_turn(frame)
+            if self._muted_until:
+                await self._rest(frame)
+            if self._stopping:
                 frame.release()
-            return None
-        self._has_moved = True
-        context = self._accept(frame)
-        if sasl is not None:
-            sasl.check_session(context.api.key)
-        return context
+                return None
+            self._has_moved = True
+            context = self._accept(frame)
+            if sasl is not None:
+                sasl.check_session(context.api.key)
+            return context
 
-    def _left_to_task(self) -> RequestContext | None:
-        """What the turn has left: the first request for this task to work on. The second task has those before it."""
+    @property
+    def _is_left_to_task(self) -> bool:
+        """Whether something has to be done before more is received."""
+        if self._unsent is not None or self._fault is not None:
+            return True
+        if self._in_flight and not self._in_flight[-1].is_dispatched:
+            return True
+        return self.sasl is not None and not self.sasl.is_complete
+
+    async def _arrive(self) -> Frame | None:
+        """The next frame; None at the end of the stream, or if something else has to be done before."""
+        if not self._in_flight:
+            return await self._receiver.arrive()  # nothing can interrupt it
+        frame = None
+        with trio.CancelScope() as self._scope:
+            frame = await self._receiver.arrive()
+        self._scope = None
+        return frame
+
+    async def _settle(self) -> None:
+        """Raise an error that came up in no task, or send what the peer has not taken."""
         if self._fault is not None:
             self._raise_fault()
-        in_flight = self._in_flight
-        if not in_flight:
-            return None
-        if self._pipeline is None:
-            return in_flight[0]
-        if in_flight[0].is_dispatched:
-            self._begun.unpark()
-        return None if in_flight[-1].is_dispatched else in_flight[-1]
+        if self._unsent is not None:
+            await self._send_rest()
 
-    async def _served_at_once(self) -> RequestContext | None:
-        """Sleep while requests need no waiting. The one that does, or None where the receiver has to be asked."""
-        while True:
-            await self._readiness.serve(self._transport, self._serve_at_once, first_by_itself=self._by_itself > 0)
-            if self._unsent is not None:
-                await self._send_rest()
-                if not self._in_flight and self._fault is None and self._receiver.is_settled():
-                    continue
-            return self._left_to_task()
-
-    def _serve_at_once(self, is_asleep: bool) -> Served:
-        """Serve what has come and needs no waiting, but for the end of the turn if the task `is_asleep` (`Serve`)."""
+    def _serve_at_once(self) -> Served:
+        """Serve what has come and needs no task (`Serve`)."""
         receiver = self._receiver
         try:
-            for _ in range(min(_SERVED_AT_ONCE, self._max_pipelined)):
-                if self._stopping or self._muted_until or (self._in_flight and not self._is_pumped_later):
+            room = self._max_pipelined - len(self._in_flight)
+            if room <= 0 or self._unsent is not None:
+                return Served.NEEDS_TASK
+            for _ in range(min(_SERVED_AT_ONCE, room)):
+                if self._stopping or self._muted_until:
                     return Served.NEEDS_TASK
                 sasl = self.sasl
                 if sasl is not None and not sasl.is_complete:
@@ -345,7 +319,7 @@ class Connection:
                 context = self._accept(frame)
                 if sasl is not None:
                     sasl.check_session(context.api.key)
-                if not self._begin_at_once(context, may_wait=is_asleep):
+                if not self._begin_at_once(context):
                     return Served.NEEDS_TASK
                 if receiver.is_idle:
                     return Served.ALL  # it came by itself
@@ -365,10 +339,10 @@ class Connection:
         finally:
             self._fault = None
 
-    def _begin_at_once(self, context: RequestContext, *, may_wait: bool) -> bool:
+    def _begin_at_once(self, context: RequestContext) -> bool:
         """Begin a request, and answer it if nothing has to be waited for; False if the task has to go on with it.
 
-        What is pipelined is answered at the end of the turn if it `may_wait` for that, or if others before it do.
+        What is pipelined and not finished, or has others before it, is answered when it is its turn.
         """
         is_first = self._in_flight[0] is context
         if not is_first and not context.api.is_pipelined:
@@ -381,10 +355,9 @@ class Connection:
         if not is_dispatched:
             self._has_waited()
             return False
-        if may_wait and context.api.is_pipelined and (not is_first or isinstance(context.response, Pending)):
+        if context.api.is_pipelined and (not is_first or isinstance(context.response, Pending)):
             if is_first:
-                self._is_pumped_later = True
-                self._readiness.turn.answer(self._pump_at_end)
+                self._pump_soon()
             return True
         self._pump()
         if not self._in_flight:
@@ -401,27 +374,37 @@ class Connection:
             self._times_waited = min(self._times_waited + 1, _MAX_TIMES_WAITED)
             self._by_itself = (1 << self._times_waited) - 1
 
+    def _pump_soon(self) -> None:
+        """Answer at the end of the turn. May be called amid any change of state."""
+        if not self._is_pumped_later:
+            self._is_pumped_later = True
+            self._readiness.turn.answer(self._pump_at_end)
+
     def _pump_at_end(self) -> None:
-        """The turn has ended: answer what waited for that. What waits for more is left to the task."""
         self._is_pumped_later = False
-        if not self._in_flight:
+        in_flight = self._in_flight
+        if not in_flight:
             return  # it has ended meanwhile
         try:
             self._pump()
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
             self._fault = error
-        else:
-            if not self._in_flight:
+        if self._fault is None and self._unsent is None:
+            if not in_flight:
                 self._by_itself = self._times_waited = 0
+            if len(in_flight) > self._awaited:
                 return
-            if self._unsent is None and self._in_flight[0].is_dispatched:
-                self._has_waited()
-        self._readiness.wake(self._transport)
+        if self._scope is not None:
+            self._scope.cancel()
+        else:
+            self._readiness.wake(self._transport)
 
     def _pump(self) -> None:
-        """Answer, by one send, the first requests as far as they are finished. What the peer does not take now is left
-        in `_unsent`.
+        """Answer, by one send, the first requests as far as they are finished, and be called again when the next one
+        is. What the peer does not take now is left in `_unsent`.
         """
+        if self._unsent is not None:
+            return
         dispatcher = self._dispatcher
         views: list[Buffer] = []
         count = size_bytes = 0
@@ -436,21 +419,35 @@ class Connection:
             rest = self._send_now(views)
         if rest:
             self._unsent = count, rest
-        else:
-            self._sent(count)
+            return
+        self._sent(count)
+        if self._in_flight:
+            self._watch_first()
+
+    def _watch_first(self) -> None:
+        """Be called when the first request is ready. Those that the task answers are not waited for here."""
+        first = self._in_flight[0]
+        if first is self._watched or not first.is_left_to_pump:
+            return
+        self._watched = first
+        assert isinstance(first.response, Pending)
+        first.response.watch(self._pump_soon)
 
     async def _send_rest(self) -> None:
         assert self._unsent is not None
         count, views = self._unsent
-        self._unsent = None
         await self._send(views)
+        self._unsent = None
         self._sent(count)
+        if self._in_flight:
+            self._pump_soon()
 
     def _sent(self, count: int) -> None:
         """The answers of the first `count` requests have left."""
         self._has_moved = True
         for _ in range(count):
             context = self._in_flight.popleft()
+            self._watched = None
             if context.response_bytes > _LARGE_ANSWER_BYTES:
                 self._receiver.rest()
             context.sent()
@@ -485,7 +482,8 @@ class Connection:
             raise CloseConnectionError(str(error)) from None
 
     async def _authenticate(self, sasl: Sasl) -> bool:
-        """Let the client say who it is, or say so once more; False if it leaves before. Nothing is in flight."""
+        """Let the client say who it is, or say so once more; False if it leaves before."""
+        await self._wait_in_flight(0)
         self._receiver.max_frame_bytes = sasl.max_frame_bytes
         with trio.move_on_after(sasl.seconds) as scope:
             while not sasl.is_complete:
@@ -524,14 +522,14 @@ class Connection:
     async def _rest(self, frame: Frame) -> None:
         """Wait until the connection is no longer muted, or is stopped, with the frame that came meanwhile."""
         try:
-            with trio.CancelScope(deadline=self._muted_until) as self._resting:
-                if not self._stopping:
+            while not self._stopping and trio.current_time() < self._muted_until:
+                with trio.CancelScope(deadline=self._muted_until) as self._scope:
                     await trio.sleep_forever()
+                self._scope = None
+                await self._settle()
         except BaseException:
             frame.release()
             raise
-        finally:
-            self._resting = None
         self._muted_until = 0.0
 
     def _accept(self, frame: Frame | LoneFrame) -> RequestContext:
@@ -545,52 +543,34 @@ class Connection:
         return context
 
     async def _work_on(self, context: RequestContext) -> None:
-        """Do what must be done for a request in its place; then answer it, unless the second task does."""
-        is_pipelined = False
-        if self._pipeline is not None:
-            is_pipelined = context.api.is_pipelined
-            # The request is one of them.
-            await self._wait_in_flight(self._max_pipelined if is_pipelined else 1)
+        """Do in its place what must be done for a request, which is the last of those under way; then answer it, unless
+        that is left to `_pump`.
+        """
+        await self._wait_in_flight(self._max_pipelined if context.api.is_pipelined else 1)
         await self._dispatcher.dispatch(context)
-        if is_pipelined and (len(self._in_flight) > 1 or not context.is_ready or self.has_more):
-            self._begun.unpark()
+        if context.is_left_to_pump:
+            self._pump_soon()
+            return
+        # What needs this task to be answered is answered before the next one is begun.
+        await self._wait_in_flight(1)
+        await self._dispatcher.wait(context)
+        if self._dispatcher.is_finished(context):
+            self._pump()
         else:
-            await self._answer_first()
+            self._unsent = 1, await self._dispatcher.answer_in_steps(context) or ()
+        if self._unsent is not None:
+            await self._send_rest()
 
     async def _wait_in_flight(self, allowed: int) -> None:
         """Wait until no more than `allowed` requests are under way."""
         while len(self._in_flight) > allowed:
-            await self._answered.park()
-
-    async def _answer_begun(self) -> None:
-        """Answer what was begun, in order, until the last request of the connection."""
-        try:
-            while self._in_flight or not self._ended:
-                if self._in_flight and self._in_flight[0].is_dispatched:
-                    await self._answer_first()
-                    self._answered.unpark()
-                else:
-                    await self._begun.park()
-        except (CloseConnectionError, OSError) as error:
-            self._abandon(error)
-
-    async def _answer_first(self) -> None:
-        """Answer the first request under way, and by the same send those after it that need no wait."""
-        first = self._in_flight[0]
-        await self._dispatcher.wait(first)
-        if self._dispatcher.is_finished(first):
-            self._pump()
-        else:
-            self._unsent = 1, await self._dispatcher.answer_in_steps(first) or ()
-        if self._unsent is not None:
-            await self._send_rest()
-
-    def _abandon(self, error: CloseConnectionError | OSError) -> None:
-        """End the pipeline at the first failure: what is still under way on this connection has nobody to answer."""
-        assert self._pipeline is not None
-        if self._failure is None:
-            self._failure = error
-            self._pipeline.cancel_scope.cancel()
+            await self._settle()
+            if len(self._in_flight) > allowed:
+                self._awaited = allowed
+                with trio.CancelScope() as self._scope:
+                    await trio.sleep_forever()
+                self._scope = None
+                self._awaited = -1
 
     async def _send(self, views: Sequence[Buffer]) -> None:
         """Send everything, waiting as long as the peer does not read: that holds up nobody but this connection."""

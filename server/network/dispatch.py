@@ -27,7 +27,6 @@ from ottla.server.apis.errors import error_response
 from ottla.server.apis.pending import Pending
 from ottla.server.network import large_requests
 from ottla.server.network.large_requests import (
-    ENCODED_AT_ONCE_ELEMENTS,
     LONE_BYTES,
     PARSED_AT_ONCE_BYTES,
     UNCOUNTED_BYTES,
@@ -221,7 +220,7 @@ class Dispatcher:
         answer = context.response
         if not context.is_begun or (isinstance(answer, Pending) and not answer.is_ready):
             return False
-        return context.counted is None or not _is_large(context)
+        return context.counted is None or not context.is_large
 
     def answer(self, context: RequestContext) -> list[Buffer] | None:
         """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
@@ -302,11 +301,6 @@ def _keys(context: RequestContext) -> dict[str, object]:
         "client_id": context.header.client_id,
         "listener": context.listener,
     }
-
-
-def _is_large(context: RequestContext) -> bool:
-    """Whether its answer is encoded in steps."""
-    return context.counted is not None and context.counted.elements > ENCODED_AT_ONCE_ELEMENTS
 
 
 def _refused(context: RequestContext, code: ErrorCode) -> Response:

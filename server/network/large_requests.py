@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 PARSED_AT_ONCE_BYTES: Final = 2_048
 #: Up to this size the records of one partition are parsed and appended at once: summing them takes a few microseconds.
 LONE_BYTES: Final = 64 * 1024
-#: What has fewer elements is encoded at once.
-ENCODED_AT_ONCE_ELEMENTS: Final = 256
 #: Responses up to this size are not counted: a connection has one at a time.
 UNCOUNTED_BYTES: Final = 16 * 1024
 

@@ -43,11 +43,8 @@ class Served(Enum):
     NEEDS_TASK = "needs task"  # go on in its own task
 
 
-Serve = Callable[[bool], Served]
-"""Serves what has come, without waiting. Raises nothing.
-
-The argument says whether the task sleeps, which `Readiness.wake` wakes: then the end of the turn may answer.
-"""
+Serve = Callable[[], Served]
+"""Serves what has come, without waiting. Raises nothing."""
 
 
 class Readiness:
@@ -56,7 +53,7 @@ class Readiness:
     A transport without a descriptor (`Transport.descriptor`), or a system without epoll, is waited for by each task.
     """
 
-    __slots__ = ("_epoll", "_registered", "_sleeping", "left", "more", "turn")
+    __slots__ = ("_by_themselves", "_epoll", "_registered", "_sleeping", "left", "more", "turn")
 
     def __init__(self, turn: Turn) -> None:
         #: What has gathered when those who are ready were served is written and answered then.
@@ -65,24 +62,30 @@ class Readiness:
         #: Those whose task sleeps, by descriptor.
         self._sleeping: dict[int, _Sleeper] = {}
         self._registered: set[int] = set()
+        #: Those whose task waits by itself.
+        self._by_themselves: dict[Transport, trio.CancelScope] = {}
         #: Those who are ready and have not had their turn.
         self.left: deque[int] = deque()
         #: Those who have had it and have more.
         self.more: dict[int, None] = {}
 
     async def serve(self, transport: Transport, serve: Serve, *, first_by_itself: bool) -> None:
-        """Call `serve` whenever there is something to receive, until it needs the calling task.
+        """Call `serve` whenever there is something to receive, until it needs the calling task, or that is woken.
 
         `first_by_itself` has the calling task do so the first time: it will be needed, and is spared being woken twice.
+        Until `serve` has been called it cannot be woken then.
         """
         descriptor = transport.descriptor
-        while first_by_itself or self._epoll is None or descriptor is None:
-            await transport.wait_readable()
-            while (served := serve(False)) is Served.HAS_MORE:
-                await trio.lowlevel.checkpoint()
-            if served is Served.NEEDS_TASK:
-                return
-            first_by_itself = False
+        if first_by_itself and await _serve_by_itself(transport, serve):
+            return
+        if self._epoll is None or descriptor is None:
+            with trio.CancelScope() as self._by_themselves[transport]:
+                try:
+                    while not await _serve_by_itself(transport, serve):
+                        pass
+                finally:
+                    del self._by_themselves[transport]
+            return
         if descriptor not in self._registered:
             self._epoll.register(descriptor, select.EPOLLIN)
             self._registered.add(descriptor)
@@ -95,10 +98,12 @@ class Readiness:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake(self, transport: Transport) -> None:
-        """Let the task go on that sleeps for this transport, if it still does."""
+        """Let the task go on that is in `serve` for this transport, if it still is."""
         sleeper = None if transport.descriptor is None else self._sleeping.pop(transport.descriptor, None)
         if sleeper is not None:
             trio.lowlevel.reschedule(sleeper.task)
+        elif transport in self._by_themselves:
+            self._by_themselves[transport].cancel()
 
     def forget(self, transport: Transport) -> None:
         """The transport is about to be closed; its task does not sleep here."""
@@ -148,7 +153,7 @@ class Readiness:
                 # Its task is at work, and looks by itself when it comes back: until then it would be told in vain.
                 self._unregister(descriptor)
             else:
-                served = sleeper.serve(True)
+                served = sleeper.serve()
                 if served is Served.NEEDS_TASK:
                     del self._sleeping[descriptor]
                     trio.lowlevel.reschedule(sleeper.task)
@@ -163,6 +168,14 @@ class Readiness:
         if self._epoll is not None and descriptor in self._registered:
             self._registered.discard(descriptor)
             self._epoll.unregister(descriptor)
+
+
+async def _serve_by_itself(transport: Transport, serve: Serve) -> bool:
+    """Serve, in this task, what comes next; True if it needs this task."""
+    await transport.wait_readable()
+    while (served := serve()) is Served.HAS_MORE:
+        await trio.lowlevel.checkpoint()
+    return served is Served.NEEDS_TASK
 
 
 class _Sleeper:

@@ -260,6 +260,30 @@ class FrameReceiver:
 
         Raises CloseConnectionError for a length that no request can have, and OSError from the transport.
         """
+        frame = await self.arrive()
+        if frame is not None:
+            await self.take_turn(frame)
+        return frame
+
+    async def take_turn(self, frame: Frame) -> None:
+        """Let others run before a frame is worked on, except a few frames of a burst."""
+        self._taken_at_once += 1
+        if self._is_after_large:
+            self._is_after_large = False
+            turn = self._budget.turns.acquire
+        elif self._taken_at_once > _MAX_TAKEN_AT_ONCE or frame.body.nbytes > _MAX_SHARED_BYTES:
+            turn = trio.lowlevel.checkpoint
+        else:
+            return
+        self._taken_at_once = 0
+        try:
+            await turn()
+        except BaseException:
+            frame.release()
+            raise
+
+    async def arrive(self) -> Frame | None:
+        """`next` without letting others run before. Cancelled, it has lost nothing: it may be called again."""
         while True:
             if self._is_ended:
                 self._release_fragment()
@@ -268,11 +292,6 @@ class FrameReceiver:
                 return None
             frame = self._take()
             if frame is not None:
-                self._taken_at_once += 1
-                if self._is_after_large:
-                    await self._take_turn(frame)
-                elif self._taken_at_once > _MAX_TAKEN_AT_ONCE or frame.body.nbytes > _MAX_SHARED_BYTES:
-                    await self._yield(frame)
                 return frame
             if self._wanted:
                 await self._begin_own_buffer()
@@ -320,15 +339,6 @@ class FrameReceiver:
         """The last answer was large: where the next frame is here already, let that wait for its turn."""
         self._is_after_large = True
 
-    async def _take_turn(self, frame: Frame) -> None:
-        self._taken_at_once = 0
-        self._is_after_large = False
-        try:
-            await self._budget.turns.acquire()
-        except BaseException:
-            frame.release()
-            raise
-
     def _go_idle(self) -> None:
         if self._end < self._shared_bytes // 4 and self._shared_bytes > _MIN_SHARED_BYTES:
             self._shared_bytes //= 2
@@ -337,14 +347,6 @@ class FrameReceiver:
     def _go_quiet(self) -> None:
         self._go_idle()
         self.is_quiet = True
-
-    async def _yield(self, frame: Frame) -> None:
-        self._taken_at_once = 0
-        try:
-            await trio.lowlevel.checkpoint()
-        except BaseException:
-            frame.release()
-            raise
 
     async def _wait_readable(self) -> None:
         self._taken_at_once = self._unbroken_bytes = 0
@@ -453,18 +455,20 @@ class FrameReceiver:
     async def _begin_own_buffer(self) -> None:
         """Get memory for a frame that does not fit into the rest of its fragment."""
         self._check_arrived_api()
-        total_bytes, self._wanted = self._wanted, 0
+        total_bytes = self._wanted
         if self._charged:
             self._share.refund(self._charged)
             self._charged = 0
         if total_bytes > _MAX_SHARED_BYTES:
             self._shared_bytes = _MIN_SHARED_BYTES
             self._is_after_own_buffer = True
-            self._claim = self._budget.large.claim()
-            self._share = self._budget.large
+            if self._claim is None:  # else it was cancelled below
+                self._claim = self._budget.large.claim()
+                self._share = self._budget.large
             await self._reserve(min(total_bytes - PREFIX_SIZE, self._piece_bytes()))
         else:
             await self._reserve(total_bytes - PREFIX_SIZE)
+        self._wanted = 0
         self._move(max(total_bytes, self._shared_bytes))
         self._needed = total_bytes
 
@@ -504,16 +508,18 @@ class FrameReceiver:
         """Wait for memory for so much more of the frame under way."""
         began = trio.current_time()
         self._budget.unfinished.discard(self)  # it is not the peer that is waited for
-        if self._claim is not None:
-            await self._budget.large.reserve_for(self._claim, size_bytes)
-        elif self._share.has_room:
-            self._share.charge(size_bytes)
-        else:
-            await self._share.reserve(size_bytes)
-        self._charged += size_bytes
-        if self._begun_at is not None:
-            self._waited_seconds += trio.current_time() - began
-            self._budget.unfinished.add(self)
+        try:
+            if self._claim is not None:
+                await self._budget.large.reserve_for(self._claim, size_bytes)
+            elif self._share.has_room:
+                self._share.charge(size_bytes)
+            else:
+                await self._share.reserve(size_bytes)
+            self._charged += size_bytes
+        finally:
+            if self._begun_at is not None:
+                self._waited_seconds += trio.current_time() - began
+                self._budget.unfinished.add(self)
 
     def _move(self, size_bytes: int) -> None:
         """Go on in a new fragment with what has arrived of the frame under way."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
 
 from ottla.server.errors import kept
 from ottla.server.replica.errors import (
@@ -146,10 +149,16 @@ class AppendOperation:
             result.log_start_offset = partition.log.log_start_offset
         self.results.append(result)
 
-    def try_write(self) -> bool | None:
-        """True when the leader has written what it appended, or never will."""
-        self.try_complete()
-        return None if any(_is_unwritten(result) for result in self._pending) else True
+    @property
+    def timeout_ms(self) -> float:
+        """For how long from now on other replicas are waited for; without end where none are."""
+        if self._required_acks != ACKS_ALL:
+            return math.inf
+        return (self.deadline - trio.current_time()) * 1000
+
+    def may_expire(self) -> bool:
+        """Whether the leader has written what it appended."""
+        return not any(_is_unwritten(result) for result in self._pending)
 
     def try_complete(self) -> bool | None:
         """True when nothing is left to wait for."""

@@ -10,13 +10,15 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ottla.kproto.records import RecordError
+from ottla.runtime import remote_time
 from ottla.runtime.pace import Pace
-from ottla.runtime.purgatory import Purgatory
+from ottla.runtime.purgatory import Purgatory, Watch
 from ottla.runtime.stages import Stages, finish
 from ottla.server.replica.append import AppendOperation, AppendResult, Records, TopicIdPartition
 from ottla.server.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
@@ -120,7 +122,10 @@ class ReplicaManager:
         and `follower_quota` of what those here fetch. `may_be_replaced` says whether others may lead by now what this
         node takes itself to lead, without its having heard of that."""
         self.node_id = node_id
-        self.append_purgatory = Purgatory("append")
+        #: The event loop's turn, at whose end appends are written.
+        self.turn = log_manager.context.turn
+        # What a write completes is noted after all stores have written, before anybody is answered.
+        self.append_purgatory = Purgatory("append", self.turn.note)
         self.fetch_purgatory = Purgatory("fetch")
         self.delete_records_purgatory = Purgatory("delete records")
         #: Where share fetches wait for records, and for what other members have given back.
@@ -135,8 +140,6 @@ class ReplicaManager:
         self.counters = ReplicaManagerCounters()
         self.leader_quota = leader_quota or Unthrottled()
         self.follower_quota = follower_quota or Unthrottled()
-        #: The event loop's turn, at whose end appends are written.
-        self.turn = log_manager.context.turn
         self._clock = clock
         self._response_budget = response_budget
         self.may_be_replaced = may_be_replaced
@@ -338,13 +341,26 @@ class ReplicaManager:
         The results are in the order of the entries.
         """
         if operation.is_pending:
-            await self.append_purgatory.wait(operation.keys, operation.try_write, math.inf)
-        if operation.is_pending:
-            await self.append_purgatory.wait(
-                operation.keys, operation.try_complete, (operation.deadline - trio.current_time()) * 1000
-            )
-            operation.expire(shutting_down=self._closed)
+            acknowledged = trio.Event()
+            began = perf_counter()
+            watch = self.watch_append(operation, acknowledged.set)
+            try:
+                await acknowledged.wait()
+            finally:
+                watch.leave()
+                remote_time.note(perf_counter() - began)
         return operation.results
+
+    def watch_append(self, operation: AppendOperation, completed: Callable[[], None]) -> Watch:
+        """`finish_append` without a task: `completed` is called, in none, when the operation is no longer pending."""
+
+        def end() -> None:
+            operation.expire(shutting_down=self._closed)
+            completed()
+
+        return self.append_purgatory.watch(
+            operation.keys, operation.try_complete, operation.timeout_ms, end, may_expire=operation.may_expire
+        )
 
     async def wait_committed(self, partition: Partition, end_offset: int) -> None:
         """Return when everything below an offset is committed. Raises when this node leads no longer, or stops."""

@@ -81,4 +81,4 @@ def bounds(broker: Broker) -> Iterator[Bound]:
         replicas.share_fetch_purgatory,
     ):
         most = 2 * purgatory.watching + _SLACK
-        yield Bound(f"deadlines in the purgatory of {purgatory.name}", len(purgatory._deadlines), most)
+        yield Bound(f"deadlines in the purgatory of {purgatory.name}", len(purgatory.deadlines), most)

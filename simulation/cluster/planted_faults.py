@@ -267,7 +267,7 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     PlantedFault("files of sealed segments stay open", ((FdCache, "_evict", lambda self, limit: None),)),
     PlantedFault("fetch sessions make no room", ((FetchSessionCache, "_remove", lambda self, session_id: None),)),
     PlantedFault(
-        "an operation that is over stays in its purgatory", ((Purgatory, "_leave", lambda self, watched, waiter: None),)
+        "an operation that is over stays in its purgatory", ((Purgatory, "leave", lambda self, watched, waiter: None),)
     ),
     PlantedFault("a stop waits for replicas that are gone", ((ReplicaManager, "lose_followers", lambda self: None),)),
 )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from ottla.runtime.purgatory import Purgatory
+from ottla.runtime.purgatory import Purgatory, Watch
 
 
 @pytest.fixture
@@ -249,3 +249,122 @@ def test_every_operation_completes_exactly_once_whatever_the_order(
         assert_empty(purgatory)
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+class Watched:
+    """A purgatory without tasks: what it does soon is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.later: list[Callable[[], None]] = []
+        self.purgatory = Purgatory("test", self.later.append)
+        self.operation = Operation()
+        self.calls: list[int] = []
+        self.may_expire = True
+
+    def watch(self, timeout_ms: float = math.inf) -> Watch:
+        return self.purgatory.watch(
+            ["a", "b"], self.operation.try_complete, timeout_ms, self._complete, may_expire=lambda: self.may_expire
+        )
+
+    def _complete(self) -> None:
+        assert_empty(self.purgatory)
+        self.calls.append(self.operation.tries)
+
+    def run(self) -> None:
+        """Do what is to be done soon."""
+        later = self.later.copy()
+        self.later.clear()
+        for step in later:
+            step()
+
+
+async def test_who_watches_is_called_once_and_after_the_change() -> None:
+    it = Watched()
+    it.watch()
+    assert (it.purgatory.watched_keys, it.operation.tries, it.later) == (2, 1, [])
+    for key in ("a", "b", "a", "z"):
+        it.purgatory.signal(key)
+    it.run()
+    assert (it.operation.tries, it.calls, it.purgatory.wake_ups) == (2, [], 1)
+    it.operation.result = "done"
+    it.purgatory.signal("b")
+    assert it.operation.tries == 2, "whoever signals runs none of its code"
+    it.run()
+    it.purgatory.signal("b")
+    it.run()
+    assert it.calls == [3]
+    assert it.purgatory.completed_later == 1
+
+
+async def test_what_is_complete_already_is_told_after_the_call_that_watches() -> None:
+    it = Watched()
+    it.operation.result = "done"
+    it.watch()
+    assert it.calls == []
+    it.run()
+    assert it.calls == [2]
+
+
+async def test_a_watch_ends_at_its_deadline_if_it_may(autojump_clock: MockClock) -> None:
+    it = Watched()
+    it.may_expire = False
+    it.watch(250)
+    await trio.sleep(0.2)
+    it.run()
+    assert it.operation.tries == 1
+    await trio.sleep(0.1)
+    it.run()
+    assert (it.operation.tries, it.calls) == (2, [])
+    it.may_expire = True
+    it.purgatory.signal("a")
+    it.run()
+    assert it.calls == [3]
+    assert it.purgatory.expired == 1
+    assert len(it.purgatory.deadlines) == 0
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+async def test_a_watch_without_time_ends_soon(timeout_ms: int) -> None:
+    it = Watched()
+    it.watch(timeout_ms)
+    it.run()
+    assert it.calls == [2]
+
+
+async def test_a_purgatory_that_is_closed_ends_every_watch() -> None:
+    it = Watched()
+    it.may_expire = False
+    it.watch()
+    it.purgatory.close()
+    it.run()
+    it.watch()
+    it.run()
+    assert len(it.calls) == 2
+
+
+async def test_who_leaves_is_not_called(autojump_clock: MockClock) -> None:
+    it = Watched()
+    watch = it.watch(100)
+    it.operation.result = "done"
+    it.purgatory.signal("a")
+    watch.leave()
+    watch.leave()
+    assert_empty(it.purgatory)
+    it.run()
+    await trio.sleep(1)
+    it.run()
+    assert it.calls == []
+
+
+async def test_what_a_try_raises_ends_the_wait_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    it = Watched()
+    watch = it.watch()
+
+    def fail() -> bool:
+        raise ZeroDivisionError("a bug")
+
+    watch._try_complete = fail
+    it.purgatory.signal("a")
+    it.run()
+    assert it.calls == [1]
+    assert "ZeroDivisionError: a bug" in caplog.text

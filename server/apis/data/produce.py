@@ -62,10 +62,12 @@ from ottla.server.request_metrics import count_error
 from ottla.storage import errors as storage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from uuid import UUID
 
     from ottla.kproto.codec import Buffer
     from ottla.kproto.messages.produce import TopicProduceData
+    from ottla.runtime.purgatory import Watch
     from ottla.server.apis.context import RequestContext
     from ottla.server.metadata.image import MetadataImage, TopicImage
     from ottla.server.replica.append import AppendOperation
@@ -153,7 +155,7 @@ class _Produce(Pending):
     """One request on its way to its response, which has the same shape."""
 
     __slots__ = (
-        "_answers", "_context", "_is_refused", "_of_topic", "_request", "_response", "_topic", "_version",
+        "_answers", "_context", "_is_refused", "_of_topic", "_request", "_response", "_topic", "_version", "_watch",
         "entries", "operation",
     )  # fmt: skip
 
@@ -163,6 +165,7 @@ class _Produce(Pending):
         self._version = context.header.api_version
         self._response = produced_response()
         self._is_refused = False
+        self._watch: Watch | None = None
         # The topic whose partitions are sorted out, and their answers.
         self._topic: TopicImage | None = None
         self._of_topic: list[ProducedPartition] = []
@@ -395,10 +398,15 @@ class _Produce(Pending):
     def is_ready(self) -> bool:
         return self.operation is None or self.operation.try_complete() is not None
 
-    async def wait(self) -> None:
-        """Wait for the acknowledgements that were asked for."""
-        if self.operation is not None:
-            await self._context.broker.replica_manager.finish_append(self.operation)
+    def watch(self, ready: Callable[[], None]) -> None:
+        """The acknowledgements that were asked for are there, or their time is over."""
+        assert self.operation is not None
+        self._watch = self._context.broker.replica_manager.watch_append(self.operation, ready)
+
+    def give_up(self) -> None:
+        """What was appended stays, and nobody is told."""
+        if self._watch is not None:
+            self._watch.leave()
 
     def response(self) -> ProduceResponse:
         """Fill the answers."""

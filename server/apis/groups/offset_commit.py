@@ -10,6 +10,7 @@
 - The leader epoch and the metadata string come back as they were committed; null metadata is stored as "".
 """
 
+from collections.abc import Callable
 from uuid import UUID
 
 from ottla.kproto.api_keys import ApiKey
@@ -152,8 +153,8 @@ class _Commit(Pending):
     def is_ready(self) -> bool:
         return self._commit.write.is_done
 
-    async def wait(self) -> None:
-        await self._commit.write.wait_settled()
+    def watch(self, ready: Callable[[], None]) -> None:
+        self._commit.write.watch(ready)
 
     def response(self) -> OffsetCommitResponse:
         error = self._commit.write.error

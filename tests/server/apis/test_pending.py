@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,21 +14,22 @@ from ottla.kproto.messages.heartbeat import HeartbeatResponse
 from ottla.kproto.schema import Response
 from ottla.runtime.stages import Stages
 from ottla.server.apis.pending import Answer, Changed, InTask, Pending, begin, finish, handler_of
+from tests.flags import Flag
 
 
 class Flush(Pending):
     """Has only a second phase."""
 
     def __init__(self) -> None:
-        self.written = trio.Event()
+        self.written = Flag()
         self.is_given_up = False
 
     @property
     def is_ready(self) -> bool:
         return self.written.is_set()
 
-    async def wait(self) -> None:
-        await self.written.wait()
+    def watch(self, ready: Callable[[], None]) -> None:
+        self.written.watch(ready)
 
     def response(self) -> Response:
         return HeartbeatResponse(throttle_time_ms=1)

@@ -26,6 +26,7 @@ from ottla.kproto.messages.produce import (
 from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.pending import Pending
+from tests.flags import Flag
 
 Serve = Callable[..., Any]
 
@@ -48,7 +49,7 @@ def produced(request: ProduceRequest) -> ProduceResponse:
 class Flush(Pending):
     """Waits for an event, then answers."""
 
-    def __init__(self, request: ProduceRequest, flushed: trio.Event) -> None:
+    def __init__(self, request: ProduceRequest, flushed: Flag) -> None:
         self._request = request
         self._flushed = flushed
 
@@ -56,8 +57,8 @@ class Flush(Pending):
     def is_ready(self) -> bool:
         return self._flushed.is_set()
 
-    async def wait(self) -> None:
-        await self._flushed.wait()
+    def watch(self, ready: Callable[[], None]) -> None:
+        self._flushed.watch(ready)
 
     def response(self) -> ProduceResponse | None:
         return None if self._request.acks == 0 else produced(self._request)
@@ -68,7 +69,7 @@ class Flushes:
 
     def __init__(self) -> None:
         self.appended: list[int] = []
-        self.flushed = [trio.Event() for _ in range(32)]
+        self.flushed = [Flag() for _ in range(32)]
 
     async def handle(self, request: ProduceRequest, context: RequestContext) -> Flush:
         index = request.topic_data[0].partition_data[0].index
@@ -129,15 +130,15 @@ async def test_produce_is_appended_while_earlier_flushes_are_awaited(serve_handl
 class Committing(Pending):
     """A commit whose record is stored when the test says so."""
 
-    def __init__(self, stored: trio.Event) -> None:
+    def __init__(self, stored: Flag) -> None:
         self._stored = stored
 
     @property
     def is_ready(self) -> bool:
         return self._stored.is_set()
 
-    async def wait(self) -> None:
-        await self._stored.wait()
+    def watch(self, ready: Callable[[], None]) -> None:
+        self._stored.watch(ready)
 
     def response(self) -> OffsetCommitResponse:
         return OffsetCommitResponse()
@@ -148,7 +149,7 @@ class Commits:
 
     def __init__(self) -> None:
         self.begun: list[int] = []
-        self.stored = [trio.Event() for _ in range(32)]
+        self.stored = [Flag() for _ in range(32)]
 
     async def handle(self, request: OffsetCommitRequest, context: RequestContext) -> Committing:
         number = request.generation_id_or_member_epoch

@@ -23,6 +23,7 @@ from ottla.kproto.messages.produce import (
 from ottla.kproto.schema import Request, Response
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.pending import Pending
+from tests.flags import Flag
 
 Serve = Callable[..., Any]
 
@@ -41,15 +42,15 @@ class Written(Pending):
     def __init__(self, handlers: Handlers, response: Response) -> None:
         self._handlers = handlers
         self._response = response
-        self._written = trio.Event()
+        self._written = Flag()
         handlers.unwritten.append(self)
 
     @property
     def is_ready(self) -> bool:
         return self._written.is_set()
 
-    async def wait(self) -> None:
-        await self._written.wait()
+    def watch(self, ready: Callable[[], None]) -> None:
+        self._written.watch(ready)
 
     def write(self) -> None:
         self._written.set()

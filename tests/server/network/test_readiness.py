@@ -30,6 +30,7 @@ from ottla.server.apis.pending import Pending
 from ottla.server.network import connection, readiness
 from ottla.server.network.readiness import Served
 from ottla.storage.turn import Turn
+from tests.flags import Flag
 
 Serve = Callable[..., Any]
 
@@ -251,7 +252,7 @@ async def test_who_always_has_more_leaves_others_their_turn(served: str) -> None
     async with waiting.running():
         async with trio.open_nursery() as nursery:
 
-            def serve_one(number: int, _is_asleep: bool) -> Served:
+            def serve_one(number: int) -> Served:
                 turns[number] += 1
                 return ways[number] if turns[number] < 1_000 else Served.NEEDS_TASK
 
@@ -379,9 +380,8 @@ class Produced(Pending):
     def is_ready(self) -> bool:
         return self._number < self._handlers.written
 
-    async def wait(self) -> None:
-        while not self.is_ready:
-            await self._handlers.more_written.wait()
+    def watch(self, ready: Callable[[], None]) -> None:
+        self._handlers.more_written.watch(ready)
 
     def response(self) -> ProduceResponse:
         topic = TopicProduceResponse(partition_responses=[PartitionProduceResponse(base_offset=self._number)])
@@ -395,7 +395,7 @@ class Producing(Handlers):
         super().__init__()
         self.appended = self.written = 0
         self.is_slow = False
-        self.more_written = trio.Event()
+        self.more_written = Flag()
         self.turns: list[int] = []
         self.turn: Turn
 
@@ -415,8 +415,8 @@ class Producing(Handlers):
 
     def write(self) -> None:
         self.written = self.appended
-        self.more_written.set()
-        self.more_written = trio.Event()
+        more_written, self.more_written = self.more_written, Flag()
+        more_written.set()
 
     @property
     def all(self) -> dict[ApiKey, Any]:

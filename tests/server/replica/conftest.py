@@ -24,6 +24,7 @@ from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Partition
+from ottla.simulation.turns import SoonEnded
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import ChecksTakeLongError, OffsetOutOfRangeError, StoreOfflineError
@@ -31,7 +32,6 @@ from ottla.storage.log.partition_log import AppendInfo
 from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.memory.iobuf import IOBuf
 from ottla.storage.state.leader_epochs import LeaderEpochs
-from ottla.storage.turn import Turn
 
 
 class FakePlan:
@@ -181,7 +181,7 @@ class FakeLogManager:
     """Opens fake logs and remembers which were deleted."""
 
     def __init__(self) -> None:
-        self.context = SimpleNamespace(turn=Turn())
+        self.context = SimpleNamespace(turn=SoonEnded())
         self.logs: dict[tuple[UUID, int], FakeLog] = {}
         self.deleted: list[tuple[UUID, int]] = []
         self.fail_to_open = False
