@@ -133,6 +133,7 @@ class Purgatory:
         timeout_ms: float,
         completed: Callable[[], None],
         *,
+        signalled: set[Hashable] | None = None,
         may_expire: Callable[[], bool] = _always,
     ) -> Watch:
         """Call `completed` once `try_complete` is not None, or `timeout_ms` have passed, or the purgatory is closed.
@@ -142,7 +143,7 @@ class Purgatory:
         `leave`.
         """
         assert self._soon is not None
-        return Watch(self, self._soon, keys, try_complete, timeout_ms, completed, may_expire)
+        return Watch(self, self._soon, keys, try_complete, timeout_ms, completed, signalled, may_expire)
 
     def signal(self, key: Hashable) -> None:
         """Let every operation that watches `key` be tried again, soon."""
@@ -235,6 +236,7 @@ class Watch:
         try_complete: Callable[[], object],
         timeout_ms: float,
         completed: Callable[[], None],
+        signalled: set[Hashable] | None,
         may_expire: Callable[[], bool],
     ) -> None:
         self._purgatory = purgatory
@@ -244,7 +246,7 @@ class Watch:
         self._may_expire = may_expire
         self._has_left = self._is_woken = self._is_complete = False
         self.is_late = timeout_ms <= 0
-        self.signalled: set[Hashable] | None = None
+        self.signalled = signalled
         self._keys = purgatory.enter(keys, self)
         self._deadline: list[Late] | None = None
         if timeout_ms != math.inf and not self.is_late:

@@ -31,6 +31,29 @@ class TurnWait:
         raise NotImplementedError
 
 
+class CalledWait:
+    """A `Wait` that needs no task: whoever steps `Stages` may be called when it is over, and send None then."""
+
+    __slots__ = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+        raise NotImplementedError
+
+    def watch(self, over: Callable[[], None]) -> None:
+        """Have `over` called, in no task, when it is over, and not before this returns."""
+        raise NotImplementedError
+
+    def give_up(self) -> None:
+        """Nobody is called from now on."""
+        raise NotImplementedError
+
+    def __call__(self) -> Awaitable[Any]:
+        """Wait in a task after all, which ends `watch`."""
+        raise NotImplementedError
+
+
 Stages = Generator[Wait, Any, R]
 """Yields a wait, is sent its result, and returns its own."""
 

@@ -18,12 +18,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import trio
 
 __all__ = ["Turn"]
 
 logger = logging.getLogger(__name__)
+
+# Who waited for the same records may be more than one turn should answer; the others are answered by the next ones.
+_ANSWERED_AT_ONCE: Final = 64
 
 Step = Callable[[], None]
 """Does its part at the end of the turn, and neither waits nor raises."""
@@ -113,6 +117,9 @@ class Turn:
             if steps:
                 taken = steps.copy()
                 steps.clear()
+                if len(taken) > _ANSWERED_AT_ONCE and steps is self._answers:
+                    steps += taken[_ANSWERED_AT_ONCE:]
+                    del taken[_ANSWERED_AT_ONCE:]
                 for step in taken:
                     try:
                         step()

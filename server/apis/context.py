@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.kproto.errors import ErrorCode
 from ottla.runtime.work import Work
-from ottla.server.apis.pending import Pending
+from ottla.server.apis.pending import InStages, Pending
 from ottla.server.security.access import Access
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ class RequestContext:
     __slots__ = (
         "_frame",
         "_held",
-        "_is_counted",
         "access",
         "answered_at",
         "api",
@@ -126,7 +125,6 @@ class RequestContext:
         self._held: list[Releasable] | None = None
         #: The work that was counted; None if there was none.
         self.counted: Work | None = None
-        self._is_counted = False
         self.request_bytes = len(frame.body)
         #: For the dispatcher: what was parsed, and what the handler has returned.
         self.request: Request | None = None
@@ -139,8 +137,9 @@ class RequestContext:
         #: else runs between the handler's return and this call.
         self.when_kept: Callable[[], None] | None = None
         #: For the metrics, by `time.perf_counter`: when its last byte was there, work began, the handler returned and
-        #: the response was ready; and how much of that was waiting for others.
-        self.received_at = self.begun_at = self.handled_at = self.answered_at = perf_counter()
+        #: the response was ready (0 before); and how much of that was waiting for others.
+        self.received_at = self.begun_at = self.handled_at = perf_counter()
+        self.answered_at = 0.0
         self.remote_seconds = 0.0
         self.response_bytes = 0
 
@@ -206,7 +205,10 @@ class RequestContext:
 
     @property
     def is_left_to_pump(self) -> bool:
-        """For the connection: whether it is answered without its task, whenever it is ready (`Connection._pump`)."""
+        """For the connection: whether it calls when it can go on, and needs no task until then."""
+        response = self.response
+        if isinstance(response, InStages):
+            return response.is_called
         return self.api.is_pipelined and not self.is_large and self.is_dispatched
 
     @property
@@ -222,7 +224,6 @@ class RequestContext:
     def answered(self, response: Response | None) -> None:
         """For the dispatcher: the response is ready to be sent, or there is none to send."""
         self.answered_at = perf_counter()
-        self._is_counted = True
         metrics = self.api.metrics
         if metrics is not None and response is not None:
             metrics.count_errors(response)
@@ -230,9 +231,9 @@ class RequestContext:
     def sent(self) -> None:
         """For the connection: the response has left. Counts the request."""
         metrics = self.api.metrics
-        if metrics is None or not self._is_counted:
-            return
         begun_at, answered_at, remote = self.begun_at, self.answered_at, self.remote_seconds
+        if metrics is None or not answered_at:
+            return
         worked = answered_at - begun_at
         if remote > worked:
             # What a request has started in the background may note a wait during a later request.

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 import trio
 
-from ottla.runtime.stages import go_on
+from ottla.runtime.stages import CalledWait, go_on
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Response
-    from ottla.runtime.stages import Stages
+    from ottla.runtime.stages import Stages, Wait
 
 Change = Callable[[Any], "Response | None"]
 """Makes an answer of an answer; None is none at all."""
@@ -93,6 +93,60 @@ class InTask(Pending):
         self._coroutine.close()
 
 
+class InStages(Pending):
+    """A first phase in stages that has come to a wait. A wait that calls when it is over (`is_called`) needs no task:
+    whoever watches it takes the next `step` then. Otherwise the rest is for a task.
+    """
+
+    __slots__ = ("_wait", "_work")
+
+    is_dispatched = False
+
+    def __init__(self, work: Stages[Answer], wait: Wait) -> None:
+        self._work = work
+        self._wait: Wait | None = wait
+
+    async def dispatch(self) -> Answer:
+        wait, self._wait = self._wait, None  # from now on it is this task's
+        assert wait is not None
+        answer = await go_on(self._work, wait)
+        while isinstance(answer, Pending) and not answer.is_dispatched:
+            answer = await answer.dispatch()
+        return answer
+
+    @property
+    def is_called(self) -> bool:
+        return isinstance(self._wait, CalledWait)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was called, and no task has taken it over meanwhile."""
+        return isinstance(self._wait, CalledWait) and self._wait.is_over
+
+    @property
+    def is_ready(self) -> bool:
+        return False
+
+    def watch(self, ready: Callable[[], None]) -> None:
+        assert isinstance(self._wait, CalledWait)
+        self._wait.watch(ready)
+
+    def step(self) -> Answer:
+        """Go on after a wait that is over: the answer, or this if there is another one."""
+        try:
+            self._wait = next(self._work)
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+        return self
+
+    def give_up(self) -> None:
+        if isinstance(self._wait, CalledWait):
+            self._wait.give_up()
+        if self._wait is not None:
+            self._work.close()
+
+
 class Changed(Pending):
     """An answer that is changed when it is sent."""
 
@@ -131,7 +185,7 @@ def begin(work: Stages[A]) -> A | Pending:
     except StopIteration as end:
         answer: A = end.value
         return answer
-    return InTask(go_on(work, wait))
+    return InStages(work, wait)
 
 
 async def finish(answer: Answer) -> Response | None:

@@ -95,9 +95,9 @@ class Write:
         assert not self.is_done, "a write is settled once"
         self.error = error
         self.is_done = True
-        watchers, self._watchers = self._watchers, None
-        for settled in watchers or ():
-            settled()
+        if self._watchers is not None:
+            for settled in self._watchers:
+                settled()
 
     def watch(self, settled: Callable[[], None]) -> None:
         """Call `settled` when it has ended, amid the change of state that ends it: so it only notes that."""

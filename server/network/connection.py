@@ -18,6 +18,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -76,6 +77,7 @@ class Connection:
         "_last_progress",
         "_max_frame_bytes",
         "_max_pipelined",
+        "_max_served",
         "_muted_until",
         "_readiness",
         "_receiver",
@@ -123,6 +125,7 @@ class Connection:
         )
         self._max_frame_bytes = max_frame_bytes
         self._max_pipelined = max_pipelined
+        self._max_served = min(_SERVED_AT_ONCE, max_pipelined)
         self._muted_until = 0.0
         self.listener = listener
         #: The client's name for itself, as its last request gave it.
@@ -303,10 +306,10 @@ class Connection:
         """Serve what has come and needs no task (`Serve`)."""
         receiver = self._receiver
         try:
-            room = self._max_pipelined - len(self._in_flight)
-            if room <= 0 or self._unsent is not None:
+            count = self._room if self._in_flight else self._max_served
+            if not count:
                 return Served.NEEDS_TASK
-            for _ in range(min(_SERVED_AT_ONCE, room)):
+            for _ in range(count):
                 if self._stopping or self._muted_until:
                     return Served.NEEDS_TASK
                 sasl = self.sasl
@@ -321,7 +324,7 @@ class Connection:
                     sasl.check_session(context.api.key)
                 if not self._begin_at_once(context):
                     return Served.NEEDS_TASK
-                if receiver.is_idle:
+                if frame.fragment is None:
                     return Served.ALL  # it came by itself
                 if self._readiness.turn.is_full:
                     break
@@ -331,6 +334,13 @@ class Connection:
         if receiver.has_more:
             return Served.HAS_MORE
         return Served.ALL if receiver.is_settled() else Served.NEEDS_TASK
+
+    @property
+    def _room(self) -> int:
+        """How many requests may be taken beside those that are under way."""
+        if self._unsent is not None or not self._in_flight[-1].is_dispatched:
+            return 0
+        return max(0, min(_SERVED_AT_ONCE, self._max_pipelined - len(self._in_flight)))
 
     def _raise_fault(self) -> None:
         assert self._fault is not None
@@ -345,7 +355,8 @@ class Connection:
         What is pipelined and not finished, or has others before it, is answered when it is its turn.
         """
         is_first = self._in_flight[0] is context
-        if not is_first and not context.api.is_pipelined:
+        is_pipelined = context.api.is_pipelined
+        if not is_first and not is_pipelined:
             return False
         try:
             is_dispatched = self._dispatcher.begin(context)
@@ -353,9 +364,12 @@ class Connection:
             self._in_flight.pop().release()
             raise
         if not is_dispatched:
+            if is_first and context.is_left_to_pump:
+                self._watch_first()
+                return True
             self._has_waited()
             return False
-        if context.api.is_pipelined and (not is_first or isinstance(context.response, Pending)):
+        if is_pipelined and (not is_first or isinstance(context.response, Pending)):
             if is_first:
                 self._pump_soon()
             return True
@@ -389,15 +403,22 @@ class Connection:
             self._pump()
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
             self._fault = error
-        if self._fault is None and self._unsent is None:
+        else:
             if not in_flight:
                 self._by_itself = self._times_waited = 0
-            if len(in_flight) > self._awaited:
+                if self._awaited < 0:
+                    return
+            elif len(in_flight) > self._awaited and not self._is_stuck:
                 return
         if self._scope is not None:
             self._scope.cancel()
         else:
             self._readiness.wake(self._transport)
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether only the task can answer the first request."""
+        return self._unsent is not None or (self._watched is None and not self._in_flight[0].is_dispatched)
 
     def _pump(self) -> None:
         """Answer, by one send, the first requests as far as they are finished, and be called again when the next one
@@ -416,7 +437,11 @@ class Connection:
             count += 1
         rest: Sequence[Buffer] = views
         if views and size_bytes <= _LARGE_ANSWER_BYTES and len(views) <= _MAX_SEND_VIEWS:
-            rest = self._send_now(views)
+            try:
+                sent = self._transport.send(views)
+            except BlockingIOError:
+                sent = 0
+            rest = () if len(views) == 1 and sent == len(views[0]) else _rest_of(views, sent)
         if rest:
             self._unsent = count, rest
             return
@@ -431,7 +456,12 @@ class Connection:
             return
         self._watched = first
         assert isinstance(first.response, Pending)
-        first.response.watch(self._pump_soon)
+        first.response.watch(partial(self._first_is_ready, first))
+
+    def _first_is_ready(self, first: RequestContext) -> None:
+        if first is self._watched:  # else it was answered without this call
+            self._watched = None
+            self._pump_soon()
 
     async def _send_rest(self) -> None:
         assert self._unsent is not None
@@ -452,21 +482,6 @@ class Connection:
                 self._receiver.rest()
             context.sent()
             context.release()
-
-    def _send_now(self, views: list[Buffer]) -> Sequence[Buffer]:
-        """Send what the peer takes now; the rest."""
-        try:
-            sent = self._transport.send(views)
-        except BlockingIOError:
-            return views
-        if len(views) == 1 and sent == len(views[0]):
-            return ()
-        rest = []
-        for view in views:
-            if sent < len(view):
-                rest.append(memoryview(view)[sent:])
-            sent = max(0, sent - len(view))
-        return rest
 
     async def _enter(self, entrance: Entrance) -> None:
         """Agree on how to encrypt, where the listener asks for it, and see whose certificate is shown."""
@@ -598,6 +613,16 @@ class Connection:
                 sent -= len(views[first])
                 first += 1
             offset = sent
+
+
+def _rest_of(views: Sequence[Buffer], sent_bytes: int) -> Sequence[Buffer]:
+    """What is left of the views when so much has been sent."""
+    rest = []
+    for view in views:
+        if sent_bytes < len(view):
+            rest.append(memoryview(view)[sent_bytes:])
+        sent_bytes = max(0, sent_bytes - len(view))
+    return rest
 
 
 def _next_group(views: Sequence[Buffer], first: int, offset: int) -> tuple[Sequence[Buffer], int]:

@@ -24,7 +24,7 @@ from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis import authorization
 from ottla.server.apis.context import RequestConnection, RequestContext
 from ottla.server.apis.errors import error_response
-from ottla.server.apis.pending import Pending
+from ottla.server.apis.pending import InStages, Pending
 from ottla.server.network import large_requests
 from ottla.server.network.large_requests import (
     LONE_BYTES,
@@ -155,7 +155,7 @@ class Dispatcher:
                 logger.exception("could not answer %r", context, extra=_keys(context))
                 context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
         context.handled_at = perf_counter()
-        context.remote_seconds = remote_time.waited_seconds()
+        context.remote_seconds += remote_time.waited_seconds()
 
     async def _begin_first_or_large(self, context: RequestContext) -> None:
         api, version = context.api, context.header.api_version
@@ -216,11 +216,32 @@ class Dispatcher:
             context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def is_finished(self, context: RequestContext) -> bool:
-        """Whether a request was begun and has its response, which `answer` may encode."""
+        """Whether a request was begun and has its response, which `answer` may encode; goes on with it if it has waited
+        in no task, and that is over. Raises CloseConnectionError.
+        """
         answer = context.response
-        if not context.is_begun or (isinstance(answer, Pending) and not answer.is_ready):
+        if isinstance(answer, Pending):
+            if answer.is_dispatched:
+                if not answer.is_ready:
+                    return False
+            elif not isinstance(answer, InStages) or not answer.is_over or not self._step(context, answer):
+                return False
+        elif not context.is_begun:
             return False
         return context.counted is None or not context.is_large
+
+    def _step(self, context: RequestContext, waited: InStages) -> bool:
+        """Go on after a wait; whether that was the last one."""
+        context.remote_seconds += perf_counter() - context.handled_at
+        try:
+            context.response = waited.step()
+        except CloseConnectionError:
+            raise
+        except Exception:
+            logger.exception("could not answer %r", context, extra=_keys(context))
+            context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
+        context.handled_at = perf_counter()
+        return context.response is not waited
 
     def answer(self, context: RequestContext) -> list[Buffer] | None:
         """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""

@@ -152,11 +152,6 @@ class FrameReceiver:
         #: After `next_at_once` returned None: whether there is nothing to do but to wait for a next frame.
         self.is_quiet = True
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no buffer is held, because nothing of a next frame has arrived."""
-        return self._fragment is None
-
     def is_settled(self) -> bool:
         """Whether nothing of a next frame has been received; then no buffer is held."""
         if self._is_ended or self._start < self._end:

@@ -108,12 +108,13 @@ class AppendOperation:
     makes that write before the time begins to count.
     """
 
-    __slots__ = ("_pending", "_required_acks", "_waits_for_room", "deadline", "results")
+    __slots__ = ("_deadline", "_pending", "_required_acks", "_timeout_ms", "_waits_for_room", "results")
 
-    def __init__(self, required_acks: int, deadline: float, *, waits_for_room: bool = False) -> None:
-        """`deadline` is in seconds of the event loop's clock. On a full disk it fails, unless it `waits_for_room`."""
+    def __init__(self, required_acks: int, timeout_ms: int, *, waits_for_room: bool = False) -> None:
+        """On a full disk it fails, unless it `waits_for_room`."""
         self._waits_for_room = waits_for_room
-        self.deadline = deadline
+        self._timeout_ms = timeout_ms
+        self._deadline: float | None = None
         self._required_acks = required_acks
         self._pending: list[AppendResult] = []
         #: In the order of what was asked.
@@ -150,7 +151,16 @@ class AppendOperation:
         self.results.append(result)
 
     @property
-    def timeout_ms(self) -> float:
+    def deadline(self) -> float:
+        """When its time is over, by the event loop's clock in seconds. It begins to count when this is first asked:
+        most are complete before.
+        """
+        if self._deadline is None:
+            self._deadline = trio.current_time() + self._timeout_ms / 1000
+        return self._deadline
+
+    @property
+    def left_ms(self) -> float:
         """For how long from now on other replicas are waited for; without end where none are."""
         if self._required_acks != ACKS_ALL:
             return math.inf

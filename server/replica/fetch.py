@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.hot.fetched_partition import FetchedPartition
+from ottla.runtime.stages import CalledWait
 from ottla.server.errors import kept
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.partition import NO_EPOCH, EpochEndOffset, Isolation, Partition, Role
@@ -16,6 +17,7 @@ from ottla.storage.errors import OffsetOutOfRangeError, StorageError
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.runtime.purgatory import Purgatory, Watch
     from ottla.runtime.stages import Stages
     from ottla.server.replica.hosted_partitions import HostedPartitions
     from ottla.server.replica.throttles import ReplicaQuota
@@ -514,3 +516,46 @@ class FetchOperation:
             self.progressed.append(partition)
         if self._params.replica_id not in partition.isr and partition.may_join(self._params.replica_id):
             self.joining.append(partition)
+
+
+class RecordsWait(CalledWait):
+    """The wait for what a fetch may be answered with, for `max_wait_ms` at most."""
+
+    __slots__ = ("_deadline", "_is_over", "_operation", "_purgatory", "_watch")
+
+    def __init__(self, purgatory: Purgatory, operation: FetchOperation, max_wait_ms: int) -> None:
+        self._purgatory = purgatory
+        self._operation = operation
+        self._deadline = trio.current_time() + max_wait_ms / 1000
+        self._watch: Watch | None = None
+        self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    def watch(self, over: Callable[[], None]) -> None:
+        def completed() -> None:
+            self._is_over = True
+            over()
+
+        operation = self._operation
+        self._watch = self._purgatory.watch(
+            operation.keys, operation.try_complete, self._left_ms, completed, signalled=operation.signalled
+        )
+
+    def give_up(self) -> None:
+        if self._watch is not None:
+            self._watch.leave()
+
+    async def __call__(self) -> None:
+        self.give_up()
+        if self._is_over:
+            return
+        operation = self._operation
+        operation.note_changes()
+        await self._purgatory.wait(operation.keys, operation.try_complete, self._left_ms, signalled=operation.signalled)
+
+    @property
+    def _left_ms(self) -> float:
+        return (self._deadline - trio.current_time()) * 1000

@@ -28,7 +28,7 @@ from ottla.server.replica.errors import (
     ReplicaError,
     RequestTimedOutError,
 )
-from ottla.server.replica.fetch import FetchOperation, FetchParams, FetchPartition, FetchResult
+from ottla.server.replica.fetch import FetchOperation, FetchParams, FetchPartition, FetchResult, RecordsWait
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.replica.hosted_partitions import HostedPartitions
 from ottla.server.replica.in_sync_sets import InSyncSets
@@ -126,7 +126,7 @@ class ReplicaManager:
         self.turn = log_manager.context.turn
         # What a write completes is noted after all stores have written, before anybody is answered.
         self.append_purgatory = Purgatory("append", self.turn.note)
-        self.fetch_purgatory = Purgatory("fetch")
+        self.fetch_purgatory = Purgatory("fetch", self.turn.note)
         self.delete_records_purgatory = Purgatory("delete records")
         #: Where share fetches wait for records, and for what other members have given back.
         self.share_fetch_purgatory = Purgatory("share fetch")
@@ -272,10 +272,9 @@ class ReplicaManager:
         or if nobody waits for it any more: `is_awaited` is asked after each such wait.
         """
         now_ms = self._clock.time_ms()
-        deadline = trio.current_time() + timeout_ms / 1000
         is_coordinator = origin is _COORDINATOR
         # A coordinator waits until the log has decided, as its state follows the log.
-        operation = AppendOperation(required_acks, deadline, waits_for_room=is_coordinator)
+        operation = AppendOperation(required_acks, timeout_ms, waits_for_room=is_coordinator)
         may_write_internal = internal_topics_allowed or is_coordinator
         find = self._partitions.get
         left = _APPENDED_AT_ONCE
@@ -295,9 +294,9 @@ class ReplicaManager:
                 while True:
                     if not log.has_room:
                         has_waited = True
-                        yield partial(_wait_for_room, partition, deadline)
+                        yield partial(_wait_for_room, partition, operation.deadline)
                     if has_waited:
-                        _require_awaited(partition, deadline, is_awaited)
+                        _require_awaited(partition, operation.deadline, is_awaited)
                     try:
                         info = partition.append(
                             view,
@@ -359,7 +358,7 @@ class ReplicaManager:
             completed()
 
         return self.append_purgatory.watch(
-            operation.keys, operation.try_complete, operation.timeout_ms, end, may_expire=operation.may_expire
+            operation.keys, operation.try_complete, operation.left_ms, end, may_expire=operation.may_expire
         )
 
     async def wait_committed(self, partition: Partition, end_offset: int) -> None:
@@ -439,7 +438,7 @@ class ReplicaManager:
                 operation.begin_waiting()
                 if before_wait is not None:
                     before_wait()
-                yield partial(self._wait_for_records, operation, params.max_wait_ms)
+                yield RecordsWait(self.fetch_purgatory, operation, params.max_wait_ms)
                 yield from operation.plan_again()
             self.counters.fetch_errors += operation.errors
             yield from self._read(params, operation.results)
@@ -447,12 +446,6 @@ class ReplicaManager:
             operation.release()
             raise
         return operation.results
-
-    async def _wait_for_records(self, operation: FetchOperation, max_wait_ms: int) -> None:
-        operation.note_changes()
-        await self.fetch_purgatory.wait(
-            operation.keys, operation.try_complete, max_wait_ms, signalled=operation.signalled
-        )
 
     def _readable_bytes(self) -> int:
         """What memory the responses under way leave for another one.

@@ -368,3 +368,12 @@ async def test_what_a_try_raises_ends_the_wait_and_is_logged(caplog: pytest.LogC
     it.run()
     assert it.calls == [1]
     assert "ZeroDivisionError: a bug" in caplog.text
+
+
+async def test_who_watches_learns_which_keys_were_signalled() -> None:
+    it = Watched()
+    signalled: set[Hashable] = set()
+    it.purgatory.watch(["a", "b"], it.operation.try_complete, math.inf, it._complete, signalled=signalled)
+    it.purgatory.signal("b")
+    it.purgatory.signal("z")
+    assert signalled == {"b"}

@@ -372,7 +372,7 @@ async def test_an_idle_receiver_holds_no_buffer(autojump_clock: trio.testing.Moc
         stage.receiver._transport.ready = False  # type: ignore[attr-defined]
         stage.receiver._transport.wait_readable = never  # type: ignore[method-assign]
         await stage.receiver.next()
-    assert stage.receiver.is_idle
+    assert stage.receiver._fragment is None
     stage.assert_nothing_held()
 
 
