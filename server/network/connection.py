@@ -326,7 +326,7 @@ class Connection:
                     return Served.NEEDS_TASK
                 if frame.fragment is None:
                     return Served.ALL  # it came by itself
-                if self._readiness.turn.is_full:
+                if self._readiness.turn.is_full or not context.is_dispatched:
                     break
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
             self._fault = error

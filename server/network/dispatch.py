@@ -143,7 +143,9 @@ class Dispatcher:
             if self.begin(context):
                 return
         remote_time.begin_request()
-        if not context.is_begun:
+        if context.is_begun:
+            context.remote_seconds += perf_counter() - context.handled_at  # it may have waited in no task
+        else:
             await self._begin_first_or_large(context)
         answer = context.response
         if isinstance(answer, Pending) and not answer.is_dispatched:

@@ -11,8 +11,10 @@ from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
+from ottla.kproto.frames import build_request_frame
 from ottla.kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.kproto.messages.produce import ProduceRequest, ProduceResponse
 from ottla.runtime.errors import CloseConnectionError
 from ottla.runtime.stages import CalledWait, Stages
 from ottla.server.apis.context import RequestContext
@@ -151,6 +153,27 @@ async def test_what_is_sent_meanwhile_is_answered_after_it(serve_handlers: Serve
         handlers.flags[1].set()
         assert (await client.receive(ApiKey.LIST_GROUPS, 2))[0] == sent[2]
     assert handlers.ended == [True, True]
+
+
+async def test_what_was_sent_with_it_is_not_begun_before_it_is_answered(serve_handlers: Serve) -> None:
+    handlers = Handlers()
+    begun = []
+
+    def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse:
+        begun.append(context.header.correlation_id)
+        return ProduceResponse()
+
+    async with serve_handlers({**handlers.all, ApiKey.PRODUCE: produce}) as server:
+        client = await server.connect()
+        burst = [ListGroupsRequest(), ProduceRequest(acks=1, timeout_ms=1), ProduceRequest(acks=1, timeout_ms=1)]
+        versions = [2, 9, 9]
+        asked = list(zip(burst, versions, strict=True))
+        await client.stream.send_all(b"".join(build_request_frame(*it, n, "") for n, it in enumerate(asked)))
+        await wait_all_tasks_blocked(0.01)
+        assert begun == []
+        handlers.flags[0].set()
+        assert [(await client.receive(it.API_KEY, version))[0] for it, version in asked] == [0, 1, 2]
+    assert begun == [1, 2]
 
 
 async def test_a_fault_after_the_wait_is_answered_and_logged_and_the_connection_goes_on(
