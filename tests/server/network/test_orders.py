@@ -11,6 +11,7 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
+from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse, OffsetCommitResponseTopic
@@ -21,9 +22,10 @@ from ottla.kproto.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.kproto.schema import Request, Response
+from ottla.runtime.stages import Stages
 from ottla.server.apis.context import RequestContext
-from ottla.server.apis.pending import Pending
-from tests.flags import Flag
+from ottla.server.apis.pending import Answer, Pending, begin
+from tests.flags import Flag, FlagWait
 
 Serve = Callable[..., Any]
 
@@ -33,7 +35,9 @@ MAX_PIPELINED = 5
 LARGE = "x" * 30_000
 HUGE = "x" * 700_000
 LARGE_STRING = 30_000
-VERSIONS = {ApiKey.METADATA: 5, ApiKey.LIST_GROUPS: 2, ApiKey.PRODUCE: 9, ApiKey.OFFSET_COMMIT: 6}
+VERSIONS = {
+    ApiKey.METADATA: 5, ApiKey.LIST_GROUPS: 2, ApiKey.HEARTBEAT: 2, ApiKey.PRODUCE: 9, ApiKey.OFFSET_COMMIT: 6,
+}  # fmt: skip
 
 
 class Written(Pending):
@@ -52,7 +56,7 @@ class Written(Pending):
     def watch(self, ready: Callable[[], None]) -> None:
         self._written.watch(ready)
 
-    def write(self) -> None:
+    def set(self) -> None:
         self._written.set()
 
     def response(self) -> Response:
@@ -61,7 +65,9 @@ class Written(Pending):
 
 
 class Handlers:
-    """Each API answers with its request's number: at once, after a while in a task, when it is written, or both."""
+    """Each API answers with its request's number: at once, after a while in a task or in none, when it is written, or
+    after both.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -69,7 +75,7 @@ class Handlers:
         self.ready_share = rng.choice([0.1, 0.5, 0.9])
         self.write_steps = rng.choice([1, 10, 100])
         self.sizes = rng.choice([(1, 0, 0), (8, 3, 1), (2, 1, 1)])
-        self.unwritten: list[Written] = []
+        self.unwritten: list[Written | Flag] = []
         self.begun: list[int] = []
         #: Of those that have a second phase.
         self.pipelined = self.answered = 0
@@ -94,6 +100,20 @@ class Handlers:
         groups = [ListedGroup(group_id=text[at : at + LARGE_STRING]) for at in range(0, len(text), LARGE_STRING)]
         return ListGroupsResponse(throttle_time_ms=context.header.correlation_id, groups=groups)
 
+    def heartbeat(self, _: HeartbeatRequest, context: RequestContext) -> Answer:
+        self.begin(context, is_pipelined=False)
+        return begin(self.wait(context))
+
+    def wait(self, context: RequestContext) -> Stages[HeartbeatResponse]:
+        """Wait for one thing after the other, in no task or in one."""
+        for _ in range(self.rng.choice([1, 1, 3])):
+            if self.rng.random() < 0.8:
+                self.unwritten.append(flag := Flag())
+                yield FlagWait(flag)
+            else:
+                yield self.rest
+        return HeartbeatResponse(throttle_time_ms=context.header.correlation_id)
+
     def produce(self, _: ProduceRequest, context: RequestContext) -> Pending:
         text = self.begin(context, is_pipelined=True)
         partitions = [
@@ -116,7 +136,7 @@ class Handlers:
         written = Written(self, response)
         if self.rng.random() < self.ready_share:
             self.unwritten.remove(written)
-            written.write()
+            written.set()
         return written
 
     async def rest(self) -> None:
@@ -129,23 +149,27 @@ class Handlers:
             for _ in range(self.rng.randint(1, self.write_steps)):
                 await trio.lowlevel.checkpoint()
             if self.unwritten:
-                self.unwritten.pop(self.rng.randrange(len(self.unwritten))).write()
+                self.unwritten.pop(self.rng.randrange(len(self.unwritten))).set()
 
     @property
     def all(self) -> dict[ApiKey, Any]:
         return {
             ApiKey.METADATA: self.metadata,
             ApiKey.LIST_GROUPS: self.list_groups,
+            ApiKey.HEARTBEAT: self.heartbeat,
             ApiKey.PRODUCE: self.produce,
             ApiKey.OFFSET_COMMIT: self.commit,
         }
 
 
 def requests(rng: random.Random) -> list[Request]:
-    weights = rng.choice([(1, 1, 1, 1), (0, 0, 1, 0), (1, 0, 6, 0), (1, 0, 0, 6), (0, 0, 3, 1)])
+    weights = rng.choice(
+        [(1, 1, 1, 1, 1), (0, 0, 0, 1, 0), (1, 0, 0, 6, 0), (1, 0, 0, 0, 6), (0, 0, 0, 3, 1), (1, 0, 3, 3, 0)]
+    )
     kinds: list[Callable[[], Request]] = [
         MetadataRequest,
         ListGroupsRequest,
+        HeartbeatRequest,
         lambda: ProduceRequest(acks=1, timeout_ms=1000),
         lambda: OffsetCommitRequest(group_id="g" * rng.choice([1, 5_000])),
     ]

@@ -16,38 +16,13 @@ from ottla.kproto.messages.list_groups import ListGroupsRequest, ListGroupsRespo
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.kproto.messages.produce import ProduceRequest, ProduceResponse
 from ottla.runtime.errors import CloseConnectionError
-from ottla.runtime.stages import CalledWait, Stages
+from ottla.runtime.stages import Stages
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.pending import Answer, begin
 from ottla.server.network import readiness
-from tests.flags import Flag
+from tests.flags import Flag, FlagWait
 
 Serve = Callable[..., Any]
-
-
-class FlagWait(CalledWait):
-    def __init__(self, flag: Flag) -> None:
-        self._flag = flag
-        self.is_given_up = False
-        self.tasks = 0
-
-    @property
-    def is_over(self) -> bool:
-        return self._flag.is_set()
-
-    def watch(self, over: Callable[[], None]) -> None:
-        self._flag.watch(lambda: None if self.is_given_up else over())
-
-    def give_up(self) -> None:
-        self.is_given_up = True
-
-    async def __call__(self) -> None:
-        self.give_up()
-        self.tasks += 1
-        over = trio.Event()
-        if not self.is_over:
-            self._flag.watch(over.set)
-            await over.wait()
 
 
 class Handlers:
