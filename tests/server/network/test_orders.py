@@ -77,11 +77,13 @@ class Handlers:
         self.sizes = rng.choice([(1, 0, 0), (8, 3, 1), (2, 1, 1)])
         self.unwritten: list[Written | Flag] = []
         self.begun: list[int] = []
+        self.is_waiting = False
         #: Of those that have a second phase.
         self.pipelined = self.answered = 0
 
     def begin(self, context: RequestContext, *, is_pipelined: bool) -> str:
         """Its request's turn has come: the text that makes its answer as large as it is to be."""
+        assert not self.is_waiting, "it has overtaken one that waits"
         self.begun.append(context.header.correlation_id)
         if is_pipelined:
             self.pipelined += 1
@@ -106,12 +108,14 @@ class Handlers:
 
     def wait(self, context: RequestContext) -> Stages[HeartbeatResponse]:
         """Wait for one thing after the other, in no task or in one."""
+        self.is_waiting = True
         for _ in range(self.rng.choice([1, 1, 3])):
             if self.rng.random() < 0.8:
                 self.unwritten.append(flag := Flag())
                 yield FlagWait(flag)
             else:
                 yield self.rest
+        self.is_waiting = False
         return HeartbeatResponse(throttle_time_ms=context.header.correlation_id)
 
     def produce(self, _: ProduceRequest, context: RequestContext) -> Pending:
