@@ -1,7 +1,7 @@
 """Logs in a node's folder that are kept although the cluster does not count on them, and what was cut from such logs.
 
-A log is kept if it is stray (the metadata says that other nodes have its partition), or if it was not among the best
-when the metadata was restored from the data. The metadata may be older than the log, which may then be the only one
+A log is kept if it is stray (the metadata says that other nodes have its partition), if it was not among the best when
+the metadata was restored from the data, or if the metadata is older than the folder. Then the log may be the only one
 with some of its records. `kept-logs.json` in the node's folder lists these logs. What a leader has cut from one of
 them is written to a file in `set-aside/` first, which `ottla salvage` reads.
 """
@@ -42,7 +42,9 @@ KEPT_CONFIG: Final = LogConfig(delete=False)
 class KeptLog(NamedTuple):
     """A log that is kept: its offsets, and since when (milliseconds since 1970).
 
-    `is_stray`: the metadata said that other nodes have the partition. Otherwise this node has it too, and follows.
+    `is_stray`: the metadata said that other nodes have the partition. Otherwise this node has it too.
+    `until_committed`: the metadata was older than the node's folder. So it does not matter whether this node is in sync
+    by the metadata: the log is kept until its high watermark has reached `end_offset`, or where it was cut.
     """
 
     topic_id: UUID
@@ -52,6 +54,7 @@ class KeptLog(NamedTuple):
     end_offset: int
     since_ms: int
     is_stray: bool
+    until_committed: bool = False
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -69,7 +72,8 @@ def describe_kept_log(log: KeptLog) -> str:
     what = f"{log}, {log.offsets}"
     if log.is_stray:
         return f"{what}: stray, as other nodes have the partition by the metadata; see ottla fsck --delete-stray"
-    return f"{what}: nothing is cut from this replica before it is set aside, until it is in sync"
+    until = "its leader has committed as much" if log.until_committed else "it is in sync"
+    return f"{what}: nothing is cut from this replica before it is set aside, until {until}"
 
 
 def read_kept_logs(disk: Disk, node_path: str) -> list[KeptLog]:
@@ -87,6 +91,7 @@ def read_kept_logs(disk: Disk, node_path: str) -> list[KeptLog]:
                 int(entry["end_offset"]),
                 int(entry["since_ms"]),
                 bool(entry["is_stray"]),
+                bool(entry.get("until_committed", False)),
             )
             for entry in json.loads(disk.read_file(path))
         ]

@@ -85,6 +85,11 @@ class NodeDir:
         #: How often the node had started when the folder was last in use, as the cluster counts it. If it has started
         #: more often since, the folder is an older copy. None where that was never noted.
         self.starts: int | None = None
+        #: How many of these starts the cluster has counted for sure, which is known only later of each.
+        self.counted_starts: int | None = None
+        #: The cluster counts fewer starts than the folder has seen, so its metadata is an older copy. A start that ends
+        #: early leaves this to the next one.
+        self.is_ahead = False
         #: The restoration of a backup that the folder comes from, as long as no cluster has been told. Metadata that
         #: does not come from the same one is younger.
         self.restoration: str | None = None
@@ -110,6 +115,8 @@ class NodeDir:
             self.directory_id = node.get("directory_id", self.directory_id)
             self.cluster_id = node.get("cluster_id")
             self.starts = node.get("starts")
+            self.counted_starts = node.get("counted_starts")
+            self.is_ahead = node.get("is_ahead", False)
             self.restoration = node.get("restoration")
             self._note()
             for name in self._disk.listdir(self.path):
@@ -120,14 +127,15 @@ class NodeDir:
             raise
 
     def join(self, cluster_id: str) -> None:
-        """Note for good which cluster the folder belongs to."""
-        if self.cluster_id != cluster_id:
-            self.cluster_id = cluster_id
-            self._note()
+        """Note which cluster the folder belongs to, for good, and that it has counted this start."""
+        self.cluster_id = cluster_id
+        self.counted_starts, self.is_ahead = self.starts, False
+        self._note()
 
     def note_start(self, count: int) -> None:
         """Note the start that is about to be counted."""
         self.starts = count
+        self.is_ahead |= self.counted_starts is not None and count <= self.counted_starts
         self._note()
 
     def note_restoration(self, name: str) -> None:
@@ -186,6 +194,8 @@ class NodeDir:
             "directory_id": self.directory_id,
             "cluster_id": self.cluster_id,
             "starts": self.starts,
+            "counted_starts": self.counted_starts,
+            "is_ahead": self.is_ahead,
             "boot_id": self._disk.boot_id(),
             "clean_shutdown": clean,
             "lost_power": self.lost_power,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,9 @@ class KeptLogs:
 
     def __len__(self) -> int:
         return len(self._logs)
+
+    def __iter__(self) -> Iterator[KeptLog]:
+        return iter(list(self._logs.values()))
 
     async def load(self) -> None:
         """Read the list. If it cannot be read, stray logs are found again; the others count as any follower's."""

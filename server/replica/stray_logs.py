@@ -1,8 +1,13 @@
-"""Sets aside the logs of partitions that, by the metadata, other nodes have (Kafka's stray replicas).
+"""Keeps the logs of partitions that, by the metadata, other nodes have (Kafka's stray replicas), and all logs if the
+metadata is older than the node's folder.
 
 The partition was moved away while this node was down, or the metadata is older than the log, which may then be the only
-one with some of its records. The two cannot be told apart here, so nothing is removed: `ottla fsck --delete-stray` does
-that when an administrator asks for it.
+one with some of its records. The two cannot always be told apart here, so nothing is removed: `ottla fsck
+--delete-stray` does that when an administrator asks for it.
+
+Old metadata may count on replicas that have been moved away, or have missed records, and lets them lead. What is known
+to be committed is set aside before it is cut, but after a kill a replica does not know how much that is. So where the
+metadata is known to be older, all that a log has counts as committed (`KeptLog.until_committed`).
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from ottla.storage.kept_logs import KEPT_CONFIG, KeptLog
 from ottla.storage.stray_logs import LogId, find_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from uuid import UUID
 
     from ottla.server.metadata.image import MetadataDelta, MetadataImage
@@ -39,18 +44,26 @@ class StrayLogs:
     """
 
     def __init__(
-        self, log_manager: LogManager, kept_logs: KeptLogs, high_watermarks: HighWatermarks, node_id: int
+        self,
+        log_manager: LogManager,
+        kept_logs: KeptLogs,
+        high_watermarks: HighWatermarks,
+        node_id: int,
+        is_ahead: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_ahead` says whether the node's folder is known to be younger than the metadata."""
         self._log_manager = log_manager
         self._kept_logs = kept_logs
         self._high_watermarks = high_watermarks
         self._node_id = node_id
+        self._is_ahead = is_ahead
 
     async def apply(self, delta: MetadataDelta) -> None:
         """Set aside what is stray, after the first image; later, follow what becomes of the logs that are kept."""
         if not delta.before.revision:
             await self._set_strays_aside(delta.after)
             await self._keep_former_sole_replicas(delta.after)
+            await self._keep_if_older(delta.after)
         if len(self._kept_logs):
             await self._follow(delta)
 
@@ -93,6 +106,32 @@ class StrayLogs:
                 if log.log_end_offset > log.log_start_offset:
                     former.append(self._noted(log, is_stray=False))
         await self._kept_logs.change(former)
+
+    async def _keep_if_older(self, image: MetadataImage) -> None:
+        """Keep all logs if the metadata is older than the folder.
+
+        It counts fewer starts of this node than there were, or knows earlier leader epochs than a log here has.
+        """
+        is_ahead = self._is_ahead()
+        kept = []
+        pace = Pace()
+        for topic in image.topics.values():
+            await pace.rest()
+            for index, state in enumerate(topic.partitions):
+                log = self._log_manager.get_log(topic.topic_id, index)
+                if log is None or self._node_id not in state.replicas or len(state.replicas) == 1:
+                    continue
+                is_ahead = is_ahead or log.latest_epoch > state.leader_epoch
+                if log.log_end_offset > log.log_start_offset:
+                    kept.append(self._noted(log, is_stray=False)._replace(until_committed=True))
+        if not is_ahead or not kept:
+            return
+        await self._kept_logs.change(kept)
+        text = (
+            "the cluster's metadata is older than this node's folder. It may let nodes lead that lack records of %s: "
+            "whatever is cut here is set aside first, until all has been committed again"
+        )
+        logger.warning(text, _names(kept), extra={"partitions": len(kept)})
 
     async def _topics_elsewhere(self, image: MetadataImage) -> set[UUID]:
         """The topics with partitions that this node does not hold."""
@@ -137,15 +176,23 @@ class StrayLogs:
             if kept is None:
                 continue
             state = change.after
-            if self._node_id in (*state.isr, *state.elr):
+            if self._node_id in (*state.isr, *state.elr) and not kept.until_committed:
                 released.append(kept)
             elif kept.is_stray is (self._node_id in state.replicas):
                 changed.append(kept._replace(is_stray=not kept.is_stray))
         await self._kept_logs.change(changed, released)
+        await self._kept_logs.change(released=[log for log in self._kept_logs if self._is_committed_again(log)])
         back = [log for log in released if log.is_stray]
         if back:
             text = "%s: the cluster's metadata counts on this node again: the logs that were stray are served"
             logger.info(text, _names(back), extra={"partitions": len(back)})
+
+    def _is_committed_again(self, kept: KeptLog) -> bool:
+        """From then on what is cut is set aside as for any follower that knows what is committed."""
+        log = self._log_manager.get_log(kept.topic_id, kept.partition)
+        if log is None or kept.is_stray or not kept.until_committed:
+            return False
+        return log.high_watermark >= min(kept.end_offset, log.log_end_offset)
 
 
 def _names(logs: Iterable[KeptLog]) -> str:

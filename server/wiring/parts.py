@@ -249,9 +249,11 @@ class Parts:
         if broker.authorizer is not None:
             subscribe(broker.authorizer.apply)
         subscribe(self.replica_manager.apply)
-        subscribe_contained(
-            StrayLogs(self.log_manager, self.kept_logs, self.high_watermarks, self._config.node_id).apply
+        node_dir = self.log_manager.node_dir
+        stray_logs = StrayLogs(
+            self.log_manager, self.kept_logs, self.high_watermarks, self._config.node_id, lambda: node_dir.is_ahead
         )
+        subscribe_contained(stray_logs.apply)
         subscribe_contained(self.fetchers.apply)
         subscribe(broker.coordinators.follow)
         subscribe(broker.share.follow)

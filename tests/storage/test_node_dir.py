@@ -157,3 +157,38 @@ async def test_a_start_that_opens_nothing_does_not_call_whole_what_a_kill_has_le
         log = await harness.open(manager)
         assert manager.node_dir.lost_power is not opens
         assert (log.log_end_offset == 20) is opens
+
+
+def started(disk: SimulatedDisk, count: int, *, is_counted: bool = True) -> tuple[bool, SimulatedDisk]:
+    """A start that the cluster counts as `count`, and a kill. Returns whether the folder was ahead, and the disk."""
+    node_dir = opened(disk)
+    node_dir.note_start(count)
+    is_ahead = node_dir.is_ahead
+    if is_counted:
+        node_dir.join("ours")
+    return is_ahead, disk.crash()
+
+
+@pytest.mark.parametrize(("count", "is_ahead"), [(2, False), (3, False), (1, True), (0, True)])
+def test_a_folder_that_has_seen_more_starts_than_the_cluster_counts_is_ahead(count: int, is_ahead: bool) -> None:
+    _, disk = started(SimulatedDisk(1), 0)
+    _, disk = started(disk, 1)
+    found, disk = started(disk, count)
+    assert found is is_ahead
+    assert not started(disk, count + 1)[0]
+
+
+def test_a_start_that_was_not_counted_is_noted_again() -> None:
+    _, disk = started(SimulatedDisk(1), 0)
+    _, disk = started(disk, 1, is_counted=False)
+    assert not started(disk, 1)[0]
+
+
+def test_a_start_that_ends_early_leaves_it_to_the_next_one_that_the_folder_is_ahead() -> None:
+    _, disk = started(SimulatedDisk(1), 0)
+    _, disk = started(disk, 1)
+    is_ahead, disk = started(disk, 1, is_counted=False)
+    assert is_ahead
+    is_ahead, disk = started(disk, 2)
+    assert is_ahead
+    assert not started(disk, 3)[0]

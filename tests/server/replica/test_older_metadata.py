@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import trio
 
+from ottla.server.metadata import keys
 from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.image import PartitionState, TopicImage
+from ottla.server.metadata.partition_changes import reassign
+from ottla.server.metadata.store import Delete, Put
 from ottla.server.replica.errors import NotLeaderError
+from ottla.server.replica.high_watermarks import FILE
 from ottla.server.replica.partition import Role
 from ottla.storage.config import LogConfig
+from ottla.storage.disk import RealDisk
+from ottla.storage.inspect.salvage import salvage
+from ottla.storage.kept_logs import cut_files, read_kept_logs
 from ottla.storage.log.partition_log import AppendOrigin
+from tests.clusters import Cluster, Member, RunCluster, run_cluster
 from tests.server.replica.conftest import FakeLog, Node, batch
+from tests.server.replica.test_followers import LAG, acknowledged, create, leader_is, values, values_of
+
+__all__ = ["run_cluster"]
 
 
 async def opened(node: Node, *, latest_epoch: int, leader_epoch: int, leader: int) -> TopicImage:
@@ -112,3 +126,50 @@ async def test_who_leads_on_is_asked_nothing(node: Node, autojump_clock: object)
     await settle(node, store)
     assert store.epochs == []
     assert node.partition(topic).is_leader
+
+
+async def old_metadata_is_put_back(cluster: Cluster) -> Member:
+    """A partition of node 2 moves from node 1, which deletes its log, to node 3. Then all nodes end, and node 2 knows
+    of nothing that it is committed, as after kills. Metadata from before comes back: node 1 leads with an empty log.
+    """
+    await create(cluster, (2, 1))
+    await acknowledged(cluster[2], b"a")
+    await acknowledged(cluster[2], b"b")
+    copy = await entries_of(cluster)
+    await cluster[1].broker.controller.change_partition("t", 0, partial(reassign, target=(2, 3), brokers=(1, 2, 3)))
+    await cluster.until(leader_is(2, (2, 3)))
+    await cluster.stop(2)
+    await cluster.start(2)
+    await cluster.until(leader_is(3, (2, 3)))
+    path = Path(cluster[2].broker.log_manager.node_dir.path)
+    for node_id in (3, 2, 1):
+        await cluster.stop(node_id)
+    (path / FILE).write_text(json.dumps(dict.fromkeys(json.loads((path / FILE).read_text()), 0)))
+    await cluster.store.commit([], [Delete(key) for key in await entries_of(cluster)])
+    await cluster.store.commit([], [Put(key, value) for key, value in copy.items()])
+    await cluster.start(1)
+    await cluster.until(leader_is(1))
+    node = await cluster.start(2)
+    await cluster.until(leader_is(1, (1, 2)))
+    return node
+
+
+async def entries_of(cluster: Cluster) -> dict[str, bytes]:
+    leased = (keys.ALIVE, keys.CONTROLLER)
+    entries = (await cluster.store.list("/")).entries
+    return {entry.key: entry.value for entry in entries if not entry.key.startswith(leased)}
+
+
+async def test_what_a_replica_has_that_old_metadata_does_not_count_on_is_set_aside(run_cluster: RunCluster) -> None:
+    async with run_cluster(3, LAG) as cluster:
+        node = await old_metadata_is_put_back(cluster)
+        assert await values(node) == []
+        path = node.broker.log_manager.node_dir.path
+        (cut,) = cut_files(RealDisk(), path)
+        found = [values_of(batch.content[batch.position :])[0] for batch in salvage(RealDisk(), cut)]
+        assert found == [b"a", b"b"]
+        # The next change of anything finds that the leader has committed all there is.
+        await create(cluster, (2,), name="another")
+        with trio.fail_after(10):
+            while read_kept_logs(RealDisk(), path):  # noqa: ASYNC110 - it is a file
+                await trio.sleep(0.01)
