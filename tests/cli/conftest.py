@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from tests.cli.commands import run_forked
+from tests.forked import Forked, run_forked
 
 OTTLA = [sys.executable, "-m", "ottla.cli"]
 
@@ -23,13 +23,7 @@ class Broker:
     def __init__(self, data_dir: Path, *flags: str, log: IO[bytes] | None = None, port: bool = True) -> None:
         """`port`: at a free port, unless the flags say where."""
         where = ("--port", "0") if port else ()
-        self.process = subprocess.Popen(
-            [*OTTLA, "serve", *where, "--data-dir", str(data_dir), *flags],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        assert self.process.stdout is not None
+        self.process = Forked(["serve", *where, "--data-dir", str(data_dir), *flags], stderr=log)
         self.ready_line = self.process.stdout.readline()
         self.ready = json.loads(self.ready_line) if self.ready_line else {}
 
@@ -48,7 +42,6 @@ class Broker:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Signal the process and return its exit code."""
         self.process.send_signal(number)
-        assert self.process.stdout is not None
         self.process.stdout.close()
         return self.process.wait(120)
 

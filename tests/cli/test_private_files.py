@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import OTTLA, Broker
+from tests.cli.conftest import Broker
+from tests.forked import run_forked
 
 Modes = dict[str, int]
 
@@ -24,9 +24,9 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def ottla(*words: str, stdin: str = "") -> str:
-    done = subprocess.run([*OTTLA, *words], input=stdin, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = run_forked(words, stdin=stdin.encode(), environment=os.environ)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
 
 
 def others_may_read(folder: Path) -> Modes:

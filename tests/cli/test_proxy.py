@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import json
-import signal
+import os
 import socket
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import OTTLA
+from tests.forked import Forked, run_forked
 
 
 class ProxyProcess:
     """A proxy process on free ports."""
 
     def __init__(self, *flags: str) -> None:
-        self.process = subprocess.Popen(
-            [*OTTLA, "proxy", "--listen", "127.0.0.1:0", *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
+        self._log = TemporaryFile("w+")  # noqa: SIM115
+        self.process = Forked(["proxy", "--listen", "127.0.0.1:0", *flags], stderr=self._log)
         self.ready = json.loads(self.process.stdout.readline())
 
     def end(self) -> str:
         """Stop it; its log."""
-        self.process.send_signal(signal.SIGTERM)
-        _, log = self.process.communicate(timeout=120)
-        assert self.process.returncode == 0, log
+        self.process.terminate()
+        code = self.process.wait(120)
+        self.process.stdout.close()
+        with self._log as file:
+            file.seek(0)
+            log = file.read()
+        assert code == 0, log
         return log
 
 
@@ -55,12 +54,12 @@ def get(url: str, **headers: str) -> tuple[int, str]:
 
 
 def refusal(*flags: str) -> str:
-    done = subprocess.run([*OTTLA, "proxy", *flags], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stdout == ""
-    assert done.stderr.startswith("ottla proxy: ")
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr.removeprefix("ottla proxy: ").rstrip()
+    done = run_forked(["proxy", *flags], stdin=b"", environment=os.environ)
+    told = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (1, b""), told
+    assert told.startswith("ottla proxy: ")
+    assert told.count("\n") == 1, told
+    return told.removeprefix("ottla proxy: ").rstrip()
 
 
 def test_commands_work_through_it_and_it_counts(broker: Any, proxy: ProxyProcess) -> None:
@@ -150,7 +149,8 @@ def test_it_says_so_where_it_is_its_own_upstream() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     flags = ["--upstream", f"localhost:{port}", "--listen", f"127.0.0.1:{port}"]
-    done = subprocess.run([*OTTLA, "proxy", *flags], capture_output=True, text=True, timeout=60, check=False)
+    done = run_forked(["proxy", *flags], stdin=b"", environment=os.environ)
+    told = done.stderr.decode()
     assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "leads back to this proxy" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in told
+    assert "leads back to this proxy" in told.splitlines()[-1]

@@ -6,7 +6,6 @@ import json
 import os
 import ssl
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,32 +18,31 @@ import pytest
 from ottla.cli.secure import settings
 from ottla.server.security.certificates import Pair, issue
 from ottla.server.settings.config import ConfigError
+from tests.forked import Forked, run_forked
 
 pytest.importorskip("cryptography")
 
-OTTLA = str(Path(sys.executable).parent / "ottla")
 
-
-def ottla(*words: str, code: int = 0, **options: str) -> str:
-    done = subprocess.run([OTTLA, *words], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
-    assert done.returncode == code, done.stderr
-    return str(done.stdout + done.stderr)
+def ottla(*words: str, code: int = 0, stdin: str = "") -> str:
+    done = run_forked(words, stdin=stdin.encode(), environment=os.environ)
+    assert done.returncode == code, done.stderr.decode()
+    return (done.stdout + done.stderr).decode()
 
 
 @contextmanager
 def started(folder: Path, *flags: str) -> Iterator[dict[str, Any]]:
     """What a secure broker says when it serves."""
-    command = [OTTLA, "serve", "--secure", "--listen", "127.0.0.1:0", "--data-dir", str(folder), *flags]
+    words = ["serve", "--secure", "--listen", "127.0.0.1:0", "--data-dir", str(folder), *flags]
     with (folder.parent / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = Forked(words, stderr=log)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line, (folder.parent / "log").read_text()
         yield json.loads(line)
     finally:
         process.terminate()
-        process.communicate()
+        process.wait(120)
+        process.stdout.close()
 
 
 @contextmanager
@@ -148,7 +146,7 @@ def test_nodes_trust_each_other_and_one_page_asks_for_all_of_them(tmp_path: Path
         # Both replicas in sync: the brokers have logged in to each other.
         admin = ["-b", bootstrap, "--command-config", str(keys / "client.properties")]
         ottla("topic", "create", "t", "--replication-factor", "2", "-c", "min.insync.replicas=2", *admin)
-        ottla("produce", "t", "-a", "all", *admin, input="one\n")
+        ottla("produce", "t", "-a", "all", *admin, stdin="one\n")
         name, password = "admin", (keys / "admin.password").read_text().strip()
         trusted = ssl.create_default_context(cafile=str(keys / "ca.pem"))
         with httpx.Client(verify=trusted, base_url=ready["http"]) as page:

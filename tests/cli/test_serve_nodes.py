@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.forked import run_forked
+
 OTTLA = [sys.executable, "-m", "ottla.cli"]
 START_SECONDS = 30
 
@@ -53,9 +55,7 @@ class Cluster:
 
     def run(self, *arguments: str, stdin: bytes = b"") -> bytes:
         environment = {"OTTLA_BOOTSTRAP": self.address, "PATH": "/usr/bin:/bin"}
-        done = subprocess.run(
-            [*OTTLA, *arguments], input=stdin, capture_output=True, env=environment, timeout=60, check=False
-        )
+        done = run_forked(arguments, stdin=stdin, environment=environment)
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout
 
@@ -88,12 +88,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def refusal(tmp_path: Path, *flags: str) -> str:
-    command = [*OTTLA, "serve", "--data-dir", str(tmp_path / "data"), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run_forked(["serve", "--data-dir", str(tmp_path / "data"), *flags], stdin=b"", environment=os.environ)
     assert done.returncode == 1
-    assert done.stdout == ""
-    *log, sentence = done.stderr.splitlines()
-    assert "Traceback" not in done.stderr
+    assert done.stdout == b""
+    told = done.stderr.decode()
+    *log, sentence = told.splitlines()
+    assert "Traceback" not in told
     assert all(line.startswith("{") for line in log)
     return sentence.removeprefix("ottla serve: ")
 
@@ -252,8 +252,8 @@ def test_the_doctor_looks_at_the_ports_of_all_nodes(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = f"127.0.0.1:{other.getsockname()[1]}"
-        command = [*OTTLA, "doctor", "--nodes", "2", "--listen", f"127.0.0.1:0,{taken}", "--json"]
-        done = subprocess.run([*command, "--data-dir", str(tmp_path)], capture_output=True, timeout=60, check=False)
+        words = ["doctor", "--nodes", "2", "--listen", f"127.0.0.1:0,{taken}", "--json", "--data-dir", str(tmp_path)]
+        done = run_forked(words, stdin=b"", environment=os.environ)
     found = {finding["subject"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 1
     assert found["listener 127.0.0.1:0"]["level"] == "ok"
