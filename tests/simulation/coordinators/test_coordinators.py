@@ -8,10 +8,9 @@ from ottla.simulation.coordinators.life import live
 from ottla.simulation.coordinators.planted import FAULTS, without
 
 
-# Twice as many as it takes to find every planted fault below.
-@pytest.mark.parametrize("first", range(0, 40, 20))
-def test_seeds(first: int) -> None:
-    worlds = [live(seed) for seed in range(first, first + 20)]
+# As many as it takes to find every planted fault below.
+def test_seeds() -> None:
+    worlds = [live(seed) for seed in range(20)]
     assert {world.seed: world.violations for world in worlds if world.violations} == {}
     assert all(
         sum(world.done[what] for world in worlds)
