@@ -61,7 +61,7 @@ test-security: .venv/.test-ready jars clients ## TLS, SASL and access control: a
 test-replicas: .venv/.test-ready jars ## replicas on three nodes under real clients and Kafka's tools, on BROKER (ottla or kafka3)
 	$(PYTEST) compat_tests -m replicas --broker=$${BROKER:-ottla}
 
-test-groups: .venv/.test-ready jars clients ## the group scenarios that `make test` leaves out, on BROKER (ottla, kafka or both)
+test-groups: .venv/.test-ready jars clients ## the scenarios of groups and transactions that `make test` leaves out, on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests -m groups --broker=$${BROKER:-ottla}
 
 test-mirror: .venv/.test-ready jars ## from Apache Kafka and from Ottla to a mirror, under load and kill -9 of both (BROKER)
@@ -246,6 +246,7 @@ compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum comp
 jars:
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka-4.4/.complete .jars/spark/.complete .jars/iceberg/.complete; \
 	else echo 'Maven or Java is missing: the tests with Java clients will be skipped'; fi
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m compat_tests.java.archive; fi
 
 .jars/kafka-4.4/.complete: compat_tests/java/pom.xml
 	rm -rf .jars/kafka-4.4

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import subprocess
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -34,12 +35,31 @@ def java(
     own = "" if classes is None else f":{classes}"
     return [
         "java",
+        *_from_archive(jars),
         f"-Xmx{heap_mb}m",
         f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
         "-cp",
         f"{jars}/*{own}",
         *arguments,
     ]
+
+
+@cache
+def _from_archive(jars: Path) -> list[str]:
+    """A JVM that cannot use the archive says nothing and starts without it."""
+    path = archive(jars)
+    return [f"-XX:SharedArchiveFile={path}"] if path.exists() else []
+
+
+def archive(jars: Path) -> Path:
+    """Where the archive of these jars' classes is, for the JVM that `java` is (see `compat_tests.java.archive`)."""
+    program = Path(shutil.which("java") or "java").resolve()
+    told = hashlib.sha256(str(program).encode())
+    for file in (program, *sorted(jars.glob("*.jar"))):
+        # An archive is for files as they are: the JVM looks at their sizes and times.
+        known = file.stat() if file.exists() else None
+        told.update(f"{file} {known and (known.st_size, known.st_mtime_ns)}".encode())
+    return CLASSES / f"{jars.name}-{told.hexdigest()[:16]}.jsa"
 
 
 def java_program(source: Path, *arguments: str, jars: Path = JARS, heap_mb: int = 256) -> list[str]:
