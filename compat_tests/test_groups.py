@@ -21,7 +21,7 @@ from compat_tests.groups.group import Group
 from compat_tests.process import BrokerProcess
 
 PARTITIONS = 6
-SESSION_TIMEOUT_MS = "6000"
+PAUSE_S = 0.05
 
 
 def _also(name: str, *, always: bool = False) -> ParameterSet:
@@ -71,7 +71,10 @@ def shared_topic(new_topic: NewTopic) -> str:
 
 
 class Load:
-    """Numbered values, sent over all partitions without a pause; `sent` holds the acknowledged ones."""
+    """Numbered values, some hundred a second over all partitions; `sent` holds the acknowledged ones.
+
+    Whoever joins, leaves and crashes does so between them. More would only keep the cores from the members' start.
+    """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.sent: list[str] = []
@@ -84,7 +87,7 @@ class Load:
     def _run(self) -> None:
         numbers = itertools.count()
         with closing(self._client.producer(idempotent=True)) as producer:
-            while not self._stopping.is_set():
+            while not self._stopping.wait(PAUSE_S):
                 values = [str(next(numbers)) for _ in range(30)]
                 records = [Record(value.encode(), partition=int(value) % PARTITIONS) for value in values]
                 producer.send(self._topic, records)
