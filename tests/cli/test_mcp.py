@@ -17,7 +17,6 @@ import httpx2
 import pytest
 
 from ottla.cli import CommandError, main, mcp
-from ottla.cli.agents import calls
 from ottla.testing import Broker
 
 pytestmark = pytest.mark.timeout(300)
@@ -219,6 +218,8 @@ def test_a_cluster_that_does_not_answer_ends_no_tool(broker: Broker) -> None:
 
 
 def test_a_command_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ottla.cli.agents import calls  # half a second that whoever runs no test of this file need not wait for
+
     async def main() -> None:
         commands = calls.Commands([], 0.05)
         with pytest.raises(Exception, match=r"not done after 0\.05 s"):

@@ -13,10 +13,7 @@ import pyarrow as pa
 import pytest
 import requests
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from compat_tests.iceberg import RestCatalogues
@@ -279,6 +276,11 @@ class Dying:
     """Ends its writer at the n-th change of files or of the catalogue, before or after it is made."""
 
     def __init__(self, patch: pytest.MonkeyPatch, step: int, before: bool) -> None:
+        # Imports that whoever runs no test of this file need not wait for.
+        from pyiceberg.catalog.rest import RestCatalog
+        from pyiceberg.catalog.sql import SqlCatalog
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
         self._left = step
         self._before = before
         changes = ((PyArrowFileIO, "new_output"), (PyArrowFileIO, "delete"))
