@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.kproto.records import NO_TIMESTAMP, iter_batches
-from ottla.storage.errors import CorruptLogError
+from ottla.storage.disk.passing import is_full, passes
+from ottla.storage.errors import CorruptLogError, DiskFullError, StoreOfflineError
 from ottla.storage.format.block import LONE_HEAD_BYTES, RunFlag, build_lone_head
 from ottla.storage.format.block_scan import read_exactly
 from ottla.storage.format.topic_file import topic_folder_name
@@ -44,9 +45,24 @@ class TailAside(NamedTuple):
 async def set_tail_aside(log: PartitionLog, offset: int, node_path: str) -> TailAside:
     """Copy what a log has written at and after an offset into a file, durably.
 
-    Each file is whole, or not there. Raises StorageError or OSError if the disk cannot be read or written; then what
-    was to be set aside is not, or not all of it. The caller sees to it that the log does not change meanwhile.
+    Each file is whole, or not there. The caller sees to it that the log does not change meanwhile.
+
+    Raises StorageError if what was to be set aside is not, or not all of it. While the disk is full (DiskFullError) or
+    there are no descriptors it may be tried again. If the disk fails in any other way, the log's store stops for good,
+    as it does when its own files fail (StoreOfflineError).
     """
+    try:
+        return await _set_tail_aside(log, offset, node_path)
+    except OSError as error:
+        text = f"{log}: what is at and after offset {offset} cannot be set aside: {error}"
+        if is_full(error):
+            raise DiskFullError(text) from error
+        if not passes(error):
+            log.store.fail(error)
+        raise StoreOfflineError(text) from error
+
+
+async def _set_tail_aside(log: PartitionLog, offset: int, node_path: str) -> TailAside:
     offset = max(offset, log.log_start_offset)
     end_offset = log.flushed_end_offset
     if offset >= end_offset:

@@ -76,7 +76,7 @@ class KeptLogs:
             logger.warning("%s in %s cannot be written: %s", KEPT_FILE, self._folder, error, extra=keys)
 
     async def set_aside(self, log: PartitionLog, offset: int) -> None:
-        """Copy what a log has at and after an offset into a file, before it is cut there. StorageError or OSError.
+        """Copy what a log has at and after an offset into a file, before it is cut there. Raises StorageError.
 
         Damage in the log is no reason to keep all of it for ever: what cannot be read is in a copy of the data file.
         """

@@ -78,7 +78,7 @@ PURGATORY_DONE: Final = counter(
 )
 
 STORES: Final = gauge("ottla_stores", "Stores (topic folders) that are open.")
-STORES_OFFLINE: Final = gauge("ottla_stores_offline", "Stores that have stopped because of a failed write.")
+STORES_OFFLINE: Final = gauge("ottla_stores_offline", "Stores that have stopped because the disk has failed.")
 DAMAGED_PLACES: Final = gauge("ottla_damaged_places", "Places in data files that are known to be damaged or lost.")
 SCRUBBED_BYTES: Final = counter("ottla_scrubbed_bytes_total", "Bytes of closed data files read to look for damage.")
 SCRUBBED_AT: Final = gauge(

@@ -300,7 +300,7 @@ class MessageStore:
     def failed(self, error: Exception) -> None:
         """A write or a sync has failed: the store has stopped for good. Say so."""
         keys = {"path": self.files.directory, "error": str(error)}
-        logger.error("store %s is offline, its last write failed: %s", self.files.directory, error, extra=keys)
+        logger.error("store %s is offline, its disk has failed: %s", self.files.directory, error, extra=keys)
         if self.checkpoint is not None:
             self.checkpoint.abandon()
         if self.context.listener is not None:

@@ -63,15 +63,17 @@ def out_of_sync(node_id: int) -> Callable[[MetadataImage], bool]:
     return lambda image: node_id not in image.topics["t"].partitions[0].isr
 
 
-async def append(node: Member, *values: bytes, acks: int = -1, timeout_ms: int = 10_000) -> AppendResult:
+async def append(
+    node: Member, *values: bytes, acks: int = -1, timeout_ms: int = 10_000, topic: str = "t"
+) -> AppendResult:
     batch = build_batch([Record(value=value, timestamp_ms=0) for value in values])
-    key = TopicIdPartition(node.image.topics["t"].topic_id, 0)
+    key = TopicIdPartition(node.image.topics[topic].topic_id, 0)
     entries = {key: Records(memoryview(bytearray(batch)))}
     return (await node.broker.replica_manager.append(entries, required_acks=acks, timeout_ms=timeout_ms))[key]
 
 
-async def acknowledged(node: Member, *values: bytes) -> None:
-    result = await append(node, *values)
+async def acknowledged(node: Member, *values: bytes, topic: str = "t") -> None:
+    result = await append(node, *values, topic=topic)
     assert result.error is None, result.error
 
 

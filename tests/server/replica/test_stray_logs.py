@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -21,10 +22,13 @@ from ottla.server.metadata.store import Put
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.replica.high_watermarks import HighWatermarks
 from ottla.server.replica.kept_logs import KeptLogs
+from ottla.server.replica.partition import Role
 from ottla.server.replica.stray_logs import StrayLogs
+from ottla.server.telemetry.readiness import unready_reasons
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
 from ottla.storage.disk import RealDisk
+from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.inspect.salvage import salvage
 from ottla.storage.kept_logs import cut_files, read_kept_logs
@@ -180,6 +184,45 @@ async def test_a_damaged_log_is_cut_when_all_of_it_is_set_aside(
             assert found == [written[0], written[2], written[3]]
         assert "offset 1 of t-0 cannot be read" in caplog.text
         assert copied in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("operation", "where", "code"),
+    [("preadv", "/t.", errno.EIO), ("pwritev", "/set-aside/", errno.EIO), ("pwritev", "/set-aside/", errno.ENOSPC)],
+)
+async def test_where_the_disk_fails_while_a_log_is_set_aside_nothing_is_cut_and_others_are_followed(
+    run_cluster: RunCluster, operation: str, where: str, code: int
+) -> None:
+    """A disk that fails takes the log offline until the next start. One that is full is tried again."""
+    disk = SimulatedDisk(1)
+    async with run_cluster(1, LAG) as cluster:
+        await cluster.start(2, disk=disk)
+        await cluster.until(lambda image: sum(1 for _ in image.live_brokers()) == 2)
+        await create(cluster, (2,))
+        await acknowledged(cluster[2], b"a", b"b")
+        await move_in_the_metadata(cluster, 2, PartitionState(leader=1, replicas=(1,), isr=(1,), leader_epoch=9))
+        await acknowledged(cluster[1], b"c")
+        node = await cluster.start(2, disk=disk)
+        fault = disk.faults.add(Fault(FaultKind.ERROR, frozenset({operation}), where, errno=code, count=None))
+        await cluster[1].broker.controller.change_partition("t", 0, partial(reassign, target=(1, 2), brokers=(1, 2)))
+        with trio.fail_after(20):
+            while not fault.struck or (code == errno.EIO and partition_at(node).role is Role.FOLLOWER):  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(0.01)
+            await create(cluster, (1, 2), name="other")
+            await cluster.until(lambda image: image.topics["other"].partitions[0].isr == (1, 2))
+            await acknowledged(cluster[1], b"d", topic="other")
+        assert (partition_at(node).log.log_end_offset, cut_files(disk, node_path(node))) == (2, [])
+        assert partition_at(node, topic="other").log.log_end_offset == 1
+        assert bool(unready_reasons(node.broker)) == (code == errno.EIO)
+        disk.faults.clear()
+        if code == errno.EIO:
+            assert not leader_is(1, (1, 2))(node.image)
+            await cluster.stop(2)
+            node = await cluster.start(2, disk=disk)
+        await cluster.until(leader_is(1, (1, 2)))
+        assert await values(node) == [b"c"]
+        (path,) = cut_files(disk, node_path(node))
+        assert [values_of(batch.content[batch.position :]) for batch in salvage(disk, path)] == [[b"a", b"b"]]
 
 
 @pytest.mark.parametrize("replicas", [(2, 1), (2,)])

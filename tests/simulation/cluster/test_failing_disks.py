@@ -40,7 +40,7 @@ def test_a_node_whose_disk_has_failed_hands_over_and_is_started_again(monkeypatc
     outcome = simulate(3, seconds=2)
     outcome.check()
     lines = [line.split(maxsplit=1)[1] for line in outcome.trace]
-    assert any("is offline, its last write failed" in line for line in lines)
+    assert any("is offline, its disk has failed" in line for line in lines)
     node, handed_over = next((line[: len("node 1")], at) for at, line in enumerate(lines) if "leads no more" in line)
     healed = lines.index("all is well again")
     assert handed_over < healed
