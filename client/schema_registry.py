@@ -14,7 +14,9 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from ottla.client.errors import ClientError
 
+_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _TIMEOUT_S: Final = 10.0
+_MAX_MESSAGE_LENGTH: Final = 500
 _NOT_FOUND: Final = 404
 _REFUSED: Final = (401, 403)
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
@@ -25,19 +27,23 @@ class RegistryError(ClientError):
     """The schema registry did not answer, or lacks a subject."""
 
 
-class RegisteredSchema(NamedTuple):
-    """A schema as the registry has it: `kind` is AVRO, JSON or PROTOBUF."""
+class SchemaText(NamedTuple):
+    """A schema as it was written: `kind` is AVRO, JSON or PROTOBUF.
 
-    kind: str
-    schema: Any
-
-
-class WholeSchema(NamedTuple):
-    """A schema's text, and those of all that it refers to, by name, each after those that it refers to itself."""
+    `references` are the texts of those that it refers to, directly or not, by the names used in the references; each
+    comes after those that it refers to itself.
+    """
 
     kind: str
     text: str
-    references: Mapping[str, str]
+    references: Mapping[str, str] = {}
+
+
+class SubjectVersion(NamedTuple):
+    """A version of a subject: its id, and the schema with all that it refers to."""
+
+    id: int
+    schema: SchemaText
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ class RegistryLogin:
 
 
 class Registry:
-    """Looks schemas up by id and by subject, and remembers the ids: they never change. Raises `FAILURE`."""
+    """Looks schemas up by id and by subject, and registers them. Blocks. Raises `FAILURE`."""
 
     FAILURE: ClassVar[type[Exception]] = RegistryError
 
@@ -60,48 +66,52 @@ class Registry:
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
             raise self.FAILURE(f"The schema registry {url!r} must be an http:// or https:// address.")
         self._url = url.rstrip("/")
-        self._by_id: dict[int, Any] = {}
-        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json"} | _authorization(login)
+        self._headers = {"Accept": _TYPE} | _authorization(login)
         self._opener = urllib.request.build_opener(*self._handlers(login))
 
-    def schema(self, schema_id: int) -> Any:
-        """The Avro schema of this id; None if the registry has none."""
-        if schema_id not in self._by_id:
-            found = self.registered(schema_id)
-            if found is None or found.kind != "AVRO":
-                return None
-            self._by_id[schema_id] = found.schema
-        return self._by_id[schema_id]
-
-    def registered(self, schema_id: int) -> RegisteredSchema | None:
-        """The schema of this id, asked for once more; None if the registry has none."""
-        answer = self._get(f"/schemas/ids/{schema_id}")
-        if answer is None:
-            return None
-        kind = answer.get("schemaType", "AVRO")
-        # That of Protobuf is not JSON.
-        schema = answer.get("schema") if kind == "PROTOBUF" else self._parsed(answer, f"schema {schema_id}")
-        return RegisteredSchema(kind, schema)
-
-    def whole(self, schema_id: int) -> WholeSchema | None:
+    def schema(self, schema_id: int) -> SchemaText | None:
         """The schema of this id with all that it refers to; None if the registry has none."""
         answer = self._get(f"/schemas/ids/{schema_id}")
         return None if answer is None else self._whole(answer, f"schema {schema_id}")
 
-    def latest_whole(self, subject: str) -> WholeSchema:
+    def latest(self, subject: str) -> SchemaText:
         """The newest schema of a subject with all that it refers to. RegistryError if there is none."""
+        return self.latest_version(subject).schema
+
+    def latest_version(self, subject: str) -> SubjectVersion:
+        """The newest version of a subject. RegistryError if there is none."""
         answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
         if answer is None:
             raise self.FAILURE(
                 f"The schema registry {self._url} has no subject {subject!r}: register the topic's schema there, "
                 "or give a schema_file."
             )
-        return self._whole(answer, f"subject {subject!r}")
+        return SubjectVersion(self._id(answer), self._whole(answer, f"subject {subject!r}"))
 
-    def _whole(self, answer: dict[str, Any], what: str) -> WholeSchema:
+    def register(self, subject: str, schema: SchemaText) -> int:
+        """The id of a schema in a subject, where it is registered if it is not there. RegistryError if it is refused.
+
+        What it refers to goes with it by subjects of the references' names, each in its newest version.
+        """
+        references = [{"name": name, "subject": name, "version": -1} for name in schema.references]
+        body = {"schema": schema.text, "schemaType": schema.kind, "references": references}
+        return self._id(self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", body) or {})
+
+    def subjects(self, schema_id: int) -> frozenset[str]:
+        """The subjects that have this id in a version that is not deleted."""
+        found = self._ask(f"/schemas/ids/{schema_id}/versions", None, expected=list)
+        return frozenset(str(it.get("subject")) for it in found or () if isinstance(it, dict))
+
+    def _id(self, answer: Mapping[str, Any]) -> int:
+        found = answer.get("id")
+        if not isinstance(found, int):
+            raise self.FAILURE(f"The schema registry {self._url} answers without an id.")
+        return found
+
+    def _whole(self, answer: dict[str, Any], what: str) -> SchemaText:
         references: dict[str, str] = {}
         self._add_references(answer, what, references, set())
-        return WholeSchema(str(answer.get("schemaType", "AVRO")), self._text(answer, what), references)
+        return SchemaText(str(answer.get("schemaType", "AVRO")), self._text(answer, what), references)
 
     def _add_references(self, answer: dict[str, Any], what: str, found: dict[str, str], asked: set[str]) -> None:
         """Those that others refer to come first; a circle is left where it closes."""
@@ -128,37 +138,39 @@ class Registry:
             raise self.FAILURE(f"The schema registry {self._url} answers no schema for {what}.")
         return text
 
-    def _parsed(self, answer: dict[str, Any], what: str) -> Any:
-        if answer.get("references"):
-            raise self.FAILURE(f"The registry's {what} refers to other schemas, which is not supported: inline them.")
-        try:
-            return json.loads(self._text(answer, what))
-        except (ValueError, RecursionError) as error:
-            raise self.FAILURE(f"The schema registry {self._url} answers no schema for {what}.") from error
-
     def _get(self, path: str) -> dict[str, Any] | None:
-        request = urllib.request.Request(self._url + path, headers=self._headers)
+        found: dict[str, Any] | None = self._ask(path, None)
+        return found
+
+    def _ask(self, path: str, body: Mapping[str, Any] | None, expected: type = dict) -> Any:
+        """The answer to GET or, with a body, to POST; None for 404."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = self._headers if data is None else {**self._headers, "Content-Type": _TYPE}
+        request = urllib.request.Request(self._url + path, data=data, headers=headers)
         try:
             with self._opener.open(request, timeout=_TIMEOUT_S) as response:
-                data = response.read(MAX_ANSWER_BYTES + 1)
+                read = response.read(MAX_ANSWER_BYTES + 1)
         except urllib.error.HTTPError as error:
             with error:
-                if error.code == _NOT_FOUND:
+                if error.code == _NOT_FOUND and body is None:
                     return None
+                said = _message(error)
             refused = ": check its login in the configuration" if error.code in _REFUSED else ""
-            raise self.FAILURE(f"The schema registry {self._url} answers {error.code} to {path}{refused}.") from error
+            raise self.FAILURE(
+                f"The schema registry {self._url} answers {error.code} to {path}{said}{refused}."
+            ) from error
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise self.FAILURE(
                 f"The schema registry {self._url} does not answer ({reason}): check registry in the configuration."
             ) from error
-        if len(data) > MAX_ANSWER_BYTES:
+        if len(read) > MAX_ANSWER_BYTES:
             raise self.FAILURE(f"The schema registry {self._url} answers more than {MAX_ANSWER_BYTES:,} B to {path}.")
         try:
-            answer = json.loads(data)
+            answer = json.loads(read)
         except (ValueError, RecursionError):
             answer = None
-        if not isinstance(answer, dict):
+        if not isinstance(answer, expected):
             raise self.FAILURE(f"The schema registry {self._url} answers {path} with something other than JSON.")
         return answer
 
@@ -176,6 +188,15 @@ class Registry:
                 f"The certificates for the schema registry {self._url} cannot be used: {error}."
             ) from error
         return [_NoRedirects(), urllib.request.HTTPSHandler(context=context)]
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    """What the registry says, as the end of a sentence."""
+    try:
+        said = json.loads(error.read(MAX_ANSWER_BYTES))["message"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return f" ({str(said)[:_MAX_MESSAGE_LENGTH]})"
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

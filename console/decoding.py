@@ -6,9 +6,13 @@ import json
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.console import avro
+import trio
+
 from ottla.console.printable import is_plain
 from ottla.console.rendering import Slices
+from ottla.schemas.codec import AVRO, JSON, PROTOBUF
+from ottla.schemas.errors import ValueMismatchError
+from ottla.schemas.framing import HEADER_SIZE_BYTES, schema_id
 
 if TYPE_CHECKING:
     from ottla.console.schemas import Schemas
@@ -22,6 +26,9 @@ PAGE_BYTES: Final = 65_536
 
 _STRUCTURED_BYTES: Final = 65_536
 """JSON, Avro and Protobuf are read up to this size: the parser cannot be interrupted."""
+
+_INLINE_BYTES: Final = 512
+"""Values up to this size are decoded on the loop."""
 
 _HEX_COLUMNS: Final = 16
 _HEX_PREVIEW: Final = 24
@@ -45,6 +52,8 @@ class Format(Enum):
 
 LAID_OUT: Final = frozenset({Format.JSON, Format.AVRO, Format.PROTOBUF})
 """Formats whose text is JSON with one item on each line."""
+_FORMATS: Final = {AVRO: Format.AVRO, JSON: Format.JSON, PROTOBUF: Format.PROTOBUF}
+_NAMES: Final = {AVRO: "Avro", JSON: "JSON Schema", PROTOBUF: "Protobuf"}
 
 
 class Shown(NamedTuple):
@@ -124,8 +133,8 @@ async def _tree(data: bytes, format_: Format, schemas: Schemas, message_type: st
         tree, note = await _protobuf(data, schemas, message_type)
         if tree is not None:
             return tree, ""
-    if format_ in (Format.AUTO, Format.AVRO):
-        tree, why = await _avro(data, schemas)
+    if format_ in (Format.AUTO, Format.AVRO, Format.PROTOBUF):
+        tree, why = await _registered(data, schemas)
         note = note or why
         if tree is not None:
             return tree, ""
@@ -137,19 +146,25 @@ async def _tree(data: bytes, format_: Format, schemas: Schemas, message_type: st
     return None, note
 
 
-async def _avro(data: bytes, schemas: Schemas) -> tuple[Tree | None, str]:
-    number = avro.schema_id(data)
-    if number is None or not schemas.has_avro:
+async def _registered(data: bytes, schemas: Schemas) -> tuple[Tree | None, str]:
+    """A value that begins with the id of its schema."""
+    number = schema_id(data)
+    if number is None or not schemas.has_source:
         return None, ""
-    schema = await schemas.get(number)
-    if schema is None:
-        return None, f"perhaps Avro, but schema {number} is not known"
     if len(data) > _STRUCTURED_BYTES:
-        return None, f"Avro with schema {number}, too large to be decoded"
+        return None, f"perhaps of schema {number}, too large to be decoded"
+    codec, why = await schemas.get(number)
+    if codec is None:
+        return None, why
+    body = data[HEADER_SIZE_BYTES:]
     try:
-        return Tree(Format.AVRO, avro.decode(data, schema), f"Avro, schema {number}"), ""
-    except avro.AvroError as error:
-        return None, f"not Avro of schema {number}: {error}"
+        if len(body) <= _INLINE_BYTES:
+            value = codec.tree(body)
+        else:
+            value = await trio.to_thread.run_sync(codec.tree, body, abandon_on_cancel=True)
+    except ValueMismatchError as error:
+        return None, f"schema {number}: {error}"
+    return Tree(_FORMATS[codec.kind], value, f"{_NAMES[codec.kind]}, schema {number}"), ""
 
 
 async def _protobuf(data: bytes, schemas: Schemas, message_type: str | None) -> tuple[Tree | None, str]:

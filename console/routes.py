@@ -78,7 +78,7 @@ def site(broker: Broker, login: HttpLogin | None) -> Site:
         broker=broker,
         renderer=Renderer(FormTokens(), version=version(), node_id=broker.node_id, clusters=_clusters(broker.config)),
         history=History(broker),
-        schemas=Schemas(broker.config),
+        schemas=Schemas(broker.config, broker.codecs),
         visitors=Visitors(broker, login, trio.current_time),
     )
 

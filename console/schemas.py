@@ -1,38 +1,37 @@
-"""Where schemas come from: a folder with `<id>.avsc` files or a registry for Avro, a descriptor set for Protobuf.
-
-All of them are asked in a thread.
-"""
+"""Where the console's schemas come from: a folder, a registry or the broker's own; a descriptor set for Protobuf."""
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.error import URLError
-from urllib.parse import urlsplit
-from urllib.request import Request, build_opener
 
 import trio
 
+from ottla.client.schema_registry import RegistryError
 from ottla.console.protobuf import Descriptors
+from ottla.schemas.errors import SchemaError
+from ottla.schemas.files import FolderSchemas
+from ottla.server.schemas.registry_address import RegistryAtAddress
+from ottla.server.schemas.source import Codecs, SchemasUnavailableError
 
 if TYPE_CHECKING:
-    from ottla.console.avro import Schema
+    from ottla.client.schema_registry import SchemaText
+    from ottla.schemas.codec import Codec
+    from ottla.server.schemas.source import SchemaSource
     from ottla.server.settings.config import BrokerConfig
 
-MAX_SCHEMAS: Final = 200
-MAX_SCHEMA_BYTES: Final = 1_048_576
-_TIMEOUT_SECONDS: Final = 2.0
-_MISS_SECONDS: Final = 30.0
+_THREADS: Final = 2
 
 
 class Schemas:
-    """Schemas by id, the last used ones in memory. An id that was not found is asked for again after a while."""
+    """Schemas by id; those of the broker, unless the console's own settings name others."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, codecs: Codecs) -> None:
         self._config = config
-        self._known: OrderedDict[int, tuple[Schema | None, float]] = OrderedDict()
+        self._codecs = codecs
+        own = _own_source(config)
+        if own is not None:
+            self._codecs = Codecs()
+            self._codecs.source = own
         self.protobuf = Descriptors(lambda: config.ottla_console_protobuf_descriptor_set)
 
     def value_type(self, topic: str) -> str | None:
@@ -48,44 +47,45 @@ class Schemas:
         return {topic.strip(): name.strip() for topic, _, name in pairs}
 
     @property
-    def has_avro(self) -> bool:
-        return bool(self._config.ottla_console_schema_dir or self._config.ottla_console_schema_registry_url)
+    def has_source(self) -> bool:
+        """Whether there is somebody to ask for schemas by id."""
+        return self._codecs.source is not None
 
-    async def get(self, number: int) -> Schema | None:
-        """The schema, or None where there is none, or nobody who knows it can be reached."""
-        if not self.has_avro:
-            return None
-        now = trio.current_time()
-        found, valid_until = self._known.get(number, (None, 0.0))
-        if now >= valid_until:
-            found = await trio.to_thread.run_sync(self._find, number, abandon_on_cancel=True)
-            self._known[number] = (found, float("inf") if found is not None else now + _MISS_SECONDS)
-            if len(self._known) > MAX_SCHEMAS:
-                self._known.popitem(last=False)
-        self._known.move_to_end(number)
-        return found
-
-    def _find(self, number: int) -> Schema | None:
-        folder, registry = self._config.ottla_console_schema_dir, self._config.ottla_console_schema_registry_url
+    async def get(self, number: int) -> tuple[Codec | None, str]:
+        """What reads the values of a schema; or None, and why."""
         try:
-            if folder:
-                path = Path(folder) / f"{number}.avsc"
-                if path.is_file():
-                    with path.open("rb") as file:
-                        return _parsed(file.read(MAX_SCHEMA_BYTES))
-            if registry and urlsplit(registry).scheme in ("http", "https"):
-                request = Request(
-                    f"{registry.rstrip('/')}/schemas/ids/{number}", headers={"accept": "application/json"}
-                )
-                with build_opener().open(request, timeout=_TIMEOUT_SECONDS) as answer:
-                    described = _parsed(answer.read(MAX_SCHEMA_BYTES))
-                if isinstance(described, dict) and described.get("schemaType", "AVRO") == "AVRO":
-                    return _parsed(str(described["schema"]).encode())
-        except (URLError, OSError, ValueError, KeyError, RecursionError):
-            return None
+            found = await self._codecs.find(number)
+        except (SchemaError, SchemasUnavailableError) as error:
+            return None, f"schema {number}: {error}"
+        return found, "" if found is not None else f"perhaps of a schema, but schema {number} is not known"
+
+
+class _Folder:
+    """Implements SchemaSource over files."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._threads = trio.CapacityLimiter(_THREADS)
+
+    async def schema(self, schema_id: int) -> SchemaText | None:
+        return await trio.to_thread.run_sync(self._find, schema_id, limiter=self._threads, abandon_on_cancel=True)
+
+    async def subjects(self, schema_id: int) -> frozenset[str]:
+        return frozenset()
+
+    def _find(self, schema_id: int) -> SchemaText | None:
+        try:
+            return FolderSchemas(self._folder).schema(schema_id)
+        except RegistryError as error:
+            raise SchemasUnavailableError(str(error)) from None
+
+
+def _own_source(config: BrokerConfig) -> SchemaSource | None:
+    """What the console's settings name, if they do; an address that is none has no schemas."""
+    if config.ottla_console_schema_dir:
+        return _Folder(config.ottla_console_schema_dir)
+    try:
+        url = config.ottla_console_schema_registry_url
+        return RegistryAtAddress(url) if url else None
+    except RegistryError:
         return None
-
-
-def _parsed(text: bytes) -> Schema:
-    schema: Schema = json.loads(text)
-    return schema

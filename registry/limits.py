@@ -8,8 +8,6 @@ from typing import Final
 MAX_RECORD_BYTES: Final = 1_000_000
 #: JSON may write each byte of a schema as `\\u00xx`; more than twice as much is not a schema that could be stored.
 MAX_BODY_BYTES: Final = 2 * MAX_RECORD_BYTES
-#: Objects and arrays inside each other. Recursive code uses a few frames for each; Python allows 1,000.
-MAX_DEPTH: Final = 100
 #: References of one schema, and of all schemas that it leads to.
 MAX_REFERENCES: Final = 200
 #: What all of these may be together.

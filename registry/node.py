@@ -18,15 +18,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from ottla.client.schema_registry import SchemaText
 from ottla.client.security import Security
 from ottla.client.trio_connection import TrioConnection
+from ottla.registry.errors import RegistryError, UnavailableError
 from ottla.registry.http.access import Caller, Everybody, RefusedError, Right
 from ottla.registry.http.app import RegistryApp
+from ottla.registry.names import DEFAULT_CONTEXT
+from ottla.registry.parsing import whole
 from ottla.registry.registry import Registry
 from ottla.registry.serving import known_host, served
 from ottla.registry.store.log import SchemaLog
 from ottla.server.http.login import HttpLogin, LockedOutError, WrongPasswordError
 from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
+from ottla.server.schemas.source import SchemasUnavailableError
 from ottla.server.security.access import Access as Rights
 from ottla.server.security.principal import ANONYMOUS
 
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 
     from ottla.registry.http.access import Access
     from ottla.registry.store.connections import Connect
+    from ottla.registry.store.state import IdEntry
     from ottla.server.broker import Broker
     from ottla.server.metadata.image import Endpoint
 
@@ -63,12 +69,42 @@ class Mounted(NamedTuple):
 def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, context: SSLContext | None) -> Mounted:
     """The registry of a broker that serves, on a socket that listens. Imports much: call it in a worker thread."""
     endpoint = _own_endpoint(broker)
-    log = SchemaLog(_connect(broker, endpoint), [(endpoint.host, endpoint.port)])
+    registry = Registry(SchemaLog(_connect(broker, endpoint), [(endpoint.host, endpoint.port)]))
+    if broker.codecs.source is None:
+        broker.codecs.source = OwnSchemas(registry)
     access: Access = Everybody()
     if login is not None or broker.authorizer is not None:
         access = NodeAccess(broker, login)
     knows = known_host(lambda: (*(broker.config.ottla_console_allowed_hosts or ()), *_advertised(broker)))
-    return Mounted(log.run, served(RegistryApp(Registry(log), access, knows), listening, context))
+    return Mounted(registry.log.run, served(RegistryApp(registry, access, knows), listening, context))
+
+
+class OwnSchemas:
+    """Implements the broker's SchemaSource by the registry in its process."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def schema(self, schema_id: int) -> SchemaText | None:
+        entry = await self._entry(schema_id)
+        if entry is None or not entry.versions:
+            return None
+        try:
+            found = whole(self._registry.state, entry.content, entry.versions[0].subject)
+        except RegistryError as error:
+            raise SchemasUnavailableError(str(error)) from None
+        return SchemaText(found.kind, found.text, dict(found.references))
+
+    async def subjects(self, schema_id: int) -> frozenset[str]:
+        entry = await self._entry(schema_id)
+        return frozenset() if entry is None else frozenset(it.subject for it in entry.versions if not it.deleted)
+
+    async def _entry(self, schema_id: int) -> IdEntry | None:
+        try:
+            await self._registry.log.wait_ready()
+        except UnavailableError as error:
+            raise SchemasUnavailableError(str(error)) from None
+        return self._registry.state.by_id(schema_id, DEFAULT_CONTEXT)
 
 
 def _own_endpoint(broker: Broker) -> Endpoint:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.runtime.supervisor import Supervisor
 from ottla.server.quotas.clients import ClientQuotas
+from ottla.server.schemas.source import Codecs
+from ottla.server.schemas.validation import SchemaValidation
 from ottla.storage.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -99,12 +101,18 @@ class Broker:
     #: None where there are none.
     delegation_tokens: DelegationTokens | None = None
     quotas: ClientQuotas = field(default_factory=ClientQuotas)
+    #: The schemas of records, by id.
+    codecs: Codecs = field(default_factory=Codecs)
+    schema_validation: SchemaValidation = field(init=False)
     #: Knows what fails in the background.
     supervisor: Supervisor = field(default_factory=Supervisor)
     #: Times the loop's steps, if that was asked for.
     watchdog: LoopWatchdog | None = None
     #: How late the loop's timers fire; measured if somebody may ask for it.
     loop_lag: Histogram = field(default_factory=Histogram)
+
+    def __post_init__(self) -> None:
+        self.schema_validation = SchemaValidation(self.codecs)
 
     @property
     def metadata(self) -> MetadataImage:

@@ -48,9 +48,9 @@ class _AvroReader:
     def open(self) -> Read:
         import fastavro
 
-        named: dict[str, Any] = {}
-        for document in self._documents:
-            parsed = fastavro.parse_schema(document, named_schemas=named)
+        from ottla.schemas.avro import parsed as parsed_schema
+
+        parsed = parsed_schema(list(self._documents))
 
         def read(value: bytes) -> dict[str, Any] | None:
             stream = io.BytesIO(value)

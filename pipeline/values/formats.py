@@ -14,11 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.values.schemas import SchemaText
+from ottla.schemas.framing import HEADER_SIZE_BYTES, schema_id
 
 __all__ = ["BARE", "HEADER_SIZE_BYTES", "Compiled", "Format", "Read", "Reader", "id_column", "id_of"]
 
-HEADER_SIZE_BYTES: Final = 5
-MAGIC: Final = 0
+
 BARE: Final = b""
 """The head of values that have none."""
 
@@ -63,6 +63,6 @@ def id_column() -> Column:
 
 def id_of(value: bytes) -> bytes:
     """The four bytes of the id. ValueError if the value does not begin so."""
-    if len(value) < HEADER_SIZE_BYTES or value[0] != MAGIC:
+    if schema_id(value) is None:
         raise ValueError("the value does not begin with a zero and a schema id")
     return value[1:HEADER_SIZE_BYTES]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -47,27 +46,12 @@ class _JsonSchemaReader:
         self._others = others
 
     def open(self) -> Read:
-        import jsonschema_rs
+        from ottla.schemas.json_schema import JsonSchemaCodec
 
-        registry = jsonschema_rs.Registry(list(self._others.items())) if self._others else None
-        # Offline: nothing is fetched because a schema says so. And matching a pattern takes time linear in the text.
-        validator = jsonschema_rs.validator_for(
-            self._document, registry=registry, offline=True, pattern_options=jsonschema_rs.RegexOptions()
-        )
+        codec = JsonSchemaCodec(self._document, self._others)
         shape = shape_of(object_type(Documents(self._document, self._others)))
 
         def read(value: bytes) -> dict[str, Any] | None:
-            try:
-                found = json.loads(value, parse_constant=_refuse)
-            except RecursionError:
-                raise ValueError("it is nested too deeply") from None
-            if (error := next(iter(validator.iter_errors(found)), None)) is not None:
-                where = "/".join(map(str, error.instance_path))
-                raise ValueError(f"{where or 'it'}: {error.message}")
-            return shape(found)  # type: ignore[no-any-return]
+            return shape(codec.tree(value))  # type: ignore[no-any-return]
 
         return read
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

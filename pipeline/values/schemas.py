@@ -6,13 +6,14 @@ records become dead letters, and nothing worse happens.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from ottla.client.schema_registry import SchemaText
 from ottla.pipeline.errors import PipelineError
+from ottla.schemas.errors import SchemaError
+from ottla.schemas.json_text import schema_json
 
 __all__ = ["MAX_COLUMNS", "MAX_DEPTH", "SchemaText", "Schemas", "UnsupportedSchemaError", "bounded", "parsed_json"]
 
@@ -22,18 +23,6 @@ MAX_COLUMNS: Final = 10_000
 
 class UnsupportedSchemaError(PipelineError):
     """The schema has no counterpart among columns."""
-
-
-class SchemaText(NamedTuple):
-    """A schema as it was written: `kind` is AVRO, PROTOBUF or JSON.
-
-    `references` are the texts of those that it refers to, directly or not, by the names used in the references; each
-    comes after those that it refers to itself.
-    """
-
-    kind: str
-    text: str
-    references: Mapping[str, str] = {}
 
 
 class Schemas(Protocol):
@@ -49,11 +38,9 @@ class Schemas(Protocol):
 def parsed_json(text: str, what: str) -> Any:
     """A schema's text that is JSON. UnsupportedSchemaError says why it is not."""
     try:
-        return json.loads(text)
-    except RecursionError:
-        raise UnsupportedSchemaError(f"The {what} schema is nested too deeply.") from None
-    except ValueError as error:
-        raise UnsupportedSchemaError(f"The {what} schema is not JSON: {error}.") from None
+        return schema_json(text)
+    except SchemaError as error:
+        raise UnsupportedSchemaError(f"The {what} schema: {error}.") from None
 
 
 def bounded(kind: StructType) -> StructType:

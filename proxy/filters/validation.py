@@ -22,7 +22,9 @@ from ottla.client.schema_registry import Registry, RegistryError
 from ottla.kproto.errors import ErrorCode
 from ottla.proxy.filters.filter import InvalidRecordsError, RefusedByFilterError
 from ottla.proxy.filters.records import RecordFilter
-from ottla.proxy.filters.schemas import Check, avro_check, json_check, read_schema
+from ottla.proxy.filters.schemas import Check, check_of, check_of_file
+from ottla.schemas.errors import SchemaError
+from ottla.schemas.framing import HEADER_SIZE_BYTES, schema_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +36,7 @@ _MAX_ERRORS: Final = 100
 """How many invalid records of a batch are reported."""
 _MAX_SCHEMAS: Final = 1000
 _MAX_SCHEMAS_OF_BATCH: Final = 20
-_PREFIX_BYTES: Final = 5
-_MAGIC: Final = b"\x00"
 _UNKNOWN_SECONDS: Final = 10.0
-_CHECKS: Final = {"JSON": json_check, "AVRO": avro_check}
 
 
 class Validation(RecordFilter):
@@ -60,9 +59,9 @@ class Validation(RecordFilter):
         self._is_key = part == "key"
         self._registered = None if not registry else _Registered(registry)
         if json_schema:
-            self._check = json_check(read_schema(json_schema))
+            self._check = check_of_file(json_schema, "JSON")
         elif avro_schema:
-            self._check = avro_check(read_schema(avro_schema))
+            self._check = check_of_file(avro_schema, "AVRO")
 
     async def produced(self, batch: Batch, call: Call) -> None:
         records = await batch.records()
@@ -99,56 +98,47 @@ class _Registered:
         """The check for these values. Raises RefusedByFilterError, after which clients retry, if the registry does not
         answer.
         """
-        ids = {int.from_bytes(it[1:_PREFIX_BYTES], "big") for it in values if it is not None and _is_framed(it)}
+        ids = {number for it in values if it is not None and (number := schema_id(it)) is not None}
         if len(ids) > _MAX_SCHEMAS_OF_BATCH:
             raise RefusedByFilterError(ErrorCode.INVALID_RECORD, f"a batch of {len(ids)} schemas")
-        checks = {schema_id: await self._find(schema_id) for schema_id in ids}
+        checks = {number: await self._find(number) for number in ids}
 
         def check(value: bytes) -> str | None:
-            if not _is_framed(value):
+            number = schema_id(value)
+            if number is None:
                 return "it does not begin with the id of a schema"
-            schema_id = int.from_bytes(value[1:_PREFIX_BYTES], "big")
-            found = checks.get(schema_id)
-            return f"the registry has no schema {schema_id}" if found is None else found(value[_PREFIX_BYTES:])
+            found = checks.get(number)
+            return f"the registry has no schema {number}" if found is None else found(value[HEADER_SIZE_BYTES:])
 
         return check
 
-    async def _find(self, schema_id: int) -> Check | None:
+    async def _find(self, number: int) -> Check | None:
         async with self._asking:
-            if schema_id in self._checks:
-                self._checks.move_to_end(schema_id)
-                return self._checks[schema_id]
-            if self._unknown_until.get(schema_id, 0.0) > time.monotonic():
+            if number in self._checks:
+                self._checks.move_to_end(number)
+                return self._checks[number]
+            if self._unknown_until.get(number, 0.0) > time.monotonic():
                 return None
-            made = await self._ask(schema_id)
+            made = await trio.to_thread.run_sync(self._ask, number)
             if made is None:
-                _keep(self._unknown_until, schema_id, time.monotonic() + _UNKNOWN_SECONDS)
+                _keep(self._unknown_until, number, time.monotonic() + _UNKNOWN_SECONDS)
             else:
-                _keep(self._checks, schema_id, made)
+                _keep(self._checks, number, made)
             return made
 
-    async def _ask(self, schema_id: int) -> Check | None:
+    def _ask(self, number: int) -> Check | None:
         try:
-            found = await trio.to_thread.run_sync(self._registry.registered, schema_id)
+            found = self._registry.schema(number)
         except RegistryError as error:
             raise RefusedByFilterError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
-        if found is None:
-            return None
-        make = _CHECKS.get(found.kind)
-        if make is None:
-            return _always(f"its schema {schema_id} is {found.kind}, which is not checked here")
         try:
-            return make(found.schema)
-        except ValueError as error:
-            return _always(f"its schema {schema_id}: {error}")
+            return None if found is None else check_of(found)
+        except SchemaError as error:
+            return _always(f"its schema {number}: {error}")
 
 
 def _always(reason: str) -> Check:
     return lambda value: reason
-
-
-def _is_framed(value: Any) -> bool:
-    return bytes(value[:1]) == _MAGIC and len(value) >= _PREFIX_BYTES
 
 
 def _keep(kept: OrderedDict[int, Any], key: int, value: Any) -> None:

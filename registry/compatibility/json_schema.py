@@ -18,7 +18,8 @@ from ottla.registry.compatibility.json_views import View, view
 from ottla.registry.errors import invalid_schema
 from ottla.registry.formats.json_schema import JsonSchema
 from ottla.registry.formats.json_text import dumps
-from ottla.registry.limits import MAX_COMPARISONS, MAX_DEPTH, MAX_MESSAGES
+from ottla.registry.limits import MAX_COMPARISONS, MAX_MESSAGES
+from ottla.schemas.json_text import MAX_DEPTH
 
 _UPPER: Final = {"maxLength": "MAX_LENGTH", "maxProperties": "MAX_PROPERTIES", "maxItems": "MAX_ITEMS"}
 _LOWER: Final = {"minLength": "MIN_LENGTH", "minProperties": "MIN_PROPERTIES", "minItems": "MIN_ITEMS"}

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from ottla.registry.errors import invalid_schema
 from ottla.registry.formats.protobuf import ProtobufSchema
-from ottla.registry.limits import MAX_COMPARISONS, MAX_DEPTH, MAX_MESSAGES
+from ottla.registry.limits import MAX_COMPARISONS, MAX_MESSAGES
+from ottla.schemas.json_text import MAX_DEPTH
 
 _ENUM, _MESSAGES = 14, (10, 11)
 _REQUIRED, _REPEATED = 2, 3

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from ottla.registry.formats import InvalidSchemaError
-from ottla.registry.limits import MAX_DEPTH
+from ottla.schemas.json_text import MAX_DEPTH, is_deep
 
 
 def loads(text: str) -> Any:
@@ -31,26 +31,8 @@ def dumps(value: Any, *, sort_keys: bool = False) -> str:
 
 def check_depth(text: str) -> None:
     """InvalidSchemaError if more than MAX_DEPTH objects and arrays are inside each other."""
-    # Most texts cannot be that deep, and counting is ten times as fast as looking.
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    depth, is_text, is_escaped = 0, False, False
-    for character in text:
-        if is_text:
-            if is_escaped:
-                is_escaped = False
-            elif character == "\\":
-                is_escaped = True
-            elif character == '"':
-                is_text = False
-        elif character == '"':
-            is_text = True
-        elif character in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise InvalidSchemaError(f"it has more than {MAX_DEPTH} objects and arrays inside each other")
-        elif character in "]}":
-            depth -= 1
+    if is_deep(text):
+        raise InvalidSchemaError(f"it has more than {MAX_DEPTH} objects and arrays inside each other")
 
 
 def _refuse(constant: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from ottla.registry.formats import InvalidSchemaError
-from ottla.registry.limits import MAX_DEPTH
+from ottla.schemas.json_text import MAX_DEPTH
 
 _SCALARS: Final = {
     1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 6: "fixed64", 7: "fixed32", 8: "bool", 9: "string",

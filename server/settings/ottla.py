@@ -84,10 +84,10 @@ class OttlaSettings:
         check=web_addresses("name=http://host:port"),
     )
     ottla_console_schema_registry_url: str | None = string(
-        None, "The schema registry that the web console asks for Avro schemas, as http://host:port."
+        None, "The schema registry that the web console asks, as http://host:port; unset: the broker's."
     )
     ottla_console_schema_dir: str | None = string(
-        None, "A folder in which the web console finds Avro schemas, as <schema id>.avsc."
+        None, "A folder in which the web console finds schemas, as <schema id>.avsc, .json or .proto."
     )
     ottla_console_protobuf_descriptor_set: str | None = string(
         None,
@@ -103,6 +103,11 @@ class OttlaSettings:
         None,
         "Where the schema registry is served, as host:port; port 0 takes a free one, unset is nowhere. TLS and logins "
         "are those of the HTTP port (ottla.http.security.protocol).",
+    )
+    ottla_schema_registry_url: str | None = string(
+        None,
+        "The schema registry that the broker asks for schemas, as http://host:port; unset: its own, if it serves one. "
+        "Topics' validation and the web console use it.",
     )
     ottla_metrics_max_partitions: int = integer(
         1000,

@@ -237,6 +237,28 @@ class TopicSettings:
         check=one_of("header", "all"),
         broker="ottla.records.validate",
     )
+    ottla_value_schema_validation: str = string(
+        "none",
+        "What is asked of values before they are appended: none; id: that they begin with the id of a schema in their "
+        "subject; value: that their bytes fit it, too. Needs a schema registry (docs/registry.md).",
+        check=one_of("none", "id", "value"),
+    )
+    ottla_value_subject_name_strategy: str = string(
+        "topic",
+        "The subject that has the schemas of values: topic (<topic>-value), record (the record's full name) or "
+        "topic-record (<topic>-<full name>).",
+        check=one_of("topic", "record", "topic-record"),
+    )
+    ottla_key_schema_validation: str = string(
+        "none",
+        "The same as ottla.value.schema.validation, of keys.",
+        check=one_of("none", "id", "value"),
+    )
+    ottla_key_subject_name_strategy: str = string(
+        "topic",
+        "The subject that has the schemas of keys: topic (<topic>-key), record or topic-record.",
+        check=one_of("topic", "record", "topic-record"),
+    )
     ottla_mirror: str = string(
         "",
         "Set while the topic is a copy that clients may only read: following or ending, and the source topic's id. "

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.network.guard import Guard
     from ottla.server.network.listener import Listeners
     from ottla.server.network.network import Network
+    from ottla.server.schemas.source import SchemaSource
     from ottla.server.security.credentials import Credentials
     from ottla.server.security.delegation_tokens import DelegationTokens
     from ottla.server.security.tls import ReloadedTls
@@ -127,6 +128,21 @@ def http_server(config: BrokerConfig, page_socket: str | None) -> HttpServer | N
             "ottla.http.security.protocol=SASL_SSL"
         )
     return HttpServer(parse_http_address(config.ottla_http_listen), console, tls_of_http(config), page_socket)
+
+
+def schema_source(config: BrokerConfig) -> SchemaSource | None:
+    """The schema registry that is named; None where none is. Raises ConfigError."""
+    url = config.ottla_schema_registry_url
+    if not url:
+        return None
+    from ottla.client.schema_registry import RegistryError
+    from ottla.server.schemas.registry_address import RegistryAtAddress
+    from ottla.server.settings.config import ConfigError
+
+    try:
+        return RegistryAtAddress(url)
+    except RegistryError as error:
+        raise ConfigError(f"ottla.schema.registry.url: {error}") from None
 
 
 def registry_server(config: BrokerConfig) -> RegistryServer | None:

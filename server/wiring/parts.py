@@ -124,6 +124,7 @@ class Parts:
         self.guard = optional.guard(config, self.broker.credentials, self.listeners)
         self.http = optional.http_server(config, environment.page_socket)
         self.registry = optional.registry_server(config)
+        self.broker.codecs.source = optional.schema_source(config)
 
     def _join_cluster(self) -> None:
         """Make what knows the other nodes, and what this one does for all when it is the controller."""
@@ -248,6 +249,8 @@ class Parts:
 
         if broker.authorizer is not None:
             subscribe(broker.authorizer.apply)
+        # Before records can be appended: none may get in that a topic refuses.
+        subscribe(broker.schema_validation.apply)
         subscribe(self.replica_manager.apply)
         node_dir = self.log_manager.node_dir
         stray_logs = StrayLogs(

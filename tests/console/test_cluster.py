@@ -32,6 +32,7 @@ from ottla.kproto.records import Record, build_batch
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
+from ottla.server.schemas.source import Codecs
 from tests.clusters import Cluster, RunCluster
 from tests.console.conftest import Browser, browsing
 from tests.console.test_messages import offsets
@@ -321,7 +322,7 @@ async def test_messages_of_other_nodes_come_live(run_cluster: RunCluster) -> Non
             broker=broker,
             renderer=Renderer(FormTokens(), version="", node_id=1),
             history=History(broker),
-            schemas=Schemas(broker.config),
+            schemas=Schemas(broker.config, Codecs()),
             visitors=Visitors(broker, None, trio.current_time),
         )
         topic = broker.metadata.topics["t"]

@@ -21,6 +21,7 @@ from ottla.console.search import Search, Start, read_positions
 from ottla.console.visitors import Visitors
 from ottla.kproto.records import Compression, EndTxnMarker, Record, build_end_txn_marker
 from ottla.server.replica.append import Records, TopicIdPartition
+from ottla.server.schemas.source import Codecs
 from ottla.storage.log.append_types import AppendOrigin
 
 Browse = Callable[..., Any]
@@ -209,7 +210,7 @@ async def test_rows_come_as_they_are_written(browse: Browse) -> None:
             broker=broker,
             renderer=Renderer(FormTokens(), version="", node_id=1),
             history=History(broker),
-            schemas=Schemas(broker.config),
+            schemas=Schemas(broker.config, Codecs()),
             visitors=Visitors(broker, None, trio.current_time),
         )
         tails, topic = LiveTails(), broker.metadata.topic("t")
@@ -265,7 +266,7 @@ async def test_the_live_view_follows_every_partition(browse: Browse) -> None:
             broker=broker,
             renderer=Renderer(FormTokens(), version="", node_id=1),
             history=History(broker),
-            schemas=Schemas(broker.config),
+            schemas=Schemas(broker.config, Codecs()),
             visitors=Visitors(broker, None, trio.current_time),
         )
         events = LiveTails()._events(own, broker.metadata.topic("t"), partitions, positions, Format.AUTO)

@@ -14,6 +14,7 @@ from ottla.console.decoding import Format, decode
 from ottla.console.protobuf import Descriptors, _body
 from ottla.console.schemas import Schemas
 from ottla.kproto.records import Record
+from ottla.server.schemas.source import Codecs
 from ottla.server.settings.config import BrokerConfig
 from tests.console.test_messages import offsets
 
@@ -46,7 +47,7 @@ def settings(path: Path) -> dict[str, str]:
 
 
 def schemas(path: Path) -> Schemas:
-    return Schemas(BrokerConfig(settings(path)))
+    return Schemas(BrokerConfig(settings(path)), Codecs())
 
 
 async def test_a_message_is_shown_by_its_type(tmp_path: Path) -> None:

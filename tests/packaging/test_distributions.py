@@ -16,6 +16,7 @@ PACKAGES = (
     "kproto",
     "storage",
     "client",
+    "schemas",
     "runtime",
     "metrics",
     "server",

@@ -37,6 +37,8 @@ from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionC
 from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Isolation
+from ottla.server.schemas.source import Codecs
+from ottla.server.schemas.validation import SchemaValidation
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
@@ -132,6 +134,7 @@ class Node:
         self.metadata = MetadataImage()
         self.transaction_coordinator: Any = None
         self.config = BrokerConfig()
+        self.schema_validation = SchemaValidation(Codecs())
         self.participation = Participation(
             lambda: self.transaction_coordinator, SimpleNamespace, node_id=0, image=lambda: self.metadata
         )

@@ -130,6 +130,8 @@ def _handle(request: ProduceRequest | LoneProduce, context: RequestContext) -> S
     produce.require_producer()
     if produce.entries and request.transactional_id is not None:
         yield partial(produce.join_transaction, request.transactional_id)
+    if produce.entries and context.broker.schema_validation.rules:
+        yield produce.validate
     if produce.entries:
         produce.operation = yield from context.broker.replica_manager.begin_append(
             produce.entries,
@@ -369,6 +371,22 @@ class _Produce(Pending):
                 answer.error_code, answer.error_message = produce_refusal(refused[key], self._version)
             else:
                 self.entries.append((key, records._replace(guard=guards[key]) if key in guards else records))
+                self._answers.append(answer)
+
+    async def validate(self) -> None:
+        """Refuse what does not fit its schema, where the topic asks for that; the request keeps its place meanwhile."""
+        validation = self._context.broker.schema_validation
+        entries, answers = self.entries, self._answers
+        self.entries, self._answers = [], []
+        for (key, records), answer in zip(entries, answers, strict=True):
+            rule = validation.rules.get(key.topic_id)
+            try:
+                if rule is not None:
+                    await validation.check(rule, records.view)
+            except storage.StorageError as error:
+                self._fail(key, answer, error)
+            else:
+                self.entries.append((key, records))
                 self._answers.append(answer)
 
     def _joined_log(self, key: TopicIdPartition, records: memoryview) -> PartitionLog | None:

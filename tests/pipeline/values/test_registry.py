@@ -37,7 +37,7 @@ def test_a_registry_that_asks_who_is_there(server: SchemaRegistry, authorization
     number = server.register("orders-value", RECORD)
     found = open_schemas(server.url, login).schema(number)
     assert found == SchemaText("AVRO", json.dumps(RECORD), {})
-    with pytest.raises(RegistryError, match=r"answers 401 to /schemas/ids/1: check its login"):
+    with pytest.raises(RegistryError, match=r"answers 401 to /schemas/ids/1 \(who are you\?\): check its login"):
         open_schemas(server.url, NOBODY).schema(number)
 
 

@@ -86,6 +86,7 @@ class Cluster:
             node_id=0,
             config=BrokerConfig({}),
             quotas=ClientQuotas(),
+            schema_validation=SimpleNamespace(rules={}),
             replica_manager=StubReplicaManager(),
             metadata=MetadataImage(
                 topics=image.topics.set("topic", self.topic),
