@@ -14,6 +14,7 @@ from ottla.cli.connection import connected
 from ottla.cli.consume_group import GroupOffsets
 from ottla.cli.format import FORMAT_HELP, Consumed, Formatter, format_json, parse_format
 from ottla.cli.record_filter import add_filters, filter_of
+from ottla.cli.schema_formats import Formats, add_formats, readers
 from ottla.client.aborted_transactions import AbortedTransactions
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
@@ -80,6 +81,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-J", "--json", action="store_true", help='a JSON object for each record; bytes as {"base64": …}'
     )
+    add_formats(parser, writes=False)
+    parser.add_argument(
+        "--skip-undecodable",
+        action="store_true",
+        help="go on after a key or value that cannot be decoded, with a line on stderr",
+    )
     parser.add_argument("-u", "--unbuffered", action="store_true", help="write each record at once")
     parser.add_argument("--read-committed", action="store_true", help="skip records of open and aborted transactions")
     parser.add_argument("--help-format", action=_ExplainFormat, nargs=0, help="explain --format, and exit")
@@ -94,6 +101,9 @@ def run(arguments: argparse.Namespace) -> int:
         positions = _positions(client, topic, arguments, group)
         output = _standard_output()
         records = _consume(client, topic, positions, _isolation(arguments), output.flush)
+        formats = readers(arguments, client)
+        if formats.key is not None or formats.value is not None:
+            records = _decoded(records, formats, output, skips=arguments.skip_undecodable)
         try:
             _print(records, formatter, arguments, group, positions, output)
         except KeyboardInterrupt:
@@ -126,6 +136,23 @@ def _print(
             _commit(group, arguments.topic, positions, output)
     output.flush()
     progress.finish()
+
+
+def _decoded(records: Iterator[Consumed], formats: Formats, output: BinaryIO, *, skips: bool) -> Iterator[Consumed]:
+    """The records with what their schemas say in the place of their bytes."""
+    for consumed in records:
+        record = consumed.record
+        try:
+            key = record.key if formats.key is None or record.key is None else formats.key(record.key)
+            value = record.value if formats.value is None or record.value is None else formats.value(record.value)
+        except CommandError as error:
+            problem = f"{consumed.topic}-{consumed.partition} at {record.offset}: {error}"
+            output.flush()
+            if not skips:
+                raise CommandError(f"{problem} (--skip-undecodable goes on)") from None
+            print(problem, file=sys.stderr)
+            continue
+        yield consumed._replace(record=record._replace(key=key, value=value))
 
 
 def _standard_output() -> BinaryIO:

@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
+from ottla.cli.schema_formats import Formats, add_formats, writers
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
@@ -71,6 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="all",
         help="the leader, or all replicas in sync, must have a record (default: all)",
     )
+    add_formats(parser, writes=True)
     parser.add_argument("-c", "--count", type=options.count, help="stop after this many records")
     options.add_bootstrap(parser)
 
@@ -78,19 +80,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     progress = options.Progress("sent")
     with connected(arguments) as client:
+        formats = writers(arguments, client)
         producer = _Producer(client, arguments, progress)
         added = 0
-        for line in _lines(arguments):
-            if line is None:
-                producer.flush()
-                continue
-            producer.add(line)
-            added += 1
-            if added == arguments.count:
-                break
+        try:
+            for line in _lines(arguments):
+                if line is None:
+                    producer.flush()
+                    continue
+                producer.add(_encoded(line, formats, added))
+                added += 1
+                if added == arguments.count:
+                    break
+        except CommandError:
+            # What came before a line that cannot be encoded is sent.
+            producer.flush()
+            raise
         producer.flush()
     progress.finish()
     return 0
+
+
+def _encoded(line: Line, formats: Formats, number: int) -> Line:
+    try:
+        key = line.key if formats.key is None or line.key is None else formats.key(line.key)
+        value = line.value if formats.value is None or line.value is None else formats.value(line.value)
+    except CommandError as error:
+        raise CommandError(f"record {number + 1}: {error}") from None
+    return Line(key, value)
 
 
 class _Producer:
