@@ -44,7 +44,7 @@ class ProtobufCodec:
     def to_json(self, body: bytes) -> str:
         value = self._value(body)
         try:
-            return json_format.MessageToJson(
+            text: str = json_format.MessageToJson(
                 value,
                 indent=None,
                 always_print_fields_with_no_presence=True,
@@ -53,6 +53,7 @@ class ProtobufCodec:
             )
         except _FAULTS as error:
             raise ValueMismatchError(f"it cannot be written as JSON: {first_line(error)}") from None
+        return text
 
     def from_json(self, text: str) -> bytes:
         value_json(text)
