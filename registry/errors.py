@@ -24,6 +24,14 @@ class UnavailableError(RegistryError):
         super().__init__(50001, message)
 
 
+def forwarding_failed(why: str) -> RegistryError:
+    return RegistryError(50003, f"Error while forwarding the request to the leader: {why}")
+
+
+def leader_unknown(why: str) -> RegistryError:
+    return RegistryError(50004, f"The registry that writes is not known: {why}")
+
+
 def subject_not_found(subject: str) -> RegistryError:
     return RegistryError(40401, f"Subject '{subject}' not found.")
 

@@ -24,11 +24,14 @@ from ottla.client.trio_connection import TrioConnection
 from ottla.registry.errors import RegistryError, UnavailableError
 from ottla.registry.http.access import Caller, Everybody, RefusedError, Right
 from ottla.registry.http.app import RegistryApp
+from ottla.registry.http.forwarding import OpenStream, open_plain
 from ottla.registry.names import DEFAULT_CONTEXT
 from ottla.registry.parsing import whole
 from ottla.registry.registry import Registry
-from ottla.registry.serving import known_host, served
+from ottla.registry.serving import identity_of, known_host, served
 from ottla.registry.store.log import SchemaLog
+from ottla.registry.writer.election import Election
+from ottla.registry.writer.identity import Identity
 from ottla.server.http.login import HttpLogin, LockedOutError, WrongPasswordError
 from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla.server.schemas.source import SchemasUnavailableError
@@ -69,14 +72,17 @@ class Mounted(NamedTuple):
 def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, context: SSLContext | None) -> Mounted:
     """The registry of a broker that serves, on a socket that listens. Imports much: call it in a worker thread."""
     endpoint = _own_endpoint(broker)
-    registry = Registry(SchemaLog(_connect(broker, endpoint), [(endpoint.host, endpoint.port)]))
+    connect, bootstrap = _connect(broker, endpoint), [(endpoint.host, endpoint.port)]
+    identity = identity_of(listening, "http" if context is None else "https", endpoint.host)
+    registry = Registry(SchemaLog(connect, bootstrap), Election(connect, bootstrap, identity))
     if broker.codecs.source is None:
         broker.codecs.source = OwnSchemas(registry)
     access: Access = Everybody()
     if login is not None or broker.authorizer is not None:
         access = NodeAccess(broker, login)
     knows = known_host(lambda: (*(broker.config.ottla_console_allowed_hosts or ()), *_advertised(broker)))
-    return Mounted(registry.log.run, served(RegistryApp(registry, access, knows), listening, context))
+    app = RegistryApp(registry, access, knows, _open_stream(broker, endpoint))
+    return Mounted(registry.run, served(app, listening, context))
 
 
 class OwnSchemas:
@@ -128,6 +134,21 @@ def _connect(broker: Broker, own: Endpoint) -> Connect:
             open_stream=between_brokers.open_stream(broker.config, endpoint),
             security=Security(between_brokers.login(broker.config, endpoint)),
         )
+
+    return connect
+
+
+def _open_stream(broker: Broker, own: Endpoint) -> OpenStream:
+    """What connects to another node's registry; by TLS as to another node, if that is how they speak."""
+    if not own.security_protocol.endswith("SSL"):
+        return open_plain
+    from ottla.server.security import between_brokers
+
+    async def connect(identity: Identity) -> trio.abc.Stream:
+        if identity.scheme != "https":
+            return await open_plain(identity)
+        endpoint = own._replace(host=identity.host, port=identity.port)
+        return await between_brokers.open_stream(broker.config, endpoint)()
 
     return connect
 

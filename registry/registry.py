@@ -23,6 +23,8 @@ from ottla.registry.store.log import SchemaLog, StaleError
 from ottla.registry.store.producer import Written
 from ottla.registry.store.records import Content, Key, SchemaValue
 from ottla.registry.store.state import IdEntry, State, Version, fingerprint
+from ottla.registry.writer.election import Election
+from ottla.registry.writer.identity import Identity
 
 T = TypeVar("T")
 
@@ -30,14 +32,30 @@ _ATTEMPTS: Final = 30
 _MAX_COMPARED_TEXTS: Final = 100
 
 
-class Registry:
-    """One registry, on the log of a cluster."""
+class ForwardError(Exception):
+    """Another registry writes: the request is for `writer`."""
 
-    def __init__(self, log: SchemaLog) -> None:
+    def __init__(self, writer: Identity) -> None:
+        super().__init__(writer.url)
+        self.writer = writer
+
+
+class Registry:
+    """One registry, on the log of a cluster. Without an election it writes whoever else may do so."""
+
+    def __init__(self, log: SchemaLog, election: Election | None = None) -> None:
         self.log = log
+        self.election = election
         self.parser = Parser()
         #: Who decides and writes. Another process may do so at the same time: `SchemaLog.append` tells.
         self._writing = trio.Lock()
+
+    async def run(self) -> None:
+        """Read and write the log, and take part in the election, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.log.run)
+            if self.election is not None:
+                nursery.start_soon(self.election.run)
 
     @property
     def state(self) -> State:
@@ -160,13 +178,18 @@ class Registry:
                 known = await self._equal(subject, content, parsed, deleted=False)
                 if known is not None and request.id in (-1, known.id):
                     return known
+            await self._require_turn()
             if not is_import:
                 compared = same_group(config, content, live)
                 found = await self._messages(content, parsed, compared, str(config["compatibilityLevel"]))
                 if found:
                     raise errors.incompatible(f"{subject}: [{', '.join(found)}]")
             async with self._writing:
-                if self.state.versions(subject) != versions or settings.config_in_scope(self.state, subject) != config:
+                if (
+                    not self._has_turn
+                    or self.state.versions(subject) != versions
+                    or settings.config_in_scope(self.state, subject) != config
+                ):
                     continue
                 position = self.log.position
                 value, written = self._registered(subject, request, content, versions, is_import=is_import)
@@ -227,12 +250,25 @@ class Registry:
         if request.id < 0 and mode != settings.READWRITE:
             raise errors.not_permitted(f"Subject {subject} is not in read-write mode")
 
+    @property
+    def _has_turn(self) -> bool:
+        return self.election is None or self.election.is_writer
+
+    async def _require_turn(self) -> None:
+        """Return if this registry writes. Raises ForwardError if another one does, RegistryError 50004 if nobody."""
+        writer = None if self.election is None else await self.election.writer()
+        if writer is not None:
+            raise ForwardError(writer)
+
     # Changing the rest
 
     async def change(self, decide: Callable[[State], tuple[list[Written], T]]) -> T:
         """Write what `decide` says of the present state, and return its second value."""
         for _ in range(_ATTEMPTS):
+            await self._require_turn()
             async with self._writing:
+                if not self._has_turn:
+                    continue
                 position = self.log.position
                 written, result = decide(self.state)
                 if not written:

@@ -8,11 +8,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.registry.http.app import RegistryApp
+from ottla.registry.writer.identity import Identity
 from ottla.server.http.hosts import host_name, is_local
 from ottla.server.http.server import prepare
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+_EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 DEFAULT_PORT: Final = 8081
 """Confluent's, which clients and tools expect."""
@@ -36,6 +39,21 @@ def known_host(allowed: Callable[[], Iterable[str]]) -> Callable[[str], bool]:
         return "." not in name or is_local(name, allowed()) or name == _machine()
 
     return knows
+
+
+def identity_of(listening: socket.socket, scheme: str, host: str) -> Identity:
+    """How other registries reach the one on a socket: by the machine's `host`, unless it listens on one address.
+
+    On a loopback address none on another machine reaches it; but that is no reason to take two for one.
+    """
+    own, port = listening.getsockname()[:2]
+    is_general = own in _EVERYWHERE or (is_loopback(own) and not is_loopback(host))
+    return Identity(scheme, host if is_general else str(own), int(port))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether it is this machine for itself."""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
 @cache

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
@@ -13,12 +14,10 @@ from ottla.client.security import NO_SECURITY, Security
 from ottla.client.trio_connection import TrioConnection
 from ottla.registry.http.app import RegistryApp
 from ottla.registry.registry import Registry
-from ottla.registry.serving import known_host, served
+from ottla.registry.serving import identity_of, is_loopback, known_host, served
 from ottla.registry.store.log import TOPIC, SchemaLog
+from ottla.registry.writer.election import GROUP, Election
 from ottla.server.network.network import open_listening_socket
-
-if TYPE_CHECKING:
-    import socket
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +50,15 @@ async def run(
     with listening:
         connect = partial(TrioConnection, client_id=client_id, security=security)
         log = SchemaLog(connect, bootstrap, topic)
-        app = RegistryApp(Registry(log), knows_host=known_host(lambda: allowed_hosts))
+        identity = identity_of(listening, "http", host if is_loopback(host) else socket.gethostname())
+        # Registries on other topics are others.
+        group_id = GROUP if topic == TOPIC else f"{GROUP}-{topic}"
+        election = Election(connect, bootstrap, identity, group_id)
+        registry = Registry(log, election)
+        app = RegistryApp(registry, knows_host=known_host(lambda: allowed_hosts))
         serve = await trio.to_thread.run_sync(served, app, listening)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(log.run)
+            nursery.start_soon(registry.run)
             nursery.start_soon(serve)
             await log.wait_until_ready()
             task_status.started(Running(_url(host, listening), log))

@@ -12,15 +12,25 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from ottla.registry.errors import RegistryError, too_large, unprocessable
+import trio
+
+from ottla.registry.errors import RegistryError, forwarding_failed, leader_unknown, too_large, unprocessable
 from ottla.registry.formats import InvalidSchemaError
 from ottla.registry.formats.json_text import check_depth, strict_json
 from ottla.registry.http.access import Access, Everybody, RefusedError
 from ottla.registry.http.call import Call, Text
+from ottla.registry.http.forwarding import (
+    HEADER,
+    Answer,
+    OpenStream,
+    UnreachableWriterError,
+    forward,
+    open_plain,
+)
 from ottla.registry.http.routes import find
 from ottla.registry.limits import MAX_BODY_BYTES, MAX_MESSAGES
 from ottla.registry.names import DEFAULT_CONTEXT, context_name
-from ottla.registry.registry import Registry
+from ottla.registry.registry import ForwardError, Registry
 from ottla.registry.requests import Query
 
 logger = logging.getLogger(__name__)
@@ -34,6 +44,8 @@ _TYPES: Final = (_V1, "application/vnd.schemaregistry+json", "application/json")
 _SENT_TYPES: Final = frozenset({*_TYPES, "application/octet-stream"})
 _SMALL_BYTES: Final = 64 * 1024
 _MAX_QUERY_FIELDS: Final = 50
+_FORWARD_SECONDS: Final = 20.0
+_FORWARD_PAUSE_SECONDS: Final = 0.2
 _HEADERS: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
@@ -41,11 +53,16 @@ class RegistryApp:
     """The registry's addresses, for callers that `access` lets in and that ask by a name that `knows_host` knows."""
 
     def __init__(
-        self, registry: Registry, access: Access | None = None, knows_host: Callable[[str], bool] = lambda _: True
+        self,
+        registry: Registry,
+        access: Access | None = None,
+        knows_host: Callable[[str], bool] = lambda _: True,
+        open_stream: OpenStream = open_plain,
     ) -> None:
         self._registry = registry
         self._access: Access = access or Everybody()
         self._knows_host = knows_host
+        self._open_stream = open_stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -68,7 +85,10 @@ class RegistryApp:
         except Exception:
             logger.exception("a request to the schema registry has failed")
             status, answer = 500, {"error_code": 500, "message": "HTTP 500 Internal Server Error"}
-        if isinstance(answer, Text):
+        if isinstance(answer, Answer):
+            status, data = answer.status, answer.body
+            more = [item for item in answer.headers if item[0] != b"content-type"]
+        elif isinstance(answer, Text):
             data = answer.text.encode("utf-8", "replace")
         else:
             data = json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
@@ -92,14 +112,39 @@ class RegistryApp:
             query=_query(scope),
             context=context,
         )
+        data = b""
         if method in ("POST", "PUT"):
             if headers.get("content-type", "").partition(";")[0].strip().lower() not in _SENT_TYPES:
                 raise RegistryError(415, "HTTP 415 Unsupported Media Type")
-            call.body = await self._body(receive)
+            data = await self._body(receive)
+            call.body = await self._understood(data)
         await self._registry.log.wait_ready()
-        return await found.handler(call)
+        deadline = trio.current_time() + _FORWARD_SECONDS
+        while True:
+            try:
+                return await found.handler(call)
+            except ForwardError as error:
+                if headers.get(HEADER) == "false":
+                    raise leader_unknown("this one was asked to write, and another one does") from None
+                writer = error.writer
+            try:
+                target = _target(scope)
+                answer = await forward(self._open_stream, writer, method, target, headers.items(), data)
+            except UnreachableWriterError as error:
+                # Its session may still last for some seconds.
+                if trio.current_time() > deadline:
+                    raise forwarding_failed(str(error)) from None
+                await trio.sleep(_FORWARD_PAUSE_SECONDS)
+            else:
+                await self._registry.log.catch_up()
+                return answer
 
-    async def _body(self, receive: Receive) -> dict[str, Any]:
+    async def _understood(self, data: bytes) -> dict[str, Any]:
+        if len(data) <= _SMALL_BYTES:
+            return _parsed(data)
+        return await self._registry.parser.in_thread(lambda: _parsed(data))
+
+    async def _body(self, receive: Receive) -> bytes:
         parts, size_bytes = [], 0
         while True:
             message = await receive()
@@ -111,10 +156,7 @@ class RegistryApp:
             parts.append(message.get("body", b""))
             if not message.get("more_body", False):
                 break
-        data = b"".join(parts)
-        if len(data) <= _SMALL_BYTES:
-            return _parsed(data)
-        return await self._registry.parser.in_thread(lambda: _parsed(data))
+        return b"".join(parts)
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
@@ -140,6 +182,13 @@ def _address(scope: Scope) -> tuple[str, Sequence[str]]:
     if len(segments) > 1 and segments[0] == "contexts":
         return context_name(segments[1]), segments[2:]
     return DEFAULT_CONTEXT, segments
+
+
+def _target(scope: Scope) -> bytes:
+    """The address as it was sent, with its parameters."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope.get("query_string", b"")
+    return path.partition(b"?")[0] + (b"?" + query if query else b"")
 
 
 def _query(scope: Scope) -> Query:

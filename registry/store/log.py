@@ -1,7 +1,7 @@
 """Reads `_schemas` into a `State`, and appends to it.
 
-Several registries may write to the topic at the same time, Confluent's among them. So each decision is bound to the
-position in the log at which it was taken (`append`):
+One registry writes at a time (`writer/`), but what it has sent may arrive when the next one does so already, and others
+may write without asking. So each decision is bound to the position in the log at which it was taken (`append`):
 
 - What is decided at another position than the present one is not written; the caller decides again.
 - If somebody else's records came in between, the reader goes on until it has read what was written here. Where that has
@@ -24,6 +24,7 @@ import trio
 from ottla.client.errors import BrokerError, ClientError, ConnectionLostError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.records import Record, RecordError, iter_batches, iter_records
 from ottla.registry.errors import RegistryError, UnavailableError
 from ottla.registry.store import records
@@ -42,6 +43,7 @@ _SETTLE_SECONDS: Final = 30.0
 _MAX_WAITING: Final = 1_000
 _PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _NO_SESSION: Final = -1
+_LATEST: Final = -1
 _MAX_REPAIRS: Final = 10
 _SCHEMA_KEY: Final = b'{"keytype":"SCHEMA"'
 
@@ -142,6 +144,26 @@ class SchemaLog:
         await job.done.wait()
         if job.failure is not None:
             raise job.failure
+
+    async def catch_up(self) -> None:
+        """Return when what is in the topic now has been read, or cannot be read for now. Somebody has written."""
+        with trio.move_on_after(_WAIT_SECONDS):
+            while self._leader is None:
+                self._wish.make()
+                with trio.move_on_after(_PAUSES_SECONDS[0]):
+                    await self._connected.wait()
+        leader = self._leader
+        if leader is None:
+            return
+        partition = ListOffsetsPartition(partition_index=0, timestamp=_LATEST)
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=1, topics=[ListOffsetsTopic(name=self.topic, partitions=[partition])]
+        )
+        try:
+            answer = await leader.writing.call(request)
+            await self._reach(answer.topics[0].partitions[0].offset)
+        except (ClientError, UnavailableError) as error:
+            logger.debug("the end of the schemas' topic is not known: %s", error)
 
     # Reading
 
