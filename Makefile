@@ -240,8 +240,8 @@ compat_tests/node/node_modules/.complete: compat_tests/node/package.json
 	npm install --prefix compat_tests/node --no-package-lock --no-audit --no-fund --silent
 	touch $@
 
-compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum compat_tests/go/member.go compat_tests/go/admin/main.go compat_tests/go/secure/main.go compat_tests/go/share/main.go compat_tests/go/sarama/main.go compat_tests/go/flow/main.go
-	cd compat_tests/go && go build -o build/ ./admin ./secure ./share ./sarama ./flow && go build -o build/member .
+compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum compat_tests/go/member.go compat_tests/go/admin/main.go compat_tests/go/secure/main.go compat_tests/go/share/main.go compat_tests/go/sarama/main.go compat_tests/go/flow/main.go compat_tests/go/registry/main.go
+	cd compat_tests/go && go build -o build/ ./admin ./secure ./share ./sarama ./flow ./registry && go build -o build/member .
 
 jars:
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka-4.4/.complete .jars/spark/.complete .jars/iceberg/.complete; \

@@ -1,8 +1,11 @@
-"""Confluent's client and serializers for Python against the registry of the broker for tests."""
+"""Clients of schema registries against that of the broker for tests: Confluent's for Python with its serializers,
+KafkaJS', and franz-go's.
+"""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +18,10 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from google.protobuf import struct_pb2, timestamp_pb2, type_pb2
 
+from compat_tests.clients import franz_go, kafkajs
 from ottla.testing.broker import Broker
 
+GO = franz_go.PROGRAM.with_name("registry")
 AVRO = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
 JSON_SCHEMA = json.dumps(
     {
@@ -134,3 +139,45 @@ def test_the_client(registry: SchemaRegistryClient) -> None:
     assert registry.get_contexts() == ["."]
     assert registry.delete_subject("outer") == [1]
     assert registry.delete_subject("outer", permanent=True) == [1]
+
+
+def lines(*command: str) -> list[dict[str, Any]]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.kafkajs
+@pytest.mark.skipif(not (kafkajs.FOLDER / "node_modules/@kafkajs").is_dir(), reason="it takes `make clients`")
+def test_kafkajs(broker: Broker) -> None:
+    found = lines("node", str(kafkajs.FOLDER / "registry.js"), broker.schema_registry_url)
+    assert found == [
+        {"name": "AVRO", "id": 1, "latest": 1, "value": {"id": 7}, "bytes": "00000000010e"},
+        {"name": "JSON", "id": 2, "latest": 2, "value": {"id": 7}, "bytes": "0000000002" + b'{"id":7}'.hex()},
+        # It does not say which message of the schema it is, as Confluent's serializers do.
+        {"name": "PROTOBUF", "id": 3, "latest": 3, "value": {"id": 7}, "bytes": "00000000030807"},
+        {"name": "refused", "value": 409},
+    ]
+
+
+@pytest.mark.franz_go
+@pytest.mark.skipif(not GO.is_file(), reason="it takes Go and `make clients`")
+def test_franz_go(broker: Broker) -> None:
+    found = lines(str(GO), broker.schema_registry_url)
+    assert [(line["name"], line["result"]) for line in found] == [
+        ("create", ["go-value", 1, 1]),
+        ("create again", True),
+        ("by id", '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'),
+        ("look up", 1),
+        ("check", False),
+        ("incompatible", "409"),
+        ("reference", None),
+        ("referenced by", 1),
+        ("level", "FULL"),
+        ("mode", "READONLY"),
+        ("read only", "42205"),
+        ("subjects", ["go-outer", "go-value"]),
+        ("missing", "40401"),
+        ("delete", [1]),
+        ("serde", [True, "Dg=="]),
+    ]
