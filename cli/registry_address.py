@@ -64,7 +64,8 @@ def _own(client: Client) -> str:
 def _login(properties: Mapping[str, str]) -> RegistryLogin | None:
     """Confluent's settings; a registry in a broker knows the broker's users, so without them the Kafka user goes."""
     user = properties.get("basic.auth.user.info") or properties.get("schema.registry.basic.auth.user.info")
-    if user is None:
+    token = properties.get("bearer.auth.token")
+    if user is None and token is None:
         from ottla.client.security import from_properties
 
         login = from_properties(properties).login if properties else None
@@ -73,6 +74,6 @@ def _login(properties: Mapping[str, str]) -> RegistryLogin | None:
     authorities = properties.get("schema.registry.ssl.truststore.location") or properties.get("ssl.ca.location")
     if authorities is None and properties.get("ssl.truststore.type", "").upper() == "PEM":
         authorities = properties.get("ssl.truststore.location")
-    if user is None and authorities is None:
+    if user is None and token is None and authorities is None:
         return None
-    return RegistryLogin(user_info=user, ca_file=authorities)
+    return RegistryLogin(user_info=user, token=token, ca_file=authorities)

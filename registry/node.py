@@ -57,6 +57,7 @@ _OPERATIONS: Final = {
     Right.CHANGE_SETTINGS: AclOperation.ALTER_CONFIGS,
 }
 _ASK_BASIC: Final = {"www-authenticate": 'Basic realm="Ottla", charset="UTF-8"'}
+_ASK_BEARER: Final = {"www-authenticate": 'Bearer realm="Ottla"'}
 _KEPT_LOGINS: Final = 1_000
 _KEPT_SECONDS: Final = 300.0
 _MAX_HEADER_LENGTH: Final = 4_096
@@ -183,15 +184,17 @@ class NodeCaller:
 
 
 class _Kept(NamedTuple):
+    """A login that was right: of a user with a password, or by a token (None)."""
+
     principal: str
-    name: str
+    name: str | None
     proof: Hashable
     ends_at: float
 
 
 class NodeAccess:
-    """Lets the cluster's users in by HTTP's Basic authentication. A password that was right is not hashed again for
-    some minutes, unless it has changed.
+    """Lets the cluster's users in by HTTP's Basic authentication, and by tokens where the HTTP port takes them. A
+    password that was right is not hashed again for some minutes, unless it has changed.
     """
 
     def __init__(self, broker: Broker, login: HttpLogin | None) -> None:
@@ -208,25 +211,40 @@ class NodeAccess:
 
     async def _principal(self, login: HttpLogin, headers: Mapping[str, str], host: str) -> str:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "basic" or len(given) > _MAX_HEADER_LENGTH:
+        is_token = scheme.lower() == "bearer" and login.takes_tokens
+        if not is_token and (scheme.lower() != "basic" or len(given) > _MAX_HEADER_LENGTH):
             raise RefusedError(401, "Unauthorized", _ASK_BASIC)
-        key = hmac.new(self._secret, given.encode(), sha256).digest()
-        now = trio.current_time()
+        key = hmac.new(self._secret, f"{is_token} {given}".encode(), sha256).digest()
         kept = self._kept.get(key)
-        if kept is not None and kept.ends_at > now and login.proof(kept.name) == kept.proof:
+        if kept is not None and kept.ends_at > trio.current_time() and kept.proof == _proof(login, kept.name):
             return kept.principal
         self._kept.pop(key, None)
-        name, password = _basic(given)
         try:
-            principal = await login.check(name, password, host)
+            checked = await (_by_token(login, given.strip(), host) if is_token else _by_password(login, given, host))
         except LockedOutError as error:
             raise RefusedError(429, str(error), {"retry-after": str(round(error.seconds) + 1)}) from None
         except WrongPasswordError as error:
-            raise RefusedError(401, str(error), _ASK_BASIC) from None
-        self._kept[key] = _Kept(principal, name, login.proof(name), now + _KEPT_SECONDS)
+            raise RefusedError(401, str(error), _ASK_BEARER if is_token else _ASK_BASIC) from None
+        self._kept[key] = checked
         if len(self._kept) > _KEPT_LOGINS:
             self._kept.popitem(last=False)
-        return principal
+        return checked.principal
+
+
+async def _by_password(login: HttpLogin, given: str, host: str) -> _Kept:
+    name, password = _basic(given)
+    principal = await login.check(name, password, host)
+    return _Kept(principal, name, login.proof(name), trio.current_time() + _KEPT_SECONDS)
+
+
+async def _by_token(login: HttpLogin, token: str, host: str) -> _Kept:
+    found = await login.check_token(token, host)
+    return _Kept(found.principal, None, None, trio.current_time() + min(found.valid_seconds, _KEPT_SECONDS))
+
+
+def _proof(login: HttpLogin, name: str | None) -> Hashable:
+    """What a login that was right depends on; a token on nothing but its time."""
+    return None if name is None else login.proof(name)
 
 
 def _basic(text: str) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 `ottla.http.security.protocol` says what is asked for, as of a listener whose name is HTTP: with SASL_SSL or
 SASL_PLAINTEXT a user and a password, whose users may be given by `listener.name.http.plain.sasl.jaas.config` as well.
-Programs send them by HTTP's Basic authentication, people to the console's own page.
+Programs send them by HTTP's Basic authentication, people to the console's own page. With OAUTHBEARER in
+`listener.name.http.sasl.enabled.mechanisms` programs may show a token instead, as they do to a listener.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable, Hashable
 from functools import wraps
 from ipaddress import IPv6Address, IPv6Network, ip_address
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 from starlette.responses import PlainTextResponse, Response
@@ -25,8 +26,9 @@ from ottla.server.metadata.acls import AclOperation
 from ottla.server.network.endpoints import HTTP_LISTENER
 from ottla.server.security.access import Access
 from ottla.server.security.errors import InvalidCredentialsError
-from ottla.server.security.mechanism import PLAIN
-from ottla.server.security.offers import configured_users
+from ottla.server.security.mechanism import OAUTHBEARER, PLAIN
+from ottla.server.security.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, TokenRefusedError
+from ottla.server.security.offers import configured_users, login_options
 from ottla.server.security.principal import user
 
 if TYPE_CHECKING:
@@ -34,12 +36,14 @@ if TYPE_CHECKING:
 
     from ottla.server.broker import Broker
     from ottla.server.security.credentials import Credentials
+    from ottla.server.security.oauthbearer import AccessToken, TokenValidator
     from ottla.server.settings.config import BrokerConfig
 
 __all__ = ["HttpLogin", "LockedOutError", "WrongPasswordError", "guarded_metrics", "login_of"]
 
 audit = logging.getLogger("ottla.audit")
 
+_MECHANISMS: Final = f"listener.name.{HTTP_LISTENER.lower()}.sasl.enabled.mechanisms"
 _MAX_NAME_LENGTH: Final = 255
 _MAX_PASSWORD_LENGTH: Final = 1024
 _ASK_BASIC: Final = {"www-authenticate": 'Basic realm="Ottla", charset="UTF-8"'}
@@ -52,6 +56,13 @@ class WrongPasswordError(Exception):
     """User or password is wrong; which of them is not told."""
 
 
+class TokenLogin(NamedTuple):
+    """Who has shown a token, and for how long that is good."""
+
+    principal: str
+    valid_seconds: float
+
+
 class HttpLogin:
     """Checks passwords: bounded, in a time that says nothing, and with pauses that grow for whoever guesses."""
 
@@ -61,6 +72,37 @@ class HttpLogin:
         own = config.for_listener(HTTP_LISTENER)
         self._failure_delay_seconds = own.connection_failed_authentication_delay_ms / 1000
         self._lockout = Lockout(trio.current_time)
+        self._tokens = _token_validator(config, credentials)
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether a token is as good as a password."""
+        return self._tokens is not None
+
+    async def check_token(self, token: str, host: str) -> TokenLogin:
+        """Whose token this is. Raises LockedOutError or WrongPasswordError."""
+        keys: tuple[Key, ...] = ((ADDRESS, _network(host)),)
+        try:
+            self._lockout.begin(keys)
+        except LockedOutError:
+            audit.info("a login to the HTTP port from %s has to wait", host, extra={"host": host})
+            raise
+        began = trio.current_time()
+        try:
+            found = await self._validated(token)
+        except TokenRefusedError as error:
+            audit.info("a token from %s was refused: %s", host, error, extra={"host": host, "error": str(error)})
+            await trio.sleep_until(began + self._failure_delay_seconds)
+            raise WrongPasswordError("The token is not accepted.") from None
+        self._lockout.succeeded(keys)
+        return TokenLogin(user(found.name), (found.expires_at_ms - self._credentials.time_ms()) / 1000)
+
+    async def _validated(self, token: str) -> AccessToken:
+        if self._tokens is None:
+            raise TokenRefusedError("tokens are not taken here")
+        if len(token) > MAX_TOKEN_MESSAGE_BYTES:
+            raise TokenRefusedError("it is too long")
+        return await self._tokens.validate(token)
 
     async def check(self, name: str, password: str, host: str) -> str:
         """The principal whose password this is. Raises LockedOutError or WrongPasswordError."""
@@ -89,6 +131,20 @@ class HttpLogin:
             return await self._credentials.has_password(name, password, self._users)
         except InvalidCredentialsError:
             return False
+
+
+def _token_validator(config: BrokerConfig, credentials: Credentials) -> TokenValidator | None:
+    """What checks tokens, where the port is configured to take them; reads files. Raises ConfigError."""
+    if (
+        _MECHANISMS not in config.static
+        or OAUTHBEARER not in config.for_listener(HTTP_LISTENER).sasl_enabled_mechanisms
+    ):
+        return None
+    from ottla.server.security.token_validators import token_validator
+
+    own = config.for_listener(HTTP_LISTENER, OAUTHBEARER)
+    options = login_options(own, HTTP_LISTENER, OAUTHBEARER)
+    return token_validator(own, HTTP_LISTENER, options, credentials.time_ms)
 
 
 def login_of(broker: Broker) -> HttpLogin | None:

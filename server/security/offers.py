@@ -49,7 +49,7 @@ def _offered(config: BrokerConfig, listener: str, mechanism: str, credentials: C
         from ottla.server.security.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, OAuthBearerExchange
         from ottla.server.security.token_validators import token_validator
 
-        options = _login_options(config, listener, mechanism)
+        options = login_options(config, listener, mechanism)
         begin = partial(OAuthBearerExchange, token_validator(config, listener, options, credentials.time_ms))
         max_message_bytes = MAX_TOKEN_MESSAGE_BYTES
     elif mechanism == GSSAPI:
@@ -60,10 +60,10 @@ def _offered(config: BrokerConfig, listener: str, mechanism: str, credentials: C
                 f"The listener {listener} offers GSSAPI, which needs another package: pip install 'ottla[kerberos]'; "
                 f"or name others in listener.name.{listener.lower()}.sasl.enabled.mechanisms."
             ) from None
-        begin = KerberosService(config, listener, _login_options(config, listener, mechanism)).begin
+        begin = KerberosService(config, listener, login_options(config, listener, mechanism)).begin
         max_message_bytes = MAX_TICKET_MESSAGE_BYTES
     else:
-        _login_options(config, listener, mechanism)
+        login_options(config, listener, mechanism)
         begin = partial(ScramExchange, ScramMechanism[mechanism.replace("-", "_")], credentials)
     return OfferedMechanism(begin, config.connections_max_reauth_ms, max_message_bytes)
 
@@ -72,12 +72,12 @@ def configured_users(config: BrokerConfig, listener: str) -> dict[str, str]:
     """The passwords of the users that the login configuration of PLAIN names. Raises ConfigError."""
     return {
         name.removeprefix(_USER_PREFIX): password
-        for name, password in _login_options(config, listener, PLAIN).items()
+        for name, password in login_options(config, listener, PLAIN).items()
         if name.startswith(_USER_PREFIX)
     }
 
 
-def _login_options(config: BrokerConfig, listener: str, mechanism: str) -> Mapping[str, str]:
+def login_options(config: BrokerConfig, listener: str, mechanism: str) -> Mapping[str, str]:
     """What the login configuration of a listener's mechanism says."""
     where = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
     if not any(where in layer for layer in (config.dynamic, config.dynamic_default, config.static)):

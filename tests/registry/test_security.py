@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
@@ -73,3 +74,55 @@ def test_acls_protect_subjects(broker: Broker) -> None:
     assert ask(broker, "eve", "GET", "/subjects") == (200, [])
     assert ask(broker, "bob", "GET", "/subjects") == (200, ["orders-value"])
     assert ask(broker, "ann", "DELETE", "/subjects/orders-value") == (200, [1])
+
+
+TOKENS = {
+    "ottla.registry.listeners": "127.0.0.1:0",
+    "ottla.http.security.protocol": "SASL_PLAINTEXT",
+    "listener.name.http.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+    "listener.name.http.oauthbearer.sasl.server.callback.handler.class": (
+        "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+    ),
+    "listener.name.http.connection.failed.authentication.delay.ms": "0",
+}
+
+
+def token(name: str, valid_seconds: float) -> str:
+    """An unsigned one, which the broker of this test takes."""
+    parts = {"alg": "none"}, {"sub": name, "exp": time.time() + valid_seconds, "iat": time.time() - 1}
+    encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+    return ".".join((*encoded, ""))
+
+
+def test_tokens_as_on_a_listener() -> None:
+    with Broker(config=TOKENS, users=USERS, acls=ACLS) as broker:
+        assert broker._thread is not None
+        url = f"{broker._thread.ready.registry_url}/subjects/orders-value/versions"
+
+        def register(shown: str) -> tuple[int, Any]:
+            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {shown}"}
+            request = Request(url, data=json.dumps({"schema": '"int"'}).encode(), headers=headers)
+            try:
+                with OPENER.open(request, timeout=30) as response:
+                    return response.status, json.load(response)
+            except HTTPError as error:
+                with error:
+                    return error.code, (json.load(error)["message"], error.headers["WWW-Authenticate"])
+
+        assert register(token("ann", 60))[0] == 200
+        # Remembered for some minutes, but no longer than it is good.
+        assert register(token("ann", 60))[0] == 200
+        assert register(token("bob", 60)) == (403, ("User:bob may not write subject orders-value", None))
+        for wrong in (token("ann", -1), "x", "", token("ann", 60) + "x"):
+            assert register(wrong) == (401, ("The token is not accepted.", 'Bearer realm="Ottla"'))
+
+
+def test_a_port_that_takes_no_tokens_asks_for_a_password(broker: Broker) -> None:
+    assert broker._thread is not None
+    request = Request(
+        f"{broker._thread.ready.registry_url}/subjects", headers={"Authorization": f"Bearer {token('ann', 60)}"}
+    )
+    with pytest.raises(HTTPError) as raised:
+        OPENER.open(request, timeout=30)
+    with raised.value as error:
+        assert (error.code, error.headers["WWW-Authenticate"]) == (401, 'Basic realm="Ottla", charset="UTF-8"')
