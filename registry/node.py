@@ -90,14 +90,14 @@ class OwnSchemas:
     """Implements the broker's SchemaSource by the registry in its process."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        self.registry = registry
 
     async def schema(self, schema_id: int) -> SchemaText | None:
         entry = await self._entry(schema_id)
         if entry is None or not entry.versions:
             return None
         try:
-            found = whole(self._registry.state, entry.content, entry.versions[0].subject)
+            found = whole(self.registry.state, entry.content, entry.versions[0].subject)
         except RegistryError as error:
             raise SchemasUnavailableError(str(error)) from None
         return SchemaText(found.kind, found.text, dict(found.references))
@@ -108,10 +108,10 @@ class OwnSchemas:
 
     async def _entry(self, schema_id: int) -> IdEntry | None:
         try:
-            await self._registry.log.wait_ready()
+            await self.registry.log.wait_ready()
         except UnavailableError as error:
             raise SchemasUnavailableError(str(error)) from None
-        return self._registry.state.by_id(schema_id, DEFAULT_CONTEXT)
+        return self.registry.state.by_id(schema_id, DEFAULT_CONTEXT)
 
 
 def _own_endpoint(broker: Broker) -> Endpoint:

@@ -18,6 +18,7 @@ from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, 
 from ottla.kproto.partitioner import partition_for_key
 from ottla.kproto.records import Record, build_batch
 from ottla.server.replica.append import Records, TopicIdPartition
+from ottla.storage.errors import RefusedRecordsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +109,12 @@ async def _produce(
     leader = led_elsewhere(console.broker, topic, partition)
     if leader is not None:
         return partition, await _produce_there(console, topic, partition, leader, batch)
+    rule = console.broker.schema_validation.rules.get(topic.topic_id)
+    try:
+        if rule is not None:
+            await console.broker.schema_validation.check(rule, batch)
+    except RefusedRecordsError as error:
+        raise ProduceError(f"The broker refused it: {error}") from None
     results = await console.broker.replica_manager.append(
         {where: Records(memoryview(bytearray(batch)))}, required_acks=-1, timeout_ms=_TIMEOUT_MS
     )

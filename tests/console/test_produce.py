@@ -104,3 +104,13 @@ async def test_nobody_writes_to_internal_topics(browse: Browse) -> None:
         answer = await browser.post("topics/__consumer_offsets/produce", {"token": token, "value": "x"})
         assert answer.status_code == 422
         assert "belongs to the broker" in answer.text
+
+
+async def test_what_a_topic_validates_is_validated_here_too(browse: Browse) -> None:
+    async with browse() as browser:
+        topic_id = await browser.node.create_topic("t", **{"ottla.value.schema.validation": "id"})
+        token = await browser.form_token("topics/t/produce")
+        answer = await browser.post("topics/t/produce", {"token": token, "value": "plain"})
+        assert answer.status_code == 422
+        assert "the value does not begin with the id of a schema" in answer.text
+        assert browser.node.broker.replica_manager.get_partition(topic_id, 0).log.log_end_offset == 0
