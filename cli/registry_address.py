@@ -26,9 +26,11 @@ _NAME_ONE: Final = "name one with --registry"
 def open_registry(arguments: argparse.Namespace, client: Client) -> Registry:
     """The registry of `--registry`, of the client's properties, or of the broker. CommandError if there is none."""
     properties = _properties(arguments)
-    url = arguments.registry or properties.get("schema.registry.url") or _own(client)
+    url, protocol = arguments.registry or properties.get("schema.registry.url"), ""
+    if url is None:
+        url, protocol = _own(client)
     try:
-        return Registry(url, _login(properties))
+        return Registry(url, _login(properties, protocol))
     except RegistryError as error:
         raise CommandError(str(error)) from None
 
@@ -42,8 +44,8 @@ def _properties(arguments: argparse.Namespace) -> Mapping[str, str]:
     return read_properties(path)
 
 
-def _own(client: Client) -> str:
-    """The address of the registry in the cluster: that of the first broker that says it serves one."""
+def _own(client: Client) -> tuple[str, str]:
+    """The address of the registry in the cluster, with its security protocol: of the first broker that serves one."""
     for broker in client.metadata([]).brokers:
         resource = DescribeConfigsResource(
             resource_type=_BROKER, resource_name=str(broker.node_id), configuration_keys=[_LISTENERS, _PROTOCOL]
@@ -56,20 +58,28 @@ def _own(client: Client) -> str:
         if port == "0":
             raise CommandError(f"the broker's schema registry is on a port that was free: {_NAME_ONE}")
         if port:
-            scheme = "https" if (told.get(_PROTOCOL) or "").endswith("SSL") else "http"
-            return f"{scheme}://{broker.host if host in _EVERYWHERE else host}:{port}"
+            protocol = told.get(_PROTOCOL) or ""
+            scheme = "https" if protocol.endswith("SSL") else "http"
+            return f"{scheme}://{broker.host if host in _EVERYWHERE else host}:{port}", protocol
     raise CommandError(f"the broker has no schema registry: start it with --registry, or {_NAME_ONE}")
 
 
-def _login(properties: Mapping[str, str]) -> RegistryLogin | None:
-    """Confluent's settings; a registry in a broker knows the broker's users, so without them the Kafka user goes."""
+def _login(properties: Mapping[str, str], own_protocol: str) -> RegistryLogin | None:
+    """Confluent's settings. Without them the broker's own registry is given the Kafka user, whom it knows, and no other
+    registry is: nor any over a connection that anybody can read, where that to Kafka is encrypted.
+    """
     user = properties.get("basic.auth.user.info") or properties.get("schema.registry.basic.auth.user.info")
     token = properties.get("bearer.auth.token")
-    if user is None and token is None:
+    if user is None and token is None and own_protocol.startswith("SASL_"):
         from ottla.client.security import from_properties
 
-        login = from_properties(properties).login if properties else None
+        login, encryption = from_properties(properties)
         if login is not None and login.user and not login.is_token:
+            if encryption is not None and not own_protocol.endswith("SSL"):
+                raise CommandError(
+                    "the broker's schema registry is not encrypted (ottla.http.security.protocol), and is not sent the "
+                    "password that goes to the broker encrypted: give basic.auth.user.info"
+                )
             user = f"{login.user}:{login.password}"
     authorities = properties.get("schema.registry.ssl.truststore.location") or properties.get("ssl.ca.location")
     if authorities is None and properties.get("ssl.truststore.type", "").upper() == "PEM":
