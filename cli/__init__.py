@@ -17,47 +17,58 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
+
+
+class Command(NamedTuple):
+    """A command: its module, in this package or by its whole name, and what it does.
+
+    Modules of other packages are named by strings, because the server never imports them.
+    """
+
+    module: str
+    summary: str
+
 
 COMMANDS: Final = {
-    "serve": "start a broker",
-    "test-broker": "start a broker for tests in any language, which control it over HTTP",
-    "proxy": "stand in front of a cluster and forward its clients' requests",
-    "registry": "serve a schema registry before any Kafka",
-    "mirror": "keep exact copies of another cluster's topics, and move from there to here",
-    "topic": "create, list, describe, alter and delete topics, and delete their oldest records",
-    "config": "get, set and unset dynamic settings of topics, brokers, groups and loggers",
-    "quota": "list, set and unset what users, clients and addresses may use",
-    "user": "add, list and delete users who authenticate with a password",
-    "cert": "make certificates for more brokers and for clients",
-    "acl": "add, list, delete and explain who may do what",
-    "group": "list, describe, seek and delete groups",
-    "transaction": "list, describe and abort transactions",
-    "produce": "send records from files or standard input",
-    "consume": "print records",
-    "record": "write the records of topics into a file that people can read",
-    "replay": "send a recording again, with its timing, faster, or at once",
-    "decode": "show bytes of the Kafka protocol as messages",
-    "cluster": "show the cluster: its brokers, features and APIs",
-    "log-dirs": "show how much of the disk each partition takes",
-    "mcp": "offer tools for agents: topics, records, groups, settings and rights",
-    "top": "watch rates, lag, memory and connections, live",
-    "doctor": "check whether a broker can run here and be reached",
-    "backup": "copy a data folder, even while its broker runs",
-    "restore": "make a data folder from a backup, or recreate its lost metadata",
-    "fsck": "check a data folder for damage",
-    "dump": "show the blocks, runs and records of data files",
-    "salvage": "take records out of data files that are damaged or were set aside",
-    "completion": "complete commands, options and topics in bash, zsh and fish",
-    "simulate": "run whole clusters under faults that a seed decides, and check what their clients saw",
-    "table": "keep tables in step with topics, or send a table to a topic, on Spark",
-}
-
-# Commands that live in other packages, which the server never imports: so their modules are named by strings.
-ELSEWHERE: Final = {
-    "table": "ottla.pipeline.cli",
-    "test-broker": "ottla.testing.control",
-    "simulate": "ottla.simulation.cluster.command",
+    "serve": Command("serve.serve", "start a broker"),
+    "test-broker": Command(
+        "ottla.testing.control", "start a broker for tests in any language, which control it over HTTP"
+    ),
+    "proxy": Command("proxy.proxy", "stand in front of a cluster and forward its clients' requests"),
+    "registry": Command("registry", "serve a schema registry before any Kafka"),
+    "mirror": Command("mirror.mirror", "keep exact copies of another cluster's topics, and move from there to here"),
+    "topic": Command(
+        "topics.topic", "create, list, describe, alter and delete topics, and delete their oldest records"
+    ),
+    "config": Command("cluster.config", "get, set and unset dynamic settings of topics, brokers, groups and loggers"),
+    "quota": Command("access.quota", "list, set and unset what users, clients and addresses may use"),
+    "user": Command("access.user", "add, list and delete users who authenticate with a password"),
+    "cert": Command("access.cert", "make certificates for more brokers and for clients"),
+    "acl": Command("access.acl", "add, list, delete and explain who may do what"),
+    "group": Command("groups.group", "list, describe, seek and delete groups"),
+    "transaction": Command("cluster.transaction", "list, describe and abort transactions"),
+    "produce": Command("records.produce", "send records from files or standard input"),
+    "consume": Command("records.consume", "print records"),
+    "record": Command("records.record", "write the records of topics into a file that people can read"),
+    "replay": Command("records.replay", "send a recording again, with its timing, faster, or at once"),
+    "decode": Command("records.decode", "show bytes of the Kafka protocol as messages"),
+    "cluster": Command("cluster.cluster", "show the cluster: its brokers, features and APIs"),
+    "log-dirs": Command("cluster.log_dirs", "show how much of the disk each partition takes"),
+    "mcp": Command("mcp", "offer tools for agents: topics, records, groups, settings and rights"),
+    "top": Command("cluster.top", "watch rates, lag, memory and connections, live"),
+    "doctor": Command("doctor", "check whether a broker can run here and be reached"),
+    "backup": Command("folders.backup", "copy a data folder, even while its broker runs"),
+    "restore": Command("folders.restore", "make a data folder from a backup, or recreate its lost metadata"),
+    "fsck": Command("folders.fsck", "check a data folder for damage"),
+    "dump": Command("folders.dump", "show the blocks, runs and records of data files"),
+    "salvage": Command("folders.salvage", "take records out of data files that are damaged or were set aside"),
+    "completion": Command("completion", "complete commands, options and topics in bash, zsh and fish"),
+    "simulate": Command(
+        "ottla.simulation.cluster.command",
+        "run whole clusters under faults that a seed decides, and check what their clients saw",
+    ),
+    "table": Command("ottla.pipeline.cli", "keep tables in step with topics, or send a table to a topic, on Spark"),
 }
 
 #: Modules of distributions with other names.
@@ -193,7 +204,7 @@ def load(name: str) -> ModuleType:
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of one command."""
-    parser = Parser(prog=f"ottla {name}", description=_sentence(COMMANDS[name]))
+    parser = Parser(prog=f"ottla {name}", description=_sentence(COMMANDS[name].summary))
     load(name).configure(parser)
     return parser
 
@@ -208,7 +219,8 @@ def _is_installed(name: str) -> bool:
 
 
 def _module(name: str) -> str:
-    return ELSEWHERE.get(name, f"{__name__}.{name.replace('-', '_')}")
+    module = COMMANDS[name].module
+    return module if module.startswith("ottla.") else f"{__name__}.{module}"
 
 
 def _overview() -> argparse.ArgumentParser:
@@ -218,7 +230,7 @@ def _overview() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ottla {version()}")
     commands = parser.add_subparsers(dest="command", metavar="command")
     for name in available():
-        commands.add_parser(name, help=COMMANDS[name], description=_sentence(COMMANDS[name]))
+        commands.add_parser(name, help=COMMANDS[name].summary, description=_sentence(COMMANDS[name].summary))
     return parser
 
 

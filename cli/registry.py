@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ottla.cli import CommandError
-from ottla.cli.notify import READY, STOPPING, notify
+from ottla.cli.serve.notify import READY, STOPPING, notify
 from ottla.runtime import logs
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ottla.cli.trio_import import import_trio
+    from ottla.cli.serve.trio_import import import_trio
     from ottla.client.addresses import parse_addresses
     from ottla.client.errors import ClientError
     from ottla.client.security import NO_SECURITY, from_properties, read_properties

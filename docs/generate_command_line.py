@@ -38,8 +38,8 @@ _COMMON = ("bootstrap", "timeout", "json")
 def page() -> str:
     """The whole page."""
     parts = [_INTRODUCTION]
-    for name, summary in COMMANDS.items():
-        parts.append("\n".join(_command(name, summary)))
+    for name, command in COMMANDS.items():
+        parts.append("\n".join(_command(name, command.summary)))
     return "\n".join(parts)
 
 

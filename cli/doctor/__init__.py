@@ -13,11 +13,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.cli import CommandError, options, serve, serve_config
+from ottla.cli import CommandError, options
+from ottla.cli.access.secure import FOLDER
 from ottla.cli.connection import security
 from ottla.cli.doctor import etcd, http, machine, network, start
 from ottla.cli.doctor.finding import FAIL, Finding, fail, ok, warn
-from ottla.cli.secure import FOLDER
+from ottla.cli.serve import config as serve_config
+from ottla.cli.serve import serve
 from ottla.server.settings.config import BrokerConfig, ConfigError
 
 _SIGNS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}

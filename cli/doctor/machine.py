@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from ottla.cli.doctor.finding import Finding, fail, ok, warn
-from ottla.cli.memory import available_memory
 from ottla.cli.options import human_size
+from ottla.cli.serve.memory import available_memory
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.kept_logs import cut_files, describe_kept_log, read_kept_logs

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
+from ottla.cli.access.exposure import WHAT_ANYBODY_CAN_DO, is_exposed, is_loopback
 from ottla.cli.doctor.finding import Finding, fail, ok, warn
-from ottla.cli.exposure import WHAT_ANYBODY_CAN_DO, is_exposed, is_loopback
 from ottla.client import tls
 from ottla.client.client import Client
 from ottla.client.errors import AuthenticationError, ClientError

@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli import CommandError
+from ottla.cli.access.secure import FOLDER
 from ottla.cli.doctor.finding import Finding, fail
 from ottla.cli.doctor.network import is_taken
-from ottla.cli.lock_holder import refusal, refuse_running
-from ottla.cli.nodes import plan
-from ottla.cli.nodes.folder import check_lone_node
-from ottla.cli.secure import FOLDER
-from ottla.cli.serve_config import data_dir, load_config
+from ottla.cli.folders.lock_holder import refusal, refuse_running
+from ottla.cli.folders.nodes import check_lone_node
+from ottla.cli.serve.config import data_dir, load_config
+from ottla.cli.serve.nodes import plan
 from ottla.server.errors import StartupError
 from ottla.server.network.endpoints import listen_addresses
 from ottla.server.settings.config import BrokerConfig
@@ -27,7 +27,7 @@ from ottla.storage.errors import UnsupportedFormatError
 from ottla.storage.node_dir import read_note
 
 if TYPE_CHECKING:
-    from ottla.cli.nodes.plan import Plan
+    from ottla.cli.serve.nodes.plan import Plan
 
 _SUBJECT: Final = "data folder"
 

@@ -30,7 +30,7 @@ def test_a_command_without_its_package(monkeypatch: pytest.MonkeyPatch, capsys: 
     def run(_: object) -> int:
         raise ModuleNotFoundError("No module named 'greenlet'", name="greenlet")
 
-    monkeypatch.setattr("ottla.cli.decode.run", run)
+    monkeypatch.setattr("ottla.cli.records.decode.run", run)
     assert main(["decode", "00"]) == 1
     said = capsys.readouterr().err
     assert said == "ottla decode: greenlet is not installed: pip install 'ottla[simulation]' brings it\n"

@@ -10,8 +10,8 @@ import pytest
 
 from ottla.cli import main
 from ottla.testing import Broker
+from tests.cli.proxy.test_proxy import ProxyProcess
 from tests.cli.test_older_kafkas import COMMANDS, LATER
-from tests.cli.test_proxy import ProxyProcess
 
 FILTERS = {
     "audit": 'file = "audit.jsonl"',

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.decode import run as decode
+from ottla.cli.records.decode import run as decode
 from ottla.client.recording import parse_recording
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_user_scram_credentials import (

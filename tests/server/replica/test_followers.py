@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.cli.backup.archive import back_up, restore
+from ottla.cli.folders.backup.archive import back_up, restore
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
 from ottla.server.metadata import keys
 from ottla.server.metadata.image import NO_LEADER, MetadataDelta, MetadataImage

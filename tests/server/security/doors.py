@@ -10,7 +10,7 @@ from uuid import UUID
 
 import trio
 
-from ottla.cli.proxy_security import Securities
+from ottla.cli.proxy.security import Securities
 from ottla.client import sasl
 from ottla.client.users import credential
 from ottla.kproto.messages.api_versions import ApiVersionsRequest

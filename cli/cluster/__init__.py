@@ -1,0 +1,1 @@
+"""The cluster as a whole: its brokers, settings, transactions and disks."""

@@ -1,0 +1,1 @@
+"""Data folders without their broker: `ottla fsck`, `dump`, `salvage` and `restore`."""

@@ -1,0 +1,1 @@
+"""Records: `ottla produce`, `consume`, `record`, `replay` and `decode`."""
