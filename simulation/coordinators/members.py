@@ -20,7 +20,8 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group.classic.member import JoinResult, Protocol
 from ottla.server.coordinator.group.classic.protocol import JoinRequest
-from ottla.server.coordinator.group.consumer.protocol import Heartbeat, HeartbeatResult
+from ottla.server.coordinator.group.consumer.protocol import Heartbeat
+from ottla.server.coordinator.group.modern.heartbeat import HeartbeatResult
 from ottla.server.coordinator.group.streams.assignor import NO_TASKS
 from ottla.server.coordinator.group.streams.heartbeat import StreamsHeartbeat, StreamsHeartbeatResult
 from ottla.server.coordinator.group.streams.topology import Topology

@@ -21,6 +21,7 @@ from ottla.server.coordinator.errors import (
     UnknownMemberIdError,
 )
 from ottla.server.coordinator.group.classic.group import ClassicGroup, ClassicState
+from ottla.server.coordinator.group.classic.protocol import SyncRequest
 from ottla.server.coordinator.group.group import Group
 
 if TYPE_CHECKING:
@@ -49,17 +50,7 @@ def _naming_no_member() -> Iterator[None]:
 class ClassicMembership(Protocol[G]):
     """How the members of one kind of group that speak the classic protocol are served."""
 
-    async def sync(
-        self,
-        group: G,
-        *,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        protocol_type: str | None,
-        protocol_name: str | None,
-        assignments: Mapping[str, bytes],
-    ) -> SyncResult:
+    async def sync(self, group: G, request: SyncRequest) -> SyncResult:
         """SyncGroup: returns with this member's assignment."""
 
     def heartbeat(self, group: G, *, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
@@ -152,15 +143,8 @@ class ClassicGroups:
     ) -> SyncResult:
         """SyncGroup: returns with this member's assignment."""
         group, membership = self._membership(group_id)
-        return await membership.sync(
-            group,
-            member_id=member_id,
-            group_instance_id=group_instance_id,
-            generation_id=generation_id,
-            protocol_type=protocol_type,
-            protocol_name=protocol_name,
-            assignments=assignments,
-        )
+        request = SyncRequest(member_id, group_instance_id, generation_id, protocol_type, protocol_name, assignments)
+        return await membership.sync(group, request)
 
     def heartbeat(self, group_id: str, *, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
         """Heartbeat: extends the session, or raises the error that tells the member what to do."""

@@ -59,6 +59,17 @@ class JoinRequest(NamedTuple):
     may_describe: MayDescribe | None = None
 
 
+class SyncRequest(NamedTuple):
+    """A SyncGroup of any version. What a version does not say of the protocol is None."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: Mapping[str, bytes]
+
+
 class ClassicProtocol(DefaultProtocol[ClassicGroup]):
     """Runs the classic protocol for all groups of one broker."""
 
@@ -226,33 +237,23 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
 
     # SyncGroup
 
-    async def sync(
-        self,
-        group: ClassicGroup,
-        *,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        protocol_type: str | None,
-        protocol_name: str | None,
-        assignments: Mapping[str, bytes],
-    ) -> SyncResult:
+    async def sync(self, group: ClassicGroup, request: SyncRequest) -> SyncResult:
         """Hand in (the leader) and wait for (everyone) this generation's assignment."""
-        member = self._validated(group, member_id, group_instance_id, generation_id)
-        if protocol_type is not None and protocol_type != group.protocol_type:
+        member = self._validated(group, request.member_id, request.group_instance_id, request.generation_id)
+        if request.protocol_type is not None and request.protocol_type != group.protocol_type:
             raise InconsistentGroupProtocolError(f"group {group.group_id} is of type {group.protocol_type}")
-        if protocol_name is not None and protocol_name != group.protocol_name:
+        if request.protocol_name is not None and request.protocol_name != group.protocol_name:
             raise InconsistentGroupProtocolError(f"group {group.group_id} chose {group.protocol_name}")
         if group.is_in(ClassicState.PREPARING_REBALANCE):
             raise RebalanceInProgressError(f"group {group.group_id} rebalances")
-        group.pending_sync.discard(member_id)
+        group.pending_sync.discard(request.member_id)
         self._purgatory.signal(group)
         if group.is_in(ClassicState.STABLE):
             self._sessions.touch(member)
             return SyncResult(group.protocol_type, group.protocol_name, member.assignment)
         pending = member.await_sync()
-        if member_id == group.leader_id:
-            complete = {each: assignments.get(each, b"") for each in group.members}
+        if request.member_id == group.leader_id:
+            complete = {each: request.assignments.get(each, b"") for each in group.members}
             self._rebalance.assign(group, complete)
         return await self._rebalance.answer_to(pending)
 

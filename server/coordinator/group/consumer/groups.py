@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.server.coordinator.group.classic.group import ClassicGroup
 from ottla.server.coordinator.group.consumer.group import ConsumerGroup
-from ottla.server.coordinator.group.consumer.protocol import Heartbeat, HeartbeatResult
+from ottla.server.coordinator.group.consumer.protocol import Heartbeat
 from ottla.server.coordinator.group.modern.group import JOIN_EPOCH
 from ottla.server.coordinator.group.modern.groups import ModernGroups
+from ottla.server.coordinator.group.modern.heartbeat import HeartbeatResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable

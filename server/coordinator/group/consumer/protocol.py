@@ -23,6 +23,7 @@ from ottla.server.coordinator.group.consumer.member import ConsumerMember, Curre
 from ottla.server.coordinator.group.consumer.plan import Plan
 from ottla.server.coordinator.group.consumer.reconciliation import next_assignment
 from ottla.server.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.server.coordinator.group.modern.heartbeat import HeartbeatResult
 from ottla.server.coordinator.group.modern.protocol import GroupServices, ModernProtocol
 from ottla.server.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
 from ottla.server.coordinator.group.topics import MayDescribe
@@ -47,15 +48,6 @@ class Heartbeat(NamedTuple):
     owned: Assignment | None
     #: Whether the sender may describe a topic; None where everybody may.
     may_describe: MayDescribe | None = None
-
-
-class HeartbeatResult(NamedTuple):
-    """The answer. `assignment` is None when it has not changed since the last one."""
-
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int
-    assignment: Assignment | None
 
 
 class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, HeartbeatResult]):

@@ -13,7 +13,13 @@ from ottla.server.coordinator.group.consumer.member import (
     ResolvedRegex,
     Subscription,
 )
-from ottla.server.coordinator.group.modern.records import ModernRecords, record, stored_assignment, tombstone
+from ottla.server.coordinator.group.modern.records import (
+    ModernRecords,
+    read_target,
+    record,
+    stored_assignment,
+    tombstone,
+)
 from ottla.server.coordinator.replay import CoordinatorRecord
 
 
@@ -144,10 +150,6 @@ def _partitions(assignment: Assignment, epochs: AssignmentEpochs) -> list[schema
     ]
 
 
-def _target(value: schema.ConsumerGroupTargetAssignmentMemberValue) -> Assignment:
-    return stored_assignment(value.topic_partitions)
-
-
 RECORDS: Final = ModernRecords(
     schema.ConsumerGroupMetadataKey,
     schema.ConsumerGroupMemberMetadataKey,
@@ -156,6 +158,6 @@ RECORDS: Final = ModernRecords(
     schema.ConsumerGroupCurrentMemberAssignmentKey,
     schema.ConsumerGroupRegularExpressionKey,
     read_member=_subscription,
-    read_target=_target,
+    read_target=read_target,
     read_current=_current,
 )

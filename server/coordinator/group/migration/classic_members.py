@@ -9,7 +9,6 @@ Kafka's counterpart is GroupMetadataManager, classicGroup…ToConsumerGroup.
 """
 
 import uuid
-from collections.abc import Mapping
 
 from ottla.kproto.internal_records.consumer_protocol import (
     AssignedTopicPartition,
@@ -28,7 +27,7 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.group.assignment import Assignment
 from ottla.server.coordinator.group.classic.consumer_protocol import PROTOCOL_TYPE, parse_subscription
 from ottla.server.coordinator.group.classic.member import JoinResult, SyncResult
-from ottla.server.coordinator.group.classic.protocol import JoinRequest
+from ottla.server.coordinator.group.classic.protocol import JoinRequest, SyncRequest
 from ottla.server.coordinator.group.consumer.group import ConsumerGroup
 from ottla.server.coordinator.group.consumer.member import (
     ClassicSide,
@@ -99,29 +98,21 @@ class ClassicMembers:
             if owned.topic in ids and owned.partitions
         }
 
-    async def sync(
-        self,
-        group: ConsumerGroup,
-        *,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        protocol_type: str | None,
-        protocol_name: str | None,
-        assignments: Mapping[str, bytes],
-    ) -> SyncResult:
-        """SyncGroup: what the member is assigned now. The coordinator assigns, whatever `assignments` says."""
-        member, classic = _classic_member(group, member_id, group_instance_id, generation_id)
+    async def sync(self, group: ConsumerGroup, request: SyncRequest) -> SyncResult:
+        """SyncGroup: what the member is assigned now. The coordinator assigns, whatever the request assigns."""
+        member, classic = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
         own_name, metadata = classic.protocols[0]
-        if protocol_type not in (None, PROTOCOL_TYPE) or protocol_name not in (None, own_name):
-            raise InconsistentGroupProtocolError(f"{member_id} joined with {own_name} of type {PROTOCOL_TYPE}")
+        if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (None, own_name):
+            raise InconsistentGroupProtocolError(f"{request.member_id} joined with {own_name} of type {PROTOCOL_TYPE}")
         if group.target_epoch > member.current.epoch and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
             self._consumer.expect(member)
             raise RebalanceInProgressError(f"group {group.group_id} rebalances")
         member.expect_nothing()
         self._consumer.prolong(group, member)
         return SyncResult(
-            protocol_type, protocol_name, serialize_assignment(member.current.assigned, metadata, self._topics)
+            request.protocol_type,
+            request.protocol_name,
+            serialize_assignment(member.current.assigned, metadata, self._topics),
         )
 
     def heartbeat(

@@ -60,6 +60,15 @@ def tombstone(key: CoordinatorKey) -> CoordinatorRecord:
     return CoordinatorRecord(build_key(key), None)
 
 
+class _Assigned(Protocol):
+    topic_partitions: list[Any]
+
+
+def read_target(value: _Assigned) -> Assignment:
+    """The target of a member of a consumer or share group, as its record says it."""
+    return stored_assignment(value.topic_partitions)
+
+
 def stored_assignment(partitions: Iterable[_TopicPartitions]) -> Assignment:
     """An assignment as it was stored."""
     return {topic.topic_id: frozenset(topic.partitions) for topic in partitions if topic.partitions}

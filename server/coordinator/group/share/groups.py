@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from ottla.server.coordinator.errors import CoordinatorError, InvalidGroupIdError
 from ottla.server.coordinator.group.modern.groups import ModernGroups
+from ottla.server.coordinator.group.modern.heartbeat import HeartbeatResult
 from ottla.server.coordinator.group.share.group import ShareGroup
 from ottla.server.coordinator.group.share.offsets import ShareOffset
-from ottla.server.coordinator.group.share.protocol import ShareHeartbeat, ShareHeartbeatResult
+from ottla.server.coordinator.group.share.protocol import ShareHeartbeat
 from ottla.server.coordinator.share.state import SharePartitionKey
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.share.protocol import ShareProtocol
 
 
-class ShareGroups(ModernGroups[ShareGroup, ShareHeartbeat, ShareHeartbeatResult]):
+class ShareGroups(ModernGroups[ShareGroup, ShareHeartbeat, HeartbeatResult]):
     """The share groups of one broker."""
 
     def __init__(

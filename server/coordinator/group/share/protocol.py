@@ -22,6 +22,7 @@ from ottla.server.coordinator.errors import (
     GroupMaxSizeReachedError,
 )
 from ottla.server.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.server.coordinator.group.modern.heartbeat import HeartbeatResult
 from ottla.server.coordinator.group.modern.protocol import GroupServices, ModernProtocol
 from ottla.server.coordinator.group.share import records
 from ottla.server.coordinator.group.share.assignor import ShareMemberSpec, simple_assignor
@@ -56,15 +57,6 @@ class ShareHeartbeat(NamedTuple):
     topic_names: frozenset[str] | None
 
 
-class ShareHeartbeatResult(NamedTuple):
-    """The answer. `assignment` is None when it has not changed since the last one."""
-
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int
-    assignment: Assignment | None
-
-
 class ShareGroupConfig(NamedTuple):
     """`group.share.session.timeout.ms`, `.heartbeat.interval.ms`, `.max.size`, `.assignment.interval.ms` and
     `.initialize.retry.interval.ms`."""
@@ -76,7 +68,7 @@ class ShareGroupConfig(NamedTuple):
     initialize_retry_interval_ms: int = 30_000
 
 
-class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, ShareHeartbeatResult]):
+class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, HeartbeatResult]):
     """Runs all share groups of one broker. The caller holds the group's lock."""
 
     group_class = ShareGroup
@@ -95,11 +87,11 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, Shar
         self._find = find
         self._persister = persister
 
-    async def heartbeat(self, group: ShareGroup, beat: ShareHeartbeat) -> ShareHeartbeatResult:
+    async def heartbeat(self, group: ShareGroup, beat: ShareHeartbeat) -> HeartbeatResult:
         """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
         if beat.member_epoch == LEAVE_EPOCH:
             await self._remove(group, group.find_member(beat.member_id))
-            return ShareHeartbeatResult(beat.member_id, LEAVE_EPOCH, 0, None)
+            return HeartbeatResult(beat.member_id, LEAVE_EPOCH, 0, None)
         config = self._config(group.group_id)
         former = self._find_member(group, beat, config)
         before = ShareCurrent() if former is None else former.current
@@ -117,7 +109,7 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, Shar
         self.prolong(group, group.members[beat.member_id])
         is_full = beat.member_epoch == JOIN_EPOCH or beat.topic_names is not None
         changed = is_full or current.assigned != before.assigned
-        return ShareHeartbeatResult(
+        return HeartbeatResult(
             beat.member_id, current.epoch, config.heartbeat_interval_ms, current.assigned if changed else None
         )
 

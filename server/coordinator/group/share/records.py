@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ottla.kproto.internal_records import share_group as schema
 from ottla.server.coordinator.group.assignment import Assignment
-from ottla.server.coordinator.group.modern.records import ModernRecords, record, stored_assignment
+from ottla.server.coordinator.group.modern.records import ModernRecords, read_target, record, stored_assignment
 from ottla.server.coordinator.group.share.member import ShareCurrent, ShareSubscription
 from ottla.server.coordinator.group.share.state_partitions import StatePartitions, TopicPartitions
 from ottla.server.coordinator.replay import CoordinatorRecord
@@ -100,10 +100,6 @@ def _topics(infos: Iterable[schema.TopicPartitionsInfo]) -> dict[UUID, TopicPart
     return {info.topic_id: TopicPartitions(info.topic_name, frozenset(info.partitions)) for info in infos}
 
 
-def _target(value: schema.ShareGroupTargetAssignmentMemberValue) -> Assignment:
-    return stored_assignment(value.topic_partitions)
-
-
 RECORDS: Final = ModernRecords(
     schema.ShareGroupMetadataKey,
     schema.ShareGroupMemberMetadataKey,
@@ -112,6 +108,6 @@ RECORDS: Final = ModernRecords(
     schema.ShareGroupCurrentMemberAssignmentKey,
     schema.ShareGroupStatePartitionMetadataKey,
     read_member=_subscription,
-    read_target=_target,
+    read_target=read_target,
     read_current=_current,
 )

@@ -26,8 +26,9 @@ from ottla.server.coordinator.group.classic.member import JoinResult, Protocol
 from ottla.server.coordinator.group.classic.protocol import JoinRequest
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.server.coordinator.group.consumer.group import ConsumerGroupState
-from ottla.server.coordinator.group.consumer.protocol import Heartbeat, HeartbeatResult
+from ottla.server.coordinator.group.consumer.protocol import Heartbeat
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
+from ottla.server.coordinator.group.modern.heartbeat import HeartbeatResult
 from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage

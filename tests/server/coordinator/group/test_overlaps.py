@@ -21,9 +21,10 @@ from ottla.server.coordinator.errors import (
 from ottla.server.coordinator.group.classic.member import JoinResult, Protocol
 from ottla.server.coordinator.group.classic.protocol import JoinRequest
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
-from ottla.server.coordinator.group.consumer.protocol import Heartbeat, HeartbeatResult
+from ottla.server.coordinator.group.consumer.protocol import Heartbeat
 from ottla.server.coordinator.group.coordinator import GroupCoordinator
 from ottla.server.coordinator.group.locks import GroupLocks
+from ottla.server.coordinator.group.modern.heartbeat import HeartbeatResult
 from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
 from ottla.server.coordinator.group.offsets.commits import Commit, commit_records
 from ottla.server.coordinator.group.streams.assignor import TaskSet

@@ -22,7 +22,7 @@ from ottla.server.coordinator.errors import (
 )
 from ottla.server.coordinator.group.classic.group import ClassicGroup, ClassicState
 from ottla.server.coordinator.group.classic.member import JoinResult, Protocol, SyncResult
-from ottla.server.coordinator.group.classic.protocol import ClassicProtocol, JoinRequest
+from ottla.server.coordinator.group.classic.protocol import ClassicProtocol, JoinRequest, SyncRequest
 from ottla.server.coordinator.group.classic.rebalance import ClassicConfig, Rebalance
 from ottla.server.coordinator.group.group import Committer
 from ottla.storage.clock import ManualClock
@@ -73,8 +73,7 @@ class World:
     async def sync(
         self, joined: JoinResult, assignments: Mapping[str, bytes] | None = None, instance: str | None = None
     ) -> SyncResult:
-        return await self.protocol.sync(
-            self.group,
+        request = SyncRequest(
             member_id=joined.member_id,
             group_instance_id=instance,
             generation_id=joined.generation_id,
@@ -82,6 +81,7 @@ class World:
             protocol_name=joined.protocol_name,
             assignments=assignments or {},
         )
+        return await self.protocol.sync(self.group, request)
 
     def heartbeat(self, joined: JoinResult, instance: str | None = None) -> None:
         self.protocol.heartbeat(

@@ -12,7 +12,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, FencedStateEpochError
-from ottla.server.coordinator.group.share.protocol import ShareGroupConfig, ShareHeartbeat, ShareHeartbeatResult
+from ottla.server.coordinator.group.modern.heartbeat import HeartbeatResult
+from ottla.server.coordinator.group.share.protocol import ShareGroupConfig, ShareHeartbeat
 from ottla.server.coordinator.group.topics import GroupTopics
 from ottla.server.coordinator.share.cluster import MAX_PAUSE_SECONDS, RETRIES, ClusterPersister
 from ottla.server.coordinator.share.persister import Initialization
@@ -83,7 +84,7 @@ class Shares:
         epoch = self.epoch if epoch is None else epoch
         names = None if epoch else frozenset({TOPIC})
         beat = ShareHeartbeat("m", epoch, None, "c", "/h", names)
-        result: ShareHeartbeatResult = await self.groups.heartbeat(FIRST, beat)
+        result: HeartbeatResult = await self.groups.heartbeat(FIRST, beat)
         self.epoch = max(0, result.member_epoch)
         if result.assignment is not None:
             self.assigned = {index for indexes in result.assignment.values() for index in indexes}
