@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.group.coordinator import GroupCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
-    from ottla.server.coordinator.transaction.other_brokers import Participation
+    from ottla.server.coordinator.transaction.other_brokers import TransactionVerifier
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import MetadataImage
     from ottla.server.metadata.producer_ids import ProducerIds
@@ -128,8 +128,8 @@ class Broker:
         return self.coordinators.transactions
 
     @property
-    def participation(self) -> Participation:
-        return self.coordinators.participation
+    def transaction_verifier(self) -> TransactionVerifier:
+        return self.coordinators.transaction_verifier
 
     @property
     def transaction_markers(self) -> ReplicaMarkers:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinator.share.coordinator import ShareCoordinator
     from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.server.coordinator.transaction.markers import ReplicaMarkers
-    from ottla.server.coordinator.transaction.other_brokers import OtherBrokers, Participation
+    from ottla.server.coordinator.transaction.other_brokers import OtherBrokers, TransactionVerifier
     from ottla.server.coordinator.transaction.state import Partition
     from ottla.server.metadata.image import MetadataDelta
     from ottla.server.replica.manager import ReplicaManager
@@ -217,11 +217,11 @@ class Coordinators:
         return ReplicaMarkers(self._replica_manager, self.groups.offsets, self._topic_of, self._clock)
 
     @cached_property
-    def participation(self) -> Participation:
+    def transaction_verifier(self) -> TransactionVerifier:
         """What asks the coordinator of a transaction, here or elsewhere, whether a partition takes part in it."""
-        from ottla.server.coordinator.transaction.other_brokers import Participation
+        from ottla.server.coordinator.transaction.other_brokers import TransactionVerifier
 
-        return Participation(
+        return TransactionVerifier(
             lambda: self.transactions,
             lambda: self._other_brokers,
             node_id=self._config.node_id,

@@ -31,7 +31,7 @@ from ottla.server.coordinator.transaction.coordinator import (
     TransactionCoordinator,
 )
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
-from ottla.server.coordinator.transaction.other_brokers import Participation
+from ottla.server.coordinator.transaction.other_brokers import TransactionVerifier
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.server.replica.fetch import FetchParams, FetchPartition
@@ -135,7 +135,7 @@ class Node:
         self.transaction_coordinator: Any = None
         self.config = BrokerConfig()
         self.schema_validation = SchemaValidation(Codecs())
-        self.participation = Participation(
+        self.transaction_verifier = TransactionVerifier(
             lambda: self.transaction_coordinator, SimpleNamespace, node_id=0, image=lambda: self.metadata
         )
 

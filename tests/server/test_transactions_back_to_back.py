@@ -16,7 +16,7 @@ from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, 
 from ottla.kproto.records import EndTxnMarker, Record, build_batch
 from ottla.server.apis.data import produce
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
-from ottla.server.coordinator.transaction.other_brokers import Participation
+from ottla.server.coordinator.transaction.other_brokers import TransactionVerifier
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
@@ -117,16 +117,16 @@ async def test_a_coordinator_elsewhere_is_asked_again_after_each_pause(
 ) -> None:
     """It is not known here when the last transaction is over."""
     asked: list[float] = []
-    own = node.participation
+    own = node.transaction_verifier
 
     class Elsewhere:
         async def take_part(self, node_id: int, *arguments: Any, joins: bool) -> Any:
             asked.append(trio.current_time())
-            return await own.require(*arguments, joins=joins)
+            return await own.verify(*arguments, joins=joins)
 
     following = await end_one(node, 2)
     elsewhere: Any = Elsewhere
-    node.participation = Participation(
+    node.transaction_verifier = TransactionVerifier(
         lambda: node.transaction_coordinator, elsewhere, node_id=1, image=lambda: node.metadata
     )
     assert await send(node, following) == ErrorCode.NONE
@@ -138,7 +138,7 @@ async def test_the_wait_ends_with_the_coordinator(node: Node, autojump_clock: Mo
     await end_one(node, 2)
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(node.participation.until_settled, "x", 1.0)
+        nursery.start_soon(node.transaction_verifier.until_settled, "x", 1.0)
         await trio.sleep(0.01)
         node.transaction_coordinator.runtime.resign(0)
     assert trio.current_time() - began == pytest.approx(0.01)

@@ -305,12 +305,12 @@ class _Produce(Pending):
         `add.partitions.to.txn.retry.backoff.max.ms` (Kafka's ReplicaManager.handleProduceAppend).
         """
         self._refuse_fenced()
-        config, participation = self._context.broker.config, self._context.broker.participation
+        config, transaction_verifier = self._context.broker.config, self._context.broker.transaction_verifier
         joins = self._version >= FIRST_PRODUCE_OF_V2
         deadline = trio.current_time() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while any(self._joined_log(key, records.view) is not None for key, records in self.entries):
             if joins:
-                await participation.until_settled(transactional_id, deadline - trio.current_time())
+                await transaction_verifier.until_settled(transactional_id, deadline - trio.current_time())
             refused, guards = await self._ask_coordinator(transactional_id, joins=joins)
             is_early = any(isinstance(error, ConcurrentTransactionsError) for error in refused.values())
             if not joins or not is_early or trio.current_time() >= deadline:
@@ -339,7 +339,9 @@ class _Produce(Pending):
         refused: dict[TopicIdPartition, CoordinatorError] = {}
         for producer, keys in joining.items():
             names = {self._partition(key): key for key in keys}
-            answers = await self._context.broker.participation.require(transactional_id, producer, names, joins=joins)
+            answers = await self._context.broker.transaction_verifier.verify(
+                transactional_id, producer, names, joins=joins
+            )
             refused |= {names[partition]: error for partition, error in answers.items()}
             for key in keys:
                 if key not in refused and not self._is_valid(key, producer, guards[key]):

@@ -130,7 +130,7 @@ async def _take_part(request: TxnOffsetCommitRequest, context: RequestContext) -
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     joins = context.header.api_version >= _FIRST_OF_V2
     for error in (
-        await broker.participation.require(request.transactional_id, producer, [partition], joins=joins)
+        await broker.transaction_verifier.verify(request.transactional_id, producer, [partition], joins=joins)
     ).values():
         raise error
 

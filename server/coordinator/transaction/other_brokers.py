@@ -47,7 +47,7 @@ class OtherBrokers(Protocol):
         *,
         joins: bool,
     ) -> Refusals:
-        """What `Participation.require` does, at the broker that coordinates the transaction."""
+        """What `TransactionVerifier.verify` does, at the broker that coordinates the transaction."""
         ...
 
 
@@ -86,7 +86,7 @@ class ClusterMarkers:
         return failed
 
 
-class Participation:
+class TransactionVerifier:
     """Sees to it that partitions take part in a producer's transaction, whichever broker coordinates it (KIP-890)."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Participation:
         self._node_id = node_id
         self._image = image
 
-    async def require(
+    async def verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[Partition], *, joins: bool
     ) -> Refusals:
         """Returns the partitions that do not take part in the ongoing transaction, and why.

@@ -301,7 +301,7 @@ async def test_offsets_of_many_partitions_in_a_transaction(is_refused: bool) -> 
             raise UnknownMemberIdError("gone")
         return dict.fromkeys(list(offsets)[:1], OffsetMetadataTooLargeError("long"))
 
-    async def require(*_: Any, **__: Any) -> Any:
+    async def verify(*_: Any, **__: Any) -> Any:
         return {}
 
     partitions = [
@@ -325,7 +325,7 @@ async def test_offsets_of_many_partitions_in_a_transaction(is_refused: bool) -> 
         5,
         metadata=SimpleNamespace(topic=lambda _: topic),
         group_coordinator=groups,
-        participation=SimpleNamespace(require=require),
+        transaction_verifier=SimpleNamespace(verify=verify),
     )
     answer = await txn_offset_commit.handle(request, asked)
     codes = [it.error_code for it in answer.topics[0].partitions]
