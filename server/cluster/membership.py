@@ -136,10 +136,10 @@ class Membership:
                 # What ended the session has not been heard of here yet, perhaps.
                 await self._pause()
             except StoreUnavailableError as error:
-                self._tell_cut_off(error)
+                self._log_cut_off(error)
                 await self._pause()
             else:
-                self._tell_back()
+                self._log_back()
 
     async def _pause(self) -> None:
         await trio.sleep(min(self._heartbeat_interval_ms / 1000, 1))
@@ -177,13 +177,13 @@ class Membership:
         text = "the session of this broker had ended: it is registered again"
         logger.warning(text, extra={"node_id": self._node_id})
 
-    def _tell_cut_off(self, error: StoreUnavailableError) -> None:
+    def _log_cut_off(self, error: StoreUnavailableError) -> None:
         if not self._is_cut_off:
             self._is_cut_off = True
             text = "the metadata store cannot be reached; until it can, what is known is served: %s"
             logger.warning(text, error, extra={"error": str(error)})
 
-    def _tell_back(self) -> None:
+    def _log_back(self) -> None:
         if self._is_cut_off:
             self._is_cut_off = False
             logger.info("the metadata store can be reached again")

@@ -228,11 +228,11 @@ class CoordinatorPartition(Generic[S]):
             # Leadership is gone, and whoever closes this partition has yet to hear of it.
             logger.info("%s %s: %s", self, what, error)
         else:
-            self._tell_failure(what, error)
+            self._log_failure(what, error)
         self._settle_all(NotCoordinatorError(f"{self} {what}"))
         self.shard.unloaded()
 
-    def _tell_failure(self, what: str, error: Exception) -> None:
+    def _log_failure(self, what: str, error: Exception) -> None:
         cause = error.__cause__ if isinstance(error, UnreadableRecordError) else error
         foreseen = cause is None or isinstance(cause, CoordinatorError | DecodeError | RecordError)
         logger.error(

@@ -33,7 +33,7 @@ class StoredSettings:
     def __init__(self, config: BrokerConfig, node_id: int) -> None:
         self._config = config
         self._node_id = node_id
-        self._told: set[Unusable] = set()
+        self._logged: set[Unusable] = set()
 
     async def follow(self, delta: MetadataDelta) -> None:
         """A subscriber of the metadata."""
@@ -43,12 +43,12 @@ class StoredSettings:
         for resource in delta.changed_configs:
             await pace.rest()
             if resource.type is ResourceType.GROUP:
-                _tell_unusable("group", resource.name, delta.after.resource_configs(resource), GROUP_SETTINGS)
+                _log_unusable("group", resource.name, delta.after.resource_configs(resource), GROUP_SETTINGS)
         for topics in (delta.created_topics, delta.reconfigured_topics):
             for topic in topics:
                 await pace.rest()
                 if topic.configs:
-                    _tell_unusable("topic", topic.name, topic.configs, TOPIC_SETTINGS)
+                    _log_unusable("topic", topic.name, topic.configs, TOPIC_SETTINGS)
 
     def _follow_broker(self, image: MetadataImage) -> None:
         own = image.resource_configs(ConfigResource(ResourceType.BROKER, str(self._node_id)))
@@ -56,22 +56,22 @@ class StoredSettings:
         used_own, used_of_all, left_out = usable(self._config, self._node_id, own, of_all)
         self._config.set_dynamic(used_own, used_of_all)
         for each in left_out:
-            if each not in self._told:
-                _tell("broker", each.broker or _ALL_BROKERS, each.name, each.reason)
-        self._told = set(left_out)
+            if each not in self._logged:
+                _log("broker", each.broker or _ALL_BROKERS, each.name, each.reason)
+        self._logged = set(left_out)
 
 
-def _tell_unusable(kind: str, name: str, configs: Mapping[str, str], settings: Mapping[str, Setting]) -> None:
+def _log_unusable(kind: str, name: str, configs: Mapping[str, str], settings: Mapping[str, Setting]) -> None:
     for key, text in configs.items():
         setting = settings.get(key)
         try:
             if setting is not None:
                 setting.parse(text)
         except InvalidSettingError as error:
-            _tell(kind, name, key, str(error))
+            _log(kind, name, key, str(error))
 
 
-def _tell(kind: str, name: str, setting: str, reason: str) -> None:
+def _log(kind: str, name: str, setting: str, reason: str) -> None:
     logger.warning(
         "the setting %s of %s %s is stored and cannot be used, so it counts as not set: %s "
         "(remove it with `ottla config unset %s %s %s`)",

@@ -82,7 +82,7 @@ class MirroredGroups:
         self._config = config
         self._clock = clock
         self._progress = progress
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         #: Why some of the source's brokers did not answer in this turn.
         self._failure: ClientError | None = None
 
@@ -200,8 +200,8 @@ class MirroredGroups:
         except (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError):
             return  # it will be loaded, or is another node's by now
         except CoordinatorError as error:
-            if group_id not in self._told:
-                self._told.add(group_id)
+            if group_id not in self._logged:
+                self._logged.add(group_id)
                 keys = {"group": group_id, "error": str(error)}
                 logger.info(
                     "offsets of group %s are not mirrored for now: %s",
@@ -210,7 +210,7 @@ class MirroredGroups:
                     extra=keys,
                 )
         else:
-            self._told.discard(group_id)
+            self._logged.discard(group_id)
 
     def _differs(self, here: CommittedOffset | Exception | None, there: OffsetToCommit) -> bool:
         """Whether it has to be committed; also what would otherwise be forgotten here while it is kept there."""

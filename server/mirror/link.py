@@ -126,7 +126,7 @@ class Link:
             _refuse_old(found)
             self._progress.reached(is_reachable=True)
             if self._controller.image.controller_id == self._controller.node_id:
-                self._tell_problems(dict(await follow_topics(self._controller, source, found, names)))
+                self._log_problems(dict(await follow_topics(self._controller, source, found, names)))
             await partitions.follow(found)
 
         while True:
@@ -157,7 +157,7 @@ class Link:
             logger.info("the mirror's %s continue", what)
         return True
 
-    def _tell_problems(self, problems: dict[str, str]) -> None:
+    def _log_problems(self, problems: dict[str, str]) -> None:
         for name, why in problems.items():
             if self._progress.problems.get(name) != why:
                 logger.warning(

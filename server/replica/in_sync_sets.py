@@ -151,7 +151,7 @@ class InSyncSets:
             await trio.sleep(RETRY_SECONDS)
             self._wanted.set()
         else:
-            _tell_outrun(list(outrun))
+            _log_outrun(list(outrun))
 
     async def _carry_out(self, begun: dict[Partition, IsrChange], change_partitions: ChangePartitions) -> None:
         before = {partition: len(partition.isr) for partition in begun}
@@ -181,8 +181,8 @@ class InSyncSets:
                 (grown if more > 0 else shrunk).append(partition)
         self.expands += len(grown)
         self.shrinks += len(shrunk)
-        _tell("more", grown)
-        _tell("fewer", shrunk)
+        _log_change("more", grown)
+        _log_change("fewer", shrunk)
 
 
 def _log_suspect(partitions: Sequence[Partition]) -> None:
@@ -194,14 +194,14 @@ def _log_suspect(partitions: Sequence[Partition]) -> None:
     logger.error(text, named, others, extra={"partitions": len(partitions)})
 
 
-def _tell_outrun(partitions: Sequence[Partition]) -> None:
+def _log_outrun(partitions: Sequence[Partition]) -> None:
     named = ", ".join(f"{it.topic}-{it.index}" for it in partitions[:_NAMED])
     others = f" and {len(partitions) - _NAMED} others" if len(partitions) > _NAMED else ""
     text = "the metadata is older than the logs of %s%s: they have records of later leader epochs, so later ones begin"
     logger.warning(text, named, others, extra={"partitions": len(partitions)})
 
 
-def _tell(how: str, partitions: Sequence[Partition]) -> None:
+def _log_change(how: str, partitions: Sequence[Partition]) -> None:
     """One line, however many they are; the metrics have the rest."""
     if not partitions:
         return

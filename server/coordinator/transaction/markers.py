@@ -154,20 +154,20 @@ async def write_everywhere(sink: MarkerSink, partitions: frozenset[Partition], m
     """Write the marker until every partition has it or no longer needs it, however long that takes."""
     missing = set(partitions)
     backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
-    said = ""
+    logged = ""
     while missing:
         failed = await sink.write(sorted(missing), marker)
         missing = {partition for partition, error in failed.items() if not isinstance(error, _NOT_NEEDED)}
         if missing:
-            said = _tell(marker, len(missing), min(missing), failed[min(missing)], said)
+            logged = _log_missing(marker, len(missing), min(missing), failed[min(missing)], logged)
             await backoff.wait()
 
 
-def _tell(marker: EndTxnMarker, count: int, partition: Partition, error: Exception, said: str) -> str:
-    """Log why markers are missing, unless the last log line said the same; returns what was logged last."""
-    says = f"{count} markers are not written yet; for {partition.topic}-{partition.partition}: {error}"
-    if says != said:
+def _log_missing(marker: EndTxnMarker, count: int, partition: Partition, error: Exception, logged: str) -> str:
+    """Log why markers are missing, unless the last line is the same; returns what was logged last."""
+    text = f"{count} markers are not written yet; for {partition.topic}-{partition.partition}: {error}"
+    if text != logged:
         level = logging.WARNING if isinstance(error, _PASSING) else logging.ERROR
         keys = {"topic": partition.topic, "partition": partition.partition, "error": str(error)}
-        logger.log(level, "producer %d: %s", marker.producer_id, says, extra=keys)
-    return says
+        logger.log(level, "producer %d: %s", marker.producer_id, text, extra=keys)
+    return text
