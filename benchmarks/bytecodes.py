@@ -178,8 +178,13 @@ class Measurement:
     def _send_together(self, clients: list[Client], frame: bytes) -> None:
         """Requests that are all there when the first of them is served."""
         held, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            held.set()
+            go_on.wait()
+
         if len(clients) > 1:
-            self._token.run_sync_soon(lambda: (held.set(), go_on.wait()))
+            self._token.run_sync_soon(hold)
             held.wait()
         for client in clients:
             client.send(frame)

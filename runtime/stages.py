@@ -1,8 +1,9 @@
 """Work that is done at once where nothing has to be waited for, and goes on in a task where something has.
 
-The task that begins it need not be the one that goes on with it: a request is begun where it was received, by the task
-that receives for all connections, and its own connection's task takes over at the first wait. So nothing in it may
-touch a task before that wait: this is why it is a generator and not a coroutine, in which any `await` could.
+The task that begins it need not be the one that goes on with it: a request is begun where it was received, in the event
+loop's wait, and its own connection's task takes over at the first wait, unless that one calls when it is over
+(`CalledWait`). So nothing in it but a wait may touch a task: this is why it is a generator and not a coroutine, in
+which any `await` could.
 """
 
 from __future__ import annotations

@@ -53,9 +53,6 @@ _MAX_SEND_VIEWS: Final = 1024
 _MAX_SEND_BYTES: Final = 512 * 1024
 # This many requests of a connection are served before it is another one's turn.
 _SERVED_AT_ONCE: Final = 4
-# Who has sent requests that wait will send more of them: after the n-th in a row the connection's task receives the
-# next 2 ** n - 1 by itself, with n at most so much.
-_MAX_TIMES_WAITED: Final = 5
 # An answer that takes a good part of a slice of time to send.
 _LARGE_ANSWER_BYTES: Final = 32 * 1024
 
@@ -65,7 +62,6 @@ class Connection:
 
     __slots__ = (
         "_awaited",
-        "_by_itself",
         "_close_callbacks",
         "_closed_log",
         "_dispatcher",
@@ -84,7 +80,6 @@ class Connection:
         "_scope",
         "_stalled_since",
         "_stopping",
-        "_times_waited",
         "_transport",
         "_unsent",
         "_watched",
@@ -151,7 +146,6 @@ class Connection:
         # What the task waits for, and may be interrupted in: for no more requests under way than these, if so.
         self._scope: trio.CancelScope | None = None
         self._awaited = -1
-        self._by_itself = self._times_waited = 0
         self._stopping = False
         self._stalled_since: float | None = None  # the peer takes nothing of an answer
         self._has_moved = False  # since `abort_if_idle` looked last, which then was at
@@ -254,9 +248,7 @@ class Connection:
             if sasl is not None and not sasl.is_complete and not await self._authenticate(sasl):
                 return None
             if self._receiver.is_settled():
-                await self._readiness.serve(
-                    self._transport, self._serve_at_once, first_by_itself=self._by_itself > 0 and not in_flight
-                )
+                await self._readiness.serve(self._transport, self._serve_at_once)
                 if self._is_left_to_task:
                     continue
             frame = await self._arrive()
@@ -367,26 +359,13 @@ class Connection:
             if is_first and context.is_left_to_pump:
                 self._watch_first()
                 return True
-            self._has_waited()
             return False
         if is_pipelined and (not is_first or isinstance(context.response, Pending)):
             if is_first:
                 self._pump_soon()
             return True
         self._pump()
-        if not self._in_flight:
-            self._by_itself = self._times_waited = 0
-            return True
-        if self._unsent is None:
-            self._has_waited()
-        return False
-
-    def _has_waited(self) -> None:
-        if self._by_itself:
-            self._by_itself -= 1
-        else:
-            self._times_waited = min(self._times_waited + 1, _MAX_TIMES_WAITED)
-            self._by_itself = (1 << self._times_waited) - 1
+        return not self._in_flight
 
     def _pump_soon(self) -> None:
         """Answer at the end of the turn. May be called amid any change of state."""
@@ -404,11 +383,7 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
             self._fault = error
         else:
-            if not in_flight:
-                self._by_itself = self._times_waited = 0
-                if self._awaited < 0:
-                    return
-            elif len(in_flight) > self._awaited and not self._is_stuck:
+            if len(in_flight) > self._awaited and (not in_flight or not self._is_stuck):
                 return
         if self._scope is not None:
             self._scope.cancel()

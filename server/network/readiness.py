@@ -69,22 +69,11 @@ class Readiness:
         #: Those who have had it and have more.
         self.more: dict[int, None] = {}
 
-    async def serve(self, transport: Transport, serve: Serve, *, first_by_itself: bool) -> None:
-        """Call `serve` whenever there is something to receive, until it needs the calling task, or that is woken.
-
-        `first_by_itself` has the calling task do so the first time: it will be needed, and is spared being woken twice.
-        Until `serve` has been called it cannot be woken then.
-        """
+    async def serve(self, transport: Transport, serve: Serve) -> None:
+        """Call `serve` whenever there is something to receive, until it needs the calling task, or that is woken."""
         descriptor = transport.descriptor
-        if first_by_itself and await _serve_by_itself(transport, serve):
-            return
         if self._epoll is None or descriptor is None:
-            with trio.CancelScope() as self._by_themselves[transport]:
-                try:
-                    while not await _serve_by_itself(transport, serve):
-                        pass
-                finally:
-                    del self._by_themselves[transport]
+            await self._serve_in_task(transport, serve)
             return
         if descriptor not in self._registered:
             self._epoll.register(descriptor, select.EPOLLIN)
@@ -96,6 +85,20 @@ class Readiness:
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
+
+    async def _serve_in_task(self, transport: Transport, serve: Serve) -> None:
+        """`serve` where this task itself has to wait."""
+        with trio.CancelScope() as self._by_themselves[transport]:
+            try:
+                served = Served.ALL
+                while served is not Served.NEEDS_TASK:
+                    if served is Served.ALL:
+                        await transport.wait_readable()
+                    else:
+                        await trio.lowlevel.checkpoint()
+                    served = serve()
+            finally:
+                del self._by_themselves[transport]
 
     def wake(self, transport: Transport) -> None:
         """Let the task go on that is in `serve` for this transport, if it still is."""
@@ -168,14 +171,6 @@ class Readiness:
         if self._epoll is not None and descriptor in self._registered:
             self._registered.discard(descriptor)
             self._epoll.unregister(descriptor)
-
-
-async def _serve_by_itself(transport: Transport, serve: Serve) -> bool:
-    """Serve, in this task, what comes next; True if it needs this task."""
-    await transport.wait_readable()
-    while (served := serve()) is Served.HAS_MORE:
-        await trio.lowlevel.checkpoint()
-    return served is Served.NEEDS_TASK
 
 
 class _Sleeper:
