@@ -105,6 +105,23 @@ def topic_with(wire: Wire, value: bytes) -> tuple[str, int]:
     return topic, answer.throttle_time_ms
 
 
+def test_of_an_entity_that_is_named_twice_the_first_entry_counts(broker: BrokerProcess, wire: Wire) -> None:
+    user = f"user-{uuid.uuid4().hex[:8]}"
+    entity = [EntityData(entity_type="user", entity_name=user)]
+    entries = [
+        EntryData(entity=entity, ops=[OpData(key="consumer_byte_rate", value=value, remove=False)])
+        for value in (1000.0, 2000.0)
+    ]
+    (answer,) = wire.call(AlterClientQuotasRequest(entries=entries), 1).entries
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    component = ComponentData(entity_type="user", match_type=0, match=user)
+    deadline = time.monotonic() + 120
+    while not (found := wire.call(DescribeClientQuotasRequest(components=[component]), 1).entries):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert [(value.key, value.value) for entry in found for value in entry.values] == [("consumer_byte_rate", 1000.0)]
+
+
 def test_a_producer_beyond_its_byte_rate(broker: BrokerProcess, wire: Wire) -> None:
     with quota(broker, "producer_byte_rate", 1000.0):
         _, throttle_ms = topic_with(wire, bytes(20_000))

@@ -125,6 +125,22 @@ class TestQuotas:
         await self.alter(call, {"user": "ann"}, version, producer_byte_rate=None)
         assert broker.metadata.quotas == {}
 
+    @pytest.mark.parametrize("second", [{}, {"producer_byte_rate": 2.0}])
+    async def test_of_an_entity_that_is_named_twice_the_first_entry_counts(
+        self, call: Any, broker: Any, second: dict[str, float]
+    ) -> None:
+        """As in Kafka, which says all the same that the request is invalid."""
+        entity = [alter_quotas.EntityData(entity_type="user", entity_name="ann")]
+        entries = [
+            alter_quotas.EntryData(
+                entity=entity, ops=[alter_quotas.OpData(key=key, value=value) for key, value in ops.items()]
+            )
+            for ops in ({"consumer_byte_rate": 1.0}, second)
+        ]
+        (result,) = (await call(alter_quotas.AlterClientQuotasRequest(entries=entries), 1)).entries
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+        assert broker.metadata.quotas == {(("user", "ann"),): {"consumer_byte_rate": 1.0}}
+
     async def test_filters(self, call: Any) -> None:
         await self.alter(call, {"user": "ann"}, producer_byte_rate=1.0)
         await self.alter(call, {"user": None}, producer_byte_rate=2.0)
