@@ -532,6 +532,10 @@ def test_a_follower_that_is_no_replica(topic: Topic, version: int) -> None:
     assert without_epoch.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     with_epoch = topic.fetch(replica_id=5, current_leader_epoch=0, version=version)
     assert with_epoch.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    # Nor is it told what there is in the log.
+    assert topic.fetch(9, replica_id=5, version=version).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    diverging = topic.fetch(9, replica_id=5, current_leader_epoch=0, last_fetched_epoch=0, version=version)
+    assert (diverging.error_code, diverging.diverging_epoch.epoch) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)
     assert topic.fetch(replica_id=-2).error_code == ErrorCode.NONE
 
 

@@ -411,6 +411,9 @@ class FetchOperation:
         params = self._params
         partition = self._readable(request)
         offset = request.fetch_offset
+        if params.replica_id >= 0:
+            # Whoever is no replica is told nothing about the log.
+            partition.follower(params.replica_id, request.current_leader_epoch)
         if params.near and partition.role is Role.LEADER:
             replica = partition.read_replica(params.near, offset)
             if replica != NO_REPLICA:

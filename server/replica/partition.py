@@ -388,6 +388,17 @@ class Partition:
 
     # Followers ------------------------------------------------------------------------------------------------------
 
+    def follower(self, replica_id: int, current_leader_epoch: int) -> FollowerProgress:
+        """What the leader knows of a follower. Raises UnknownLeaderEpochError or NotLeaderError for a node that is not
+        assigned the partition, as Kafka does."""
+        follower = self._followers.get(replica_id)
+        if follower is None:
+            message = f"node {replica_id} is not a replica of {self.topic}-{self.index}"
+            if current_leader_epoch != NO_EPOCH:
+                raise UnknownLeaderEpochError(message)
+            raise NotLeaderError(message)
+        return follower
+
     def record_follower_fetch(
         self,
         replica_id: int,
@@ -399,15 +410,10 @@ class Partition:
     ) -> bool:
         """Take note of what a follower has; True if waiting operations may complete by it.
 
-        Raises UnknownLeaderEpochError or NotLeaderError for a node that is not assigned the partition, as Kafka does,
-        and NotLeaderError for a process that another one of the same node has followed (KIP-903).
+        Raises what `follower` does, and NotLeaderError for a process that another one of the same node has followed
+        (KIP-903).
         """
-        follower = self._followers.get(replica_id)
-        if follower is None:
-            message = f"node {replica_id} is not a replica of {self.topic}-{self.index}"
-            if current_leader_epoch != NO_EPOCH:
-                raise UnknownLeaderEpochError(message)
-            raise NotLeaderError(message)
+        follower = self.follower(replica_id, current_leader_epoch)
         if broker_epoch != NO_EPOCH and broker_epoch < follower.broker_epoch:
             raise NotLeaderError(f"node {replica_id} has registered again since epoch {broker_epoch}")
         moved = follower.record_fetch(offset, log_start_offset, self.log.flushed_end_offset, now_ms, broker_epoch)

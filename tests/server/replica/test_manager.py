@@ -387,6 +387,17 @@ async def test_an_error_is_told_at_once_with_what_else_there_is(node: Node, topi
     assert (results[1].high_watermark, results[1].last_stable_offset, results[1].log_start_offset) == (-1, -1, -1)
 
 
+@pytest.mark.parametrize("asked", [{"fetch_offset": 7}, {"fetch_offset": 7, "last_fetched_epoch": 0}])
+async def test_who_is_no_replica_is_told_nothing_about_the_log(node: Node, topic: TopicImage, asked: Any) -> None:
+    await node.append_flushed(topic, 0)
+    (result,) = await node.manager.fetch(
+        FetchParams(max_wait_ms=0, replica_id=5, isolation=Isolation.LOG_END),
+        [FetchPartition(topic.topic_id, 0, **asked)],
+    )
+    assert isinstance(result.error, NotLeaderError)
+    assert result.diverging_epoch is None
+
+
 async def test_what_changes_while_many_partitions_are_looked_at(node: Node, nursery: trio.Nursery) -> None:
     """The first look at many partitions lets others run; what was looked at before they ran is not missed."""
     topic = await node.create_topic("many", partitions=2 * LOOK_AT_ONCE + 1)
