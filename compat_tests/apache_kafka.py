@@ -145,7 +145,14 @@ class ApacheKafkaCluster(BrokerProcess):
     is_cluster = True
     start_timeout_s = ApacheKafka.start_timeout_s
 
-    def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int = 0,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = JVM_OPTIONS,
+    ) -> None:
         controllers = [f"{HOST}:{free_port()}" for _ in range(NODES)]
         voters = ",".join(f"{number}@{address}" for number, address in enumerate(controllers, 1))
         self.nodes = []
@@ -157,7 +164,13 @@ class ApacheKafkaCluster(BrokerProcess):
                 "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",
                 "controller.quorum.voters": voters,
             }
-            node = ApacheKafka(folder / f"node-{number}", own_port, overrides={**own, **(overrides or {})}, heap_mb=384)
+            node = ApacheKafka(
+                folder / f"node-{number}",
+                own_port,
+                overrides={**own, **(overrides or {})},
+                heap_mb=384,
+                jvm_options=jvm_options,
+            )
             self.nodes.append(node)
         super().__init__(folder, self.nodes[0].port)
 

@@ -18,7 +18,10 @@ from compat_tests.differential.declared import Declaration, Declared
 from compat_tests.differential.history import History, Step
 from compat_tests.differential.normalise import Normaliser
 from compat_tests.differential.planted_faults import FAULTS, owner_of
+from compat_tests.differential.routes import first_partition
 from compat_tests.differential.shrink import shrunk
+from compat_tests.differential.spread import AREAS as SPREAD_AREAS
+from compat_tests.differential.spread import OF_ONE_NODE, spread
 from compat_tests.differential.values import Values
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
@@ -207,6 +210,14 @@ def test_what_follows_a_declared_difference_is_not_looked_at() -> None:
     assert not declared.ends([before, declared_one])
 
 
+def test_a_declaration_may_need_a_request_that_was_cut() -> None:
+    declaration = Declaration(api="HEARTBEAT", reason="", row="", after='"cut_bytes": ')
+    cut, whole = Step(id=0, api="HEARTBEAT", cut_bytes=3), Step(id=0, api="HEARTBEAT")
+    last = Step(id=1, api="HEARTBEAT")
+    assert declaration.covers(Difference(last, "error_code", 0, 122, (cut,)))
+    assert not declaration.covers(Difference(last, "error_code", 0, 122, (whole,)))
+
+
 def test_each_declared_difference_has_its_row_in_the_documentation() -> None:
     docs = Path(__file__).resolve().parents[1] / "docs"
     pages = [docs / "compatibility.md", *sorted((docs / "decisions").glob("*.md"))]
@@ -282,3 +293,84 @@ def test_what_a_planted_fault_replaces_is_there(name: str) -> None:
     owner, attribute = owner_of(FAULTS[name])
     assert callable(getattr(owner, attribute))
     assert FAULTS[name].area in AREAS
+
+
+# Three nodes
+
+
+@pytest.mark.parametrize("area", list(SPREAD_AREAS))
+def test_a_history_for_three_nodes_is_always_the_same_and_leaves_its_own_steps_in_order(area: str) -> None:
+    for seed in range(20):
+        history = written(area, seed)
+        one, other = spread(history), spread(history)
+        assert one == other
+        own = [step.id for step in one.steps if step.id < 50_000]
+        assert own == [step.id for step in history.steps if step.api not in OF_ONE_NODE]
+        created = [topic for step in one.steps if step.api == "CREATE_TOPICS" for topic in step.fields["topics"] or ()]
+        assert all(
+            topic["assignments"] or min(topic["replication_factor"], topic["num_partitions"]) < 1 for topic in created
+        )
+
+
+def test_a_node_is_killed_and_started_while_no_answer_is_awaited() -> None:
+    killed = 0
+    for seed in range(40):
+        waiting: set[str] = set()
+        down: int | None = None
+        for step in spread(written("records", seed)).steps:
+            if step.kill or step.start:
+                assert not waiting
+                assert (down is None) is bool(step.kill)
+                down = step.kill or None
+                killed += 1
+            elif step.may_wait:
+                waiting.add(step.connection)
+            else:
+                waiting.discard(step.connection)
+        assert down is None
+    assert killed
+
+
+def test_members_of_groups_meet_no_killed_node() -> None:
+    assert not any(step.kill for seed in range(40) for step in spread(written("classic_groups", seed)).steps)
+
+
+@pytest.mark.parametrize(
+    ("api", "fields", "asked"),
+    [
+        ("PRODUCE", {"topic_data": [{"name": "~t", "partition_data": [{"index": 3}]}]}, (f"{PREFIX}t", 3)),
+        ("FETCH", {"topics": [{"topic": "~t", "partitions": [{"partition": 1}]}]}, (f"{PREFIX}t", 1)),
+        ("LIST_OFFSETS", {"topics": [{"name": "~t", "partitions": [{"partition_index": 0}]}]}, (f"{PREFIX}t", 0)),
+        ("DESCRIBE_PRODUCERS", {"topics": [{"name": "~t", "partition_indexes": [2]}]}, (f"{PREFIX}t", 2)),
+        ("FETCH", {"topics": []}, (None, -1)),
+    ],
+)
+def test_a_request_goes_to_the_leader_of_the_first_partition_that_it_names(
+    api: str, fields: dict[str, Any], asked: tuple[Any, int]
+) -> None:
+    request = Values(PREFIX).message(request_class(ApiKey[api]), fields, 4 if api != "DESCRIBE_PRODUCERS" else 0)
+    assert first_partition(request) == asked
+
+
+def test_of_several_nodes_it_does_not_matter_which_one_it_is() -> None:
+    kafka = {"leader_id": 1, "replica_nodes": [1, 2], "isr_nodes": [1], "leader_epoch": 4}
+    ottla = {"leader_id": 3, "replica_nodes": [3, 1], "isr_nodes": [3], "leader_epoch": 9}
+    step = Step(id=0, api="METADATA")
+    nodes = [Normaliser(PREFIX, NOW_MS, of_nodes=True).answer(step, each) for each in (kafka, ottla)]
+    assert nodes[0] == nodes[1]
+    lacking = Normaliser(PREFIX, NOW_MS, of_nodes=True).answer(step, ottla | {"isr_nodes": [], "leader_id": -1})
+    assert lacking["isr_nodes"] != nodes[0]["isr_nodes"]
+    assert lacking["leader_id"] == -1
+
+
+def test_the_epoch_at_which_logs_part_counts_from_that_of_a_new_topic() -> None:
+    normaliser = Normaliser(PREFIX, NOW_MS, new_epoch=2)
+    answer = {"diverging_epoch": {"epoch": 2, "end_offset": 5}}
+    assert normaliser.answer(Step(id=0, api="FETCH"), answer) == {"diverging_epoch": {"epoch": 0, "end_offset": 5}}
+
+
+def test_what_a_client_has_said_of_an_epoch_is_not_counted_from_another() -> None:
+    normaliser = Normaliser(PREFIX, NOW_MS, new_epoch=2)
+    assert normaliser.answer(Step(id=0, api="OFFSET_FETCH"), {"committed_leader_epoch": 5}) == {
+        "committed_leader_epoch": 5
+    }

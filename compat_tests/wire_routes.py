@@ -96,7 +96,7 @@ class Router:
                 time.sleep(0.01)
 
     def address_for(self, request: Any) -> Address:
-        coordinated = _coordinated_by(request)
+        coordinated = coordinated_by(request)
         if coordinated is not None:
             return self._coordinator(*coordinated)
         internal = _internal_partition(request)
@@ -169,7 +169,7 @@ def _internal_partition(request: Any) -> tuple[str, int] | None:
     return (name, partition) if name.startswith("__") else None
 
 
-def _coordinated_by(request: Any) -> tuple[int, str] | None:
+def coordinated_by(request: Any) -> tuple[int, str] | None:
     """The kind and the key of the coordinator that a request is for. Of several keys the first counts."""
     if isinstance(request, _OF_PARTITIONS):
         return None

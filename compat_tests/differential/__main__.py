@@ -13,11 +13,13 @@ from compat_tests.differential.areas import AREAS
 from compat_tests.differential.compare import Key
 from compat_tests.differential.declared import Declared
 from compat_tests.differential.history import History
+from compat_tests.differential.node_pair import NodePair
 from compat_tests.differential.open import load_open, save_open
 from compat_tests.differential.pair import Pair
 from compat_tests.differential.play import CAREFUL
 from compat_tests.differential.run import Run
-from compat_tests.differential.session import run_seeds
+from compat_tests.differential.session import run_seeds, run_spread
+from compat_tests.differential.spread import AREAS as SPREAD
 
 #: Of each area: so many histories need every declaration.
 _ENOUGH_SEEDS: Final = 1_000
@@ -28,6 +30,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="histories of each area")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--area", action="append", choices=AREAS, help="again for more; all without it")
+    parser.add_argument("--nodes", type=int, default=1, choices=(1, 3), help="of each broker")
     parser.add_argument("--jobs", type=int, default=6, help="histories at a time")
     parser.add_argument("--restart-every", type=int, default=200, help="histories; 0: never")
     parser.add_argument("--keep", type=Path, help="a folder for the histories that show differences")
@@ -39,6 +42,8 @@ def main() -> int:
     if reason := java.missing():
         parser.exit(2, f"{reason}\n")
     declared = Declared.load()
+    if arguments.nodes > 1:
+        return _on_nodes(arguments, declared)
     with Pair() as pair:
         if arguments.replay is not None:
             return _replay(pair, declared, History.load(arguments.replay))
@@ -60,6 +65,20 @@ def main() -> int:
     for unneeded in declared.unneeded if is_full else ():
         print(f"nothing needs this declaration any more: {unneeded}")
     return 1 if run.findings or (is_full and declared.unneeded) else 0
+
+
+def _on_nodes(arguments: argparse.Namespace, declared: Declared) -> int:
+    with NodePair() as pair:
+        if arguments.replay is not None:
+            return _replay(pair, declared, History.load(arguments.replay))
+        run = Run(pair, declared, known=load_open(), shrinks=not arguments.no_shrink, folder=arguments.keep)
+        started = time.monotonic()
+        seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+        run_spread(run, arguments.area or list(SPREAD), seeds)
+        print(f"{run.played} histories in {time.monotonic() - started:.0f} s; {len(run.findings)} differences")
+        for key, times in run.unconfirmed.items():
+            print(f"not again, when waited for longer ({times} times): {' '.join(key)}")
+    return 1 if run.findings else 0
 
 
 def _replay(pair: Pair, declared: Declared, history: History) -> int:

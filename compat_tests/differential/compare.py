@@ -76,9 +76,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"
 
 
-def compared(steps: tuple[Step, ...], kafka: Player, ottla: Player, prefix: str) -> Iterator[Difference]:
+def compared(
+    steps: tuple[Step, ...], kafka: Player, ottla: Player, prefix: str, *, of_nodes: bool = False
+) -> Iterator[Difference]:
     """The differences, in the order of the steps."""
-    normalisers = [Normaliser(prefix, player.now_ms, player.new_epoch) for player in (kafka, ottla)]
+    normalisers = [Normaliser(prefix, player.now_ms, player.new_epoch, of_nodes=of_nodes) for player in (kafka, ottla)]
     for number, step in enumerate(steps):
         if not step.api:
             continue

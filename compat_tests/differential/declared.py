@@ -6,7 +6,7 @@ path = "topics[].is_internal"
 kafka = "*"
 ottla = "*"
 request = "regular expression"   # optional: found in the request's fields, as JSON
-after = "regular expression"     # optional: found in name and fields of this request, or an earlier one of the history
+after = "regular expression"     # optional: found in name, fields and cut_bytes of this request, or an earlier one
 reason = "why a user would accept it"
 row = "words of the row in docs/compatibility.md or of the decision that says so"
 ends = true                      # optional: what comes after may follow from it, and is not looked at
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from compat_tests.differential.compare import Difference
+from compat_tests.differential.history import Step
 
 PATH: Final = Path(__file__).with_name("differences.toml")
 
@@ -51,8 +52,12 @@ class Declaration:
         if not re.search(self.request, json.dumps(difference.step.fields, ensure_ascii=False)):
             return False
         steps = (*difference.before, difference.step)
-        asked = (f"{step.api} {json.dumps(step.fields, ensure_ascii=False)}" for step in steps)
-        return not self.after or any(re.search(self.after, each) for each in asked)
+        return not self.after or any(re.search(self.after, _asked(step)) for step in steps)
+
+
+def _asked(step: Step) -> str:
+    cut = f' {{"cut_bytes": {step.cut_bytes}}}' if step.cut_bytes else ""
+    return f"{step.api} {json.dumps(step.fields, ensure_ascii=False)}{cut}"
 
 
 def _fits(text: str, pattern: str) -> bool:

@@ -43,6 +43,9 @@ class Step:
     close: bool = False
     wait_ms: int = 0
     wait_for: str = ""
+    #: The node that is killed (by SIGKILL), or started again; of several nodes only.
+    kill: int = 0
+    start: int = 0
 
     @property
     def api_key(self) -> ApiKey:
@@ -55,6 +58,8 @@ class Step:
     def __str__(self) -> str:
         if self.wait_ms:
             return f"{self.id}: wait {self.wait_ms} ms for {self.wait_for}"
+        if self.kill or self.start:
+            return f"{self.id}: node {self.kill or self.start} {'is killed' if self.kill else 'is started'}"
         if self.receive or self.close:
             return f"{self.id}: {self.connection} {'receives its answer' if self.receive else 'closes'}"
         rest = {name: value for name, value in self.to_json().items() if name in _SHOWN}

@@ -47,6 +47,23 @@ _OF_ALL: Final = {
 _MEMBER_FIELDS: Final = frozenset({"member_id", "leader"})
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHORT_UUID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+#: What a client has said comes back as it was.
+_CLIENTS_OWN: Final = frozenset({"committed_leader_epoch"})
+#: Ids of nodes, and lists of them.
+_NODES: Final = frozenset(
+    {
+        "node_id",
+        "leader_id",
+        "controller_id",
+        "replica_nodes",
+        "isr_nodes",
+        "offline_replicas",
+        "preferred_read_replica",
+        "eligible_leader_replicas",
+        "last_known_elr",
+    }
+)
+_DESCRIBE_TOPICS: Final = frozenset({"METADATA", "DESCRIBE_TOPIC_PARTITIONS"})
 _TOPIC_SOURCE: Final = 1
 _NEAR_MS: Final = 3_600_000
 #: Topic ids that mean something: none, and the metadata log's.
@@ -54,11 +71,16 @@ _KNOWN_UUIDS: Final = {UUID(int=0): "none", UUID(int=1): "metadata"}
 
 
 class Normaliser:
-    def __init__(self, prefix: str, now_ms: int, new_epoch: int = 0) -> None:
-        """`new_epoch` is the leader epoch that the broker gives to new topics: its starts count in it."""
+    def __init__(self, prefix: str, now_ms: int, new_epoch: int = 0, *, of_nodes: bool = False) -> None:
+        """`new_epoch` is the leader epoch that the broker gives to new topics: its starts count in it.
+
+        `of_nodes`: each broker is several nodes. Then which of them it is does not matter, and a leader epoch only as
+        far as it is the same as another one.
+        """
         self._prefix = prefix
         self._now_ms = now_ms
         self._new_epoch = new_epoch
+        self._of_nodes = of_nodes
         self._names: dict[str, dict[Any, str]] = {}
 
     def answer(self, step: Step, answer: Any) -> Any:
@@ -77,10 +99,13 @@ class Normaliser:
         if field in _MESSAGES:
             return value if value is None else "..."
         if isinstance(value, dict):
+            if api in _DESCRIBE_TOPICS and str(value.get("name")).startswith("__"):
+                # How often its partitions were led anew is the brokers' own affair.
+                value = value | {"partitions": [_without_epoch(each) for each in value["partitions"]]}
             # The producer of what is not there is no producer.
             own_name = self._known if value.get("error_code") else name
             return {
-                key: self._value(api, key, each, own_name if key == "producer_id" else name)
+                key: self._value(api, _meaning(field, key), each, own_name if key == "producer_id" else name)
                 for key, each in value.items()
                 if key not in _DROPPED
             }
@@ -119,7 +144,12 @@ class Normaliser:
     def _number(self, field: str, value: int, name: Callable[[str, Any], str]) -> Any:
         if (field == "producer_id" and value >= 0) or (field == "session_id" and value > 0):
             return name(field.removesuffix("_id"), value)
-        if field.endswith("leader_epoch") and value >= self._new_epoch:
+        if self._of_nodes and value >= 0:
+            if field in _NODES:
+                return "a node"
+            if field.endswith("leader_epoch") and field not in _CLIENTS_OWN:
+                return name("epoch", value)
+        if field.endswith("leader_epoch") and field not in _CLIENTS_OWN and value >= self._new_epoch:
             return value - self._new_epoch
         return "now" if abs(value - self._now_ms) < _NEAR_MS else value
 
@@ -130,6 +160,15 @@ class Normaliser:
     def _name(self, kind: str, value: Any) -> str:
         names = self._names.setdefault(kind, {})
         return names.setdefault(value, f"{kind} {len(names) + 1}")
+
+
+def _meaning(field: str, key: str) -> str:
+    """What a field of a field is known as."""
+    return "leader_epoch" if (field, key) == ("diverging_epoch", "epoch") else key
+
+
+def _without_epoch(partition: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in partition.items() if name != "leader_epoch"}
 
 
 def _asks_for_all_offsets(step: Step) -> bool:

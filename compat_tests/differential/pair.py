@@ -17,7 +17,9 @@ from compat_tests.apache_kafka import JVM_OPTIONS, ApacheKafka
 from compat_tests.differential.compare import Difference, compared
 from compat_tests.differential.end_state import clean_up, end_state
 from compat_tests.differential.history import History, Step
+from compat_tests.differential.nodes import Nodes
 from compat_tests.differential.play import QUICK, RESTARTED, Pace, play
+from compat_tests.differential.routes import Direct
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import HOST, BrokerProcess
 
@@ -57,12 +59,18 @@ _MOST_WORKERS: Final = 16
 class Pair:
     """Both brokers. As a context manager both run inside."""
 
+    #: Whether each is several nodes: then ids of nodes and leader epochs are the brokers' own affair.
+    of_nodes = False
+
     def __init__(self, folder: Path | None = None, ottla_overrides: dict[str, str] | None = None) -> None:
         self._own_folder = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="differential-"))
         self._numbers = itertools.count()
         self._threads = ThreadPoolExecutor(_MOST_WORKERS * len(("kafka", "ottla")))
         self._play_id = os.urandom(2).hex()
+        self._make_brokers(ottla_overrides or {})
+
+    def _make_brokers(self, ottla_overrides: dict[str, str]) -> None:
         self.kafka = ApacheKafka(
             self._folder / "kafka",
             overrides=SETTINGS,
@@ -70,7 +78,17 @@ class Pair:
             # Of a run of a minute or two the second compiler takes the greater part.
             jvm_options=(*JVM_OPTIONS, "-XX:TieredStopAtLevel=1"),
         )
-        self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | OTTLA_ONLY | (ottla_overrides or {}))
+        self.ottla = OttlaBroker(self._folder / "ottla", overrides=SETTINGS | OTTLA_ONLY | ottla_overrides)
+
+    def _end_state(self, history: History) -> tuple[Step, ...]:
+        return end_state(history)
+
+    def _way(self, broker: Any) -> Direct | Nodes:
+        return Direct((HOST, broker.port))
+
+    def _pace(self, pace: Pace) -> tuple[Pace, Pace]:
+        """Of Apache Kafka and of Ottla, which answers a change when it is in force everywhere."""
+        return pace, dataclasses.replace(pace, settle_s=0.0)
 
     def ended(self) -> BrokerProcess | None:
         """The broker whose process has ended by itself."""
@@ -91,7 +109,7 @@ class Pair:
         Its topics are removed then, unless its names are to be kept with that prefix.
         """
         prefix = keep_as or self.new_prefix()
-        steps = history.steps + (end_state(history) if describe else ())
+        steps = history.steps + (self._end_state(history) if describe else ())
         found = self._compared(steps, prefix, pace)
         if keep_as is None:
             self.remove(history, prefix)
@@ -102,24 +120,23 @@ class Pair:
 
     def described(self, history: History, prefix: str) -> list[Difference]:
         """What differs in what a history left behind under that prefix, and is there still."""
-        return self._compared(end_state(history), prefix, RESTARTED)
+        return self._compared(self._end_state(history), prefix, RESTARTED)
 
     def _compared(self, steps: tuple[Step, ...], prefix: str, pace: Pace) -> list[Difference]:
-        """Both brokers are asked at the same time. Ottla answers a change when it is in force everywhere."""
-        paces = (pace, dataclasses.replace(pace, settle_s=0.0))
+        """Both brokers are asked at the same time."""
         playing = [
-            self._threads.submit(play, _address(broker), steps, prefix, each)
-            for broker, each in zip(self.brokers, paces, strict=True)
+            self._threads.submit(play, self._way(broker), steps, prefix, each)
+            for broker, each in zip(self.brokers, self._pace(pace), strict=True)
         ]
         kafka, ottla = (each.result() for each in playing)
-        return list(compared(steps, kafka, ottla, prefix))
+        return list(compared(steps, kafka, ottla, prefix, of_nodes=self.of_nodes))
 
     def new_prefix(self) -> str:
         """Of one length, as the sizes of records and requests depend on it."""
         return f"d{self._play_id}-{next(self._numbers):06d}-"
 
     @property
-    def brokers(self) -> tuple[BrokerProcess, BrokerProcess]:
+    def brokers(self) -> tuple[Any, Any]:
         return self.kafka, self.ottla
 
     def start(self) -> None:
@@ -145,7 +162,7 @@ class Pair:
         """Their topics are made by the first request for one."""
         for broker in self.brokers:
             for _ in range(40):
-                outcomes = play(_address(broker), _COORDINATORS, self.new_prefix(), QUICK).outcomes
+                outcomes = play(self._way(broker), _COORDINATORS, self.new_prefix(), QUICK).outcomes
                 # Where others keep the cores busy there may be no answer in time.
                 answers = [outcome.answer for outcome in outcomes.values()]
                 if all(answer and not answer["coordinators"][0]["error_code"] for answer in answers):
@@ -169,7 +186,3 @@ class Pair:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _address(broker: BrokerProcess) -> tuple[str, int]:
-    return HOST, broker.port

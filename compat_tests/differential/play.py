@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from compat_tests.differential.connection import UNBUILDABLE, WAITING, Connection, Outcome
 from compat_tests.differential.history import Step
+from compat_tests.differential.nodes import Nodes
+from compat_tests.differential.routes import Direct, Routes
 from compat_tests.differential.settling import Settling
 from compat_tests.differential.values import Values
 from compat_tests.wire_routes import Address
@@ -19,6 +21,7 @@ from ottla.kproto.errors import ErrorCode
 _LOADING: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
+_MOVING: Final = _LOADING | {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE}
 _ENDING_S: Final = 3.0
 
 
@@ -35,6 +38,8 @@ class Pace:
     silence_s: float
     #: For a coordinator.
     loading_s: float = 1.0
+    #: For a leader as well: of several nodes, and after a start.
+    awaits_leaders: bool = False
 
 
 QUICK: Final = Pace(grace_s=0.008, patience_s=0.4, settle_s=0.01, behind_s=0.03, silence_s=2.0)
@@ -42,20 +47,28 @@ QUICK: Final = Pace(grace_s=0.008, patience_s=0.4, settle_s=0.01, behind_s=0.03,
 CAREFUL: Final = Pace(grace_s=0.1, patience_s=1.0, settle_s=0.06, behind_s=0.2, silence_s=4.0)
 
 
+#: Of three nodes: what one has answered the others hear a moment later, and replicas copy behind the answer.
+OF_NODES: Final = Pace(
+    grace_s=0.05, patience_s=1.0, settle_s=0.1, behind_s=0.15, silence_s=6.0, loading_s=3.0, awaits_leaders=True
+)
 #: After a start.
-RESTARTED: Final = dataclasses.replace(CAREFUL, loading_s=60.0)
+RESTARTED: Final = dataclasses.replace(CAREFUL, loading_s=60.0, awaits_leaders=True)
 
 
 class Player:
-    """Plays one history on one broker; `outcomes` by the step's id."""
+    """Plays one history on one broker; `outcomes` by the step's id.
 
-    def __init__(self, address: Address, prefix: str, pace: Pace) -> None:
-        self._address = address
+    Of several nodes each connection of a history is one to each of them.
+    """
+
+    def __init__(self, way: Direct | Nodes, prefix: str, pace: Pace) -> None:
         self._pace = pace
         self._values = Values(prefix)
-        self._connections: dict[str, Connection] = {}
+        self._routes = way if isinstance(way, Direct) else Routes(way, self._values)
+        self._again = _MOVING if pace.awaits_leaders else _LOADING
+        self._connections: dict[str, dict[Address, Connection]] = {}
         self._abandoned: list[Connection] = []
-        self._settling = Settling(Connection(address), self._values, pace.settle_s, pace.behind_s)
+        self._settling = Settling(self._routes, self._values, pace.settle_s, pace.behind_s)
         self.outcomes: dict[int, Outcome] = {}
 
     @property
@@ -70,30 +83,50 @@ class Player:
         for step in steps:
             self._do(step)
         for name in list(self._connections):
-            if self._connections[name].awaited is not None:
-                self._take(name, self._pace.grace_s)
+            self._take_awaited(name, self._pace.grace_s)
         return self.outcomes
 
     def close(self) -> None:
-        for connection in [*self._connections.values(), *self._abandoned, self._settling.connection]:
+        of_names = [each for connections in self._connections.values() for each in connections.values()]
+        for connection in [*of_names, *self._abandoned]:
             connection.close()
+        self._settling.close()
+        self._routes.close()
 
     def _do(self, step: Step) -> None:
         if step.wait_ms:
             time.sleep(step.wait_ms / 1000)
             return
-        connection = self._connections.setdefault(step.connection, Connection(self._address))
-        if step.close:
-            connection.close()
+        if step.kill or step.start:
+            assert isinstance(self._routes, Routes), step
+            if step.kill:
+                self._leave(self._routes.kill(step.kill))
+            else:
+                self._routes.start(step.start)
             return
-        if connection.awaited is not None:
-            self._take(step.connection, self._pace.patience_s)
+        if step.close:
+            for connection in self._connections.pop(step.connection, {}).values():
+                connection.close()
+            return
+        self._take_awaited(step.connection, self._pace.patience_s)
         if step.api:
-            self._ask(self._connections[step.connection], step)
+            self._ask(step)
 
-    def _ask(self, connection: Connection, step: Step) -> None:
+    def _leave(self, address: Address) -> None:
+        """Nothing is asked over connections to a process that is gone, when there is another one."""
+        self._settling.leave(address)
+        for connections in self._connections.values():
+            if address in connections:
+                connections.pop(address).close()
+
+    def _connection(self, step: Step) -> Connection:
+        address = self._routes.address_for(step)
+        return self._connections.setdefault(step.connection, {}).setdefault(address, Connection(address))
+
+    def _ask(self, step: Step) -> None:
         started = time.monotonic()
         while True:
+            connection = self._connection(step)
             outcome = connection.send(step, self._values)
             if outcome is None and step.may_wait:
                 outcome = connection.receive(self._pace.grace_s)
@@ -115,19 +148,20 @@ class Player:
     def _again_s(self, answer: Any) -> float:
         """For how long a request that is answered so is asked again."""
         found = set(codes(answer))
-        if found & _LOADING:
+        if found & self._again:
             return self._pace.loading_s
         return _ENDING_S if ErrorCode.CONCURRENT_TRANSACTIONS in found else 0.0
 
-    def _take(self, name: str, patience_s: float) -> None:
-        connection = self._connections[name]
-        step = connection.awaited
-        assert step is not None
-        outcome = connection.receive(patience_s)
+    def _take_awaited(self, name: str, patience_s: float) -> None:
+        for address, connection in list(self._connections.get(name, {}).items()):
+            if connection.awaited is not None:
+                self._take(name, address, connection.awaited, patience_s)
+
+    def _take(self, name: str, address: Address, step: Step, patience_s: float) -> None:
+        outcome = self._connections[name][address].receive(patience_s)
         if outcome is None:
             # Who waits goes on waiting: to close its connection would be something else.
-            self._abandoned.append(connection)
-            self._connections[name] = Connection(self._address)
+            self._abandoned.append(self._connections[name].pop(address))
             return
         outcome.is_late = True
         self._keep(step, outcome)
@@ -137,8 +171,8 @@ class Player:
         self._values.answers[step.id] = outcome.answer
 
 
-def play(address: Address, steps: tuple[Step, ...], prefix: str, pace: Pace) -> Player:
-    player = Player(address, prefix, pace)
+def play(way: Direct | Nodes, steps: tuple[Step, ...], prefix: str, pace: Pace) -> Player:
+    player = Player(way, prefix, pace)
     try:
         player.play(steps)
     finally:

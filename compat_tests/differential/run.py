@@ -91,6 +91,9 @@ class Run:
         for job in [*(job for job, is_again in zip(shared, again, strict=True) if is_again), *alone]:
             self._play(written(*job), alone=True)
 
+    def play_alone(self, history: History) -> None:
+        self._play(history, alone=True)
+
     def keep_what_is_left(self) -> None:
         self._left_behind = []
 
@@ -172,7 +175,8 @@ class Run:
             return {each.key: each for each in reversed(found)}
 
         if 0 <= difference.step.id < FIRST_ID:
-            history = history.with_steps(tuple(step for step in history.steps if step.id <= difference.step.id))
+            end = next(number for number, step in enumerate(history.steps, 1) if step.id == difference.step.id)
+            history = history.with_steps(history.steps[:end])
         again = found_in(history, CAREFUL).get(difference.key)
         with self._lock:
             if again is None:

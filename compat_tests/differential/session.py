@@ -6,6 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from compat_tests.differential.areas import written
 from compat_tests.differential.run import Run
+from compat_tests.differential.spread import spread
+
+
+def run_spread(run: Run, areas: Sequence[str], seeds: Iterable[int]) -> None:
+    """Histories for several nodes, one at a time: nodes end while they are played."""
+    for seed in seeds:
+        for area in areas:
+            run.play_alone(spread(written(area, seed)))
 
 
 def run_seeds(

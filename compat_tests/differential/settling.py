@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from compat_tests.differential.connection import Connection
 from compat_tests.differential.history import Step
+from compat_tests.differential.routes import Direct, Routes
 from compat_tests.differential.values import Values
+from compat_tests.wire_routes import Address
 from ottla.kproto.errors import ErrorCode
 
 _LONGEST_S: Final = 5.0
@@ -40,13 +42,22 @@ def _begins_something(step: Step, answer: Any) -> bool:
 
 
 class Settling:
-    """Asks over a connection of its own."""
+    """Asks over connections of its own."""
 
-    def __init__(self, connection: Connection, values: Values, settle_s: float, behind_s: float) -> None:
-        self.connection = connection
+    def __init__(self, routes: Direct | Routes, values: Values, settle_s: float, behind_s: float) -> None:
+        self._routes = routes
+        self._connections: dict[Address, Connection] = {}
         self._values = values
         self._settle_s = settle_s
         self._behind_s = behind_s
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def leave(self, address: Address) -> None:
+        if address in self._connections:
+            self._connections.pop(address).close()
 
     def after(self, step: Step, answer: Any) -> None:
         if step.api == "END_TXN" and isinstance(answer, dict) and answer["error_code"] == 0:
@@ -111,8 +122,11 @@ class Settling:
         return [each["error_code"] for topic in listed["topics"] for each in topic["partitions"]]
 
     def _call(self, api: str, version: int, fields: dict[str, Any]) -> Any:
-        self.connection.send(Step(id=-2, api=api, version=version, fields=fields), self._values)
-        outcome = self.connection.receive(10.0)
+        step = Step(id=-2, api=api, version=version, fields=fields)
+        address = self._routes.address_for(step)
+        connection = self._connections.setdefault(address, Connection(address))
+        connection.send(step, self._values)
+        outcome = connection.receive(10.0)
         assert outcome is not None, api
         assert outcome.word == "answered", outcome
         return outcome.answer

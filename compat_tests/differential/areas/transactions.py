@@ -23,7 +23,7 @@ class _Producer:
         self.identity: Asked | None = None
         self.before: Asked | None = None
         self.sequences: dict[tuple[str, int], int] = {}
-        self.timeout_ms = draft.odd(60_000, _SHORT_TIMEOUT_MS, chance=0.2)
+        self.timeout_ms = draft.odd(600_000, _SHORT_TIMEOUT_MS, chance=0.2)
 
     def _identity(self) -> dict[str, Any]:
         draft = self.draft

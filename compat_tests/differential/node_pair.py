@@ -1,0 +1,43 @@
+"""Three nodes of Apache Kafka and three of Ottla side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from compat_tests.differential.end_state import FIRST_ID, end_state
+from compat_tests.differential.history import History, Step
+from compat_tests.differential.nodes import SETTINGS as OF_NODES
+from compat_tests.differential.nodes import KafkaNodes, Nodes, OttlaNodes
+from compat_tests.differential.pair import OTTLA_ONLY, SETTINGS, Pair
+from compat_tests.differential.play import OF_NODES as UNHURRIED
+from compat_tests.differential.play import Pace
+from compat_tests.differential.spread import OF_ONE_NODE
+from compat_tests.ottla_broker import SETTINGS as AS_KAFKA
+
+
+class NodePair(Pair):
+    """As `Pair`: what differs is which node a request goes to, and that nothing is known everywhere at once."""
+
+    of_nodes = True
+
+    def _make_brokers(self, ottla_overrides: dict[str, str]) -> None:
+        settings = SETTINGS | OF_NODES
+        self.kafka: Any = KafkaNodes(self._folder / "kafka", settings)
+        self.ottla: Any = OttlaNodes(self._folder / "ottla", AS_KAFKA | settings | OTTLA_ONLY | ottla_overrides)
+
+    def _way(self, broker: Any) -> Nodes:
+        nodes: Nodes = broker
+        return nodes
+
+    def _end_state(self, history: History) -> tuple[Step, ...]:
+        """Each topic by itself, as they have leaders of their own."""
+        topics = [
+            dataclasses.replace(history, topics=(name,), groups=(), transactional_ids=()) for name in history.topics
+        ]
+        parts = [*topics, dataclasses.replace(history, topics=())]
+        asked = [step for number, part in enumerate(parts) for step in end_state(part, FIRST_ID * (1 + number))]
+        return tuple(step for step in asked if step.api not in OF_ONE_NODE)
+
+    def _pace(self, pace: Pace) -> tuple[Pace, Pace]:
+        return UNHURRIED, UNHURRIED
