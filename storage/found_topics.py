@@ -55,10 +55,12 @@ class FoundTopic(NamedTuple):
 
 
 class FoundTopics(NamedTuple):
-    """The topics of a node, and the largest producer id in any of its logs, -1 if there is none."""
+    """The topics of a node, the largest producer id in any of its logs (-1 if there is none), and how often the node
+    had started when its folder was last in use."""
 
     topics: list[FoundTopic]
     largest_producer_id: int
+    starts: int = 0
 
     @property
     def largest_epoch(self) -> int:
@@ -75,7 +77,7 @@ async def find_topics(manager: LogManager) -> FoundTopics:
         largest_producer_id = max(largest_producer_id, producer_id)
         if topic.logs:
             topics.append(topic)
-    return FoundTopics(topics, largest_producer_id)
+    return FoundTopics(topics, largest_producer_id, manager.node_dir.starts or 0)
 
 
 async def _find_topic(manager: LogManager, folder: UnknownTopic) -> tuple[FoundTopic, int]:

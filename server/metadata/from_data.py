@@ -103,7 +103,9 @@ def choose(found: Mapping[int, FoundTopics], prefer: int | None = None) -> Choic
 
 def metadata_of(choice: Choice, cluster_id: str, found: Mapping[int, FoundTopics]) -> list[Operation]:
     """What to write into an empty store. Leaders start in epochs, and producers with ids, that no record has."""
-    starts = dict.fromkeys(found, max(of_node.largest_epoch for of_node in found.values()) + 1)
+    epoch = max(of_node.largest_epoch for of_node in found.values()) + 1
+    # No fewer than its folder has seen: it would take this metadata for an older copy.
+    starts = {node_id: max(epoch, of_node.starts) for node_id, of_node in found.items()}
     producer_ids = max(of_node.largest_producer_id for of_node in found.values()) + 1 + _UNSEEN_PRODUCER_IDS
     operations: list[Operation] = [
         Put(keys.CLUSTER_ID, keys.encode(cluster_id)),

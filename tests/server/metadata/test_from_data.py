@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from ottla.server.metadata.from_data import Choice, UndecidedError, choose
+from ottla.server.metadata.from_data import Choice, UndecidedError, choose, metadata_of
 from ottla.server.metadata.image import PartitionState, TopicImage
-from ottla.server.metadata.keys import encode, encode_described_topic
+from ottla.server.metadata.keys import decode, encode, encode_described_topic, starts
+from ottla.server.metadata.store import Put
 from ottla.storage.found_topics import FoundLog, FoundTopic, FoundTopics
 from ottla.storage.state.leader_epochs import EpochEntry
 
@@ -186,3 +187,10 @@ def test_settings_are_those_of_the_newest_description() -> None:
     new = described((1, 2), epoch=3, retention_ms="2")
     choice = chosen(n1=topic({0: log(5)}, new), n2=topic({0: log(5)}, old))
     assert choice.topics["t"].configs == {"retention_ms": "2"}
+
+
+def test_no_fewer_starts_are_counted_than_a_folder_has_seen() -> None:
+    """A node whose folder has seen more would take the metadata for an older copy."""
+    found = {1: FoundTopics([topic({0: log(5, [(3, 0)])}, described((1, 2)))], -1, starts=9), 2: FoundTopics([], -1)}
+    puts = {each.key: decode(each.value) for each in metadata_of(choose(found), "ours", found) if isinstance(each, Put)}
+    assert (puts[starts(1)], puts[starts(2)]) == (9, 4)
