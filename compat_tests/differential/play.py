@@ -40,6 +40,8 @@ class Pace:
     loading_s: float = 1.0
     #: For a leader as well: of several nodes, and after a start.
     awaits_leaders: bool = False
+    #: For a new leader to hear how much is committed: Apache Kafka's tells its followers with their next fetch.
+    leaders_s: float = 0.0
 
 
 QUICK: Final = Pace(grace_s=0.008, patience_s=0.4, settle_s=0.01, behind_s=0.03, silence_s=2.0)
@@ -49,7 +51,14 @@ CAREFUL: Final = Pace(grace_s=0.1, patience_s=1.0, settle_s=0.06, behind_s=0.2, 
 
 #: Of three nodes: what one has answered the others hear a moment later, and replicas copy behind the answer.
 OF_NODES: Final = Pace(
-    grace_s=0.05, patience_s=1.0, settle_s=0.1, behind_s=0.15, silence_s=6.0, loading_s=3.0, awaits_leaders=True
+    grace_s=0.05,
+    patience_s=1.0,
+    settle_s=0.1,
+    behind_s=0.15,
+    silence_s=6.0,
+    loading_s=3.0,
+    awaits_leaders=True,
+    leaders_s=0.8,
 )
 #: After a start.
 RESTARTED: Final = dataclasses.replace(CAREFUL, loading_s=60.0, awaits_leaders=True)
@@ -68,7 +77,7 @@ class Player:
         self._again = _MOVING if pace.awaits_leaders else _LOADING
         self._connections: dict[str, dict[Address, Connection]] = {}
         self._abandoned: list[Connection] = []
-        self._settling = Settling(self._routes, self._values, pace.settle_s, pace.behind_s)
+        self._settling = Settling(self._routes, self._values, pace.settle_s, pace.behind_s, pace.leaders_s)
         self.outcomes: dict[int, Outcome] = {}
 
     @property
@@ -103,6 +112,7 @@ class Player:
                 self._leave(self._routes.kill(step.kill))
             else:
                 self._routes.start(step.start)
+            time.sleep(self._pace.leaders_s)
             return
         if step.close:
             for connection in self._connections.pop(step.connection, {}).values():

@@ -44,12 +44,15 @@ def _begins_something(step: Step, answer: Any) -> bool:
 class Settling:
     """Asks over connections of its own."""
 
-    def __init__(self, routes: Direct | Routes, values: Values, settle_s: float, behind_s: float) -> None:
+    def __init__(
+        self, routes: Direct | Routes, values: Values, settle_s: float, behind_s: float, leaders_s: float
+    ) -> None:
         self._routes = routes
         self._connections: dict[Address, Connection] = {}
         self._values = values
         self._settle_s = settle_s
         self._behind_s = behind_s
+        self._leaders_s = leaders_s
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -64,6 +67,8 @@ class Settling:
             self._await_end(self._values.resolved(step.fields.get("transactional_id", "")))
         if step.api in _CHANGES:
             time.sleep(self._settle_s)
+        if step.api == "ELECT_LEADERS":
+            time.sleep(self._leaders_s)
         if step.api in _GO_ON_BEHIND and _begins_something(step, answer):
             time.sleep(self._behind_s)
         if step.api in _TOPICS and isinstance(answer, dict) and not step.fields.get("validate_only"):
