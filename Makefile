@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LISTEN ?= 127.0.0.1:9092
 SPARKS := 4.0 4.1 4.2
-LINKS := $(addprefix dev/ottla/,kproto storage client schemas runtime metrics server proxy registry console cli pipeline testing simulation)
+LINKS := $(addprefix dev/ottla/,kproto storage client schemas runtime metastore metrics server proxy registry console cli pipeline testing simulation)
 
 # Hundreds of processes are started by the tests: each would compile all modules anew where the environment says this.
 unexport PYTHONDONTWRITEBYTECODE
@@ -160,7 +160,7 @@ attack: .venv/.test-ready ## what one client can do to the others: every attack,
 	$(BIN)/python -m tests.attack
 
 damage: .venv/.test-ready ## 2,000 flipped bits (BITS) and each file lost once: never a wrong record, never a silent loss
-	DAMAGE_BITS=$${BITS:-2000} $(PYTEST) --numprocesses=auto tests/storage/test_damage.py tests/server/metadata/test_sqlite_damage.py
+	DAMAGE_BITS=$${BITS:-2000} $(PYTEST) --numprocesses=auto tests/storage/test_damage.py tests/metastore/test_sqlite_damage.py
 
 handshakes: .venv/.test-ready ## 20,000 conversations (HANDSHAKES) of strangers, and as many of hasty logins at each door, by HANDSHAKES_SEED
 	HANDSHAKES=$${HANDSHAKES:-20000} $(PYTEST) tests/server/security/test_handshakes.py tests/server/security/test_logins.py

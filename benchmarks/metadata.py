@@ -29,11 +29,11 @@ import trio
 
 from ottla.client.client import Client
 from ottla.client.topics import create_topic
-from ottla.server.metadata.etcd import open_etcd_store
-from ottla.server.metadata.etcd_client import EtcdAccess
-from ottla.server.metadata.sqlite import open_sqlite_store
-from ottla.server.metadata.store import MetadataStore, Put
-from ottla.server.settings.metadata_address import parse_metadata_address
+from ottla.metastore.address import parse_metadata_address
+from ottla.metastore.etcd import open_etcd_store
+from ottla.metastore.etcd_client import EtcdAccess
+from ottla.metastore.sqlite import open_sqlite_store
+from ottla.metastore.store import MetadataStore, Put
 from tests.etcd import Etcd
 
 KEY = "/benchmark/changes"

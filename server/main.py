@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from ottla.metastore.errors import MetadataError
 from ottla.runtime.supervisor import Supervisor
 from ottla.server.cluster.controlled_shutdown import hand_over_partitions, leave_after_loss
 from ottla.server.errors import StartupError
-from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.open_store import open_store
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses
@@ -52,12 +52,12 @@ from ottla.storage.node_dir import make_folder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.metastore.store import MetadataStore
     from ottla.runtime.watchdog import LoopWatchdog
     from ottla.server.apis.table import ApiTable
     from ottla.server.broker import Broker
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import Endpoint
-    from ottla.server.metadata.store import MetadataStore
     from ottla.server.network.listener import ListenAddress
     from ottla.server.network.network import Network
     from ottla.server.quotas.clients import ClientQuotas

@@ -104,7 +104,7 @@ class Broker(Contents):
         self._requests = Requests()
         disk = store = None
         if data_dir is None:
-            from ottla.server.metadata.memory import MemoryMetadataStore
+            from ottla.metastore.memory import MemoryMetadataStore
             from ottla.storage.disk.memory_disk import DEFAULT_LIMIT_BYTES, MemoryDisk
 
             disk = MemoryDisk(memory_bytes or DEFAULT_LIMIT_BYTES, self._clock)

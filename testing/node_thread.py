@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
+from ottla.metastore.errors import MetadataError
 from ottla.server.errors import StartupError
 from ottla.server.main import Node, Ready
-from ottla.server.metadata.errors import MetadataError
 from ottla.server.settings.config import ConfigError
 from ottla.server.settings.sources import load
 from ottla.storage.errors import StorageError
@@ -24,7 +24,7 @@ from ottla.testing.faults.plan import FaultPlan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.server.metadata.store import MetadataStore
+    from ottla.metastore.store import MetadataStore
     from ottla.storage.disk import Disk
     from ottla.testing.requests import Requests
 

@@ -62,7 +62,7 @@ FIRST: Final = (
     "compat_tests/test_exactly_once.py",
     "tests/cli/serve/test_serve.py",
     "compat_tests/test_console_tools.py",
-    "tests/server/metadata/test_etcd.py",
+    "tests/metastore/test_etcd.py",
     "compat_tests/test_proxy.py",
     "tests/testing/test_pytest_plugin.py",
     "compat_tests/test_wire_administration.py",

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.cli import CommandError, options
+from ottla.metastore.errors import StoreUnavailableError
+from ottla.metastore.store import Compare, Delete, Put
 from ottla.server.metadata import keys
-from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.metadata.store import Compare, Delete, Put
 from ottla.server.settings.config import GROUP_SETTINGS, TOPIC_SETTINGS, setting_of_broker
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.store import KeyValue, MetadataStore, Operation
+    from ottla.metastore.store import KeyValue, MetadataStore, Operation
 
 _ATTEMPTS: Final = 10
 

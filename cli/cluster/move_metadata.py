@@ -14,11 +14,11 @@ from ottla.cli import CommandError
 from ottla.cli.folders.backup.snapshot import node_dirs
 from ottla.cli.folders.lock_holder import refuse_running
 from ottla.cli.options import counted
-from ottla.server.metadata.errors import MetadataError
+from ottla.metastore.address import MEMORY, SQLITE, parse_metadata_address
+from ottla.metastore.errors import MetadataError
 from ottla.server.metadata.move import Place, move
 from ottla.server.metadata.open_store import SQLITE_FILE, open_etcd
 from ottla.server.settings.config import ConfigError
-from ottla.server.settings.metadata_address import MEMORY, SQLITE, parse_metadata_address
 
 if TYPE_CHECKING:
     from ottla.server.settings.config import BrokerConfig
@@ -63,7 +63,7 @@ async def _open(text: str, config: BrokerConfig, *, must_exist: bool) -> Place:
         return Place(await open_etcd(address, config), text)
     if text in (SQLITE, MEMORY):
         raise CommandError(f"name the data folder that {SQLITE_FILE} is in, or etcd://host:port,…/prefix")
-    from ottla.server.metadata.sqlite import open_sqlite_store
+    from ottla.metastore.sqlite import open_sqlite_store
     from ottla.storage.clock import SystemClock
 
     path = _file_in(text, must_exist=must_exist)

@@ -15,18 +15,18 @@ import trio
 
 from ottla.cli.doctor.finding import Finding, fail, ok, warn
 from ottla.cli.options import human_size
+from ottla.metastore.address import parse_metadata_address
+from ottla.metastore.clock_difference import CONSEQUENCE, TOLERATED_SECONDS, sentence
+from ottla.metastore.errors import MetadataError, StoreUnavailableError
 from ottla.server.metadata import keys
-from ottla.server.metadata.clock_difference import CONSEQUENCE, TOLERATED_SECONDS, sentence
-from ottla.server.metadata.errors import MetadataError, StoreUnavailableError
-from ottla.server.settings.metadata_address import parse_metadata_address
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import UnsupportedFormatError
 from ottla.storage.node_dir import node_ids_in, read_note
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.etcd_client import EtcdAccess, EtcdClient
+    from ottla.metastore.address import EtcdAddress
+    from ottla.metastore.etcd_client import EtcdAccess, EtcdClient
     from ottla.server.settings.config import BrokerConfig
-    from ottla.server.settings.metadata_address import EtcdAddress
 
 _OLDEST: Final = (3, 4)
 _ASKED: Final = 5
@@ -41,7 +41,7 @@ def examine(config: BrokerConfig, data_dir: str) -> Iterator[Finding]:
     if address is None:
         return
     try:
-        from ottla.server.metadata import etcd_client
+        from ottla.metastore import etcd_client
     except ModuleNotFoundError as error:
         yield fail("etcd", f"{error.name} is not installed", "pip install 'ottla[etcd]'")
         return
@@ -56,7 +56,7 @@ def examine(config: BrokerConfig, data_dir: str) -> Iterator[Finding]:
 
 
 async def _examine(address: EtcdAddress, access: EtcdAccess, config: BrokerConfig, data_dir: str) -> list[Finding]:
-    from ottla.server.metadata.etcd_client import EtcdClient
+    from ottla.metastore.etcd_client import EtcdClient
 
     findings: list[Finding] = []
     try:
@@ -89,7 +89,7 @@ class _Member(NamedTuple):
 
 
 async def _member(client: EtcdClient, url: str) -> _Member:
-    from ottla.server.metadata.etcd_client import EtcdError
+    from ottla.metastore.etcd_client import EtcdError
 
     subject = f"etcd {url.partition('//')[2]}"
     try:

@@ -120,7 +120,7 @@ def _lock(disk: RealDisk, path: Path) -> int | None:
 
 def _check_metadata(path: Path, report: Report) -> None:
     """What all nodes share; it is reported with the first node."""
-    from ottla.server.metadata.sqlite_checks import check_file
+    from ottla.metastore.sqlite_checks import check_file
 
     if path.exists():
         wrong = check_file(path)

@@ -13,7 +13,7 @@ from ottla.storage.node_dir import read_note
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.metadata.store import MetadataStore
+    from ottla.metastore.store import MetadataStore
 
 
 def check_cluster(node_dir: Path, cluster_id: str, *, may_be_none: bool) -> None:
@@ -28,8 +28,8 @@ def check_cluster(node_dir: Path, cluster_id: str, *, may_be_none: bool) -> None
 
 async def known_topics(data_dir: Path, metadata: str | None) -> tuple[str, dict[UUID, list[tuple[int, ...]]]]:
     """The id of the cluster, and of each of its topics the replicas of each partition."""
+    from ottla.metastore.errors import StoreUnavailableError
     from ottla.server.metadata import keys
-    from ottla.server.metadata.errors import StoreUnavailableError
     from ottla.server.metadata.move import refuse_moved
 
     place, store = await open_metadata(data_dir, metadata)
@@ -52,10 +52,10 @@ async def known_topics(data_dir: Path, metadata: str | None) -> tuple[str, dict[
 
 
 async def open_metadata(data_dir: Path, metadata: str | None) -> tuple[str, MetadataStore]:
-    from ottla.server.metadata.errors import StoreUnavailableError
+    from ottla.metastore.address import parse_metadata_address
+    from ottla.metastore.errors import StoreUnavailableError
+    from ottla.metastore.sqlite import open_sqlite_store
     from ottla.server.metadata.open_store import SQLITE_FILE, open_etcd
-    from ottla.server.metadata.sqlite import open_sqlite_store
-    from ottla.server.settings.metadata_address import parse_metadata_address
     from ottla.server.settings.sources import load
     from ottla.storage.clock import SystemClock
 

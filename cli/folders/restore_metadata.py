@@ -19,8 +19,8 @@ from ottla.storage.errors import DataDirLockedError, StorageError
 from ottla.storage.node_dir import node_ids_in
 
 if TYPE_CHECKING:
+    from ottla.metastore.store import Operation
     from ottla.server.metadata.from_data import Aside, Choice
-    from ottla.server.metadata.store import Operation
 
 _NEVER_MS: Final = 1 << 40
 _NAMED: Final = 20
@@ -141,7 +141,7 @@ def _keep_aside(data_dir: Path, choice: Choice) -> None:
 
 async def _write(path: Path, operations: list[Operation]) -> None:
     """Beside first, so that half a file never looks like a whole one."""
-    from ottla.server.metadata.sqlite import open_sqlite_store
+    from ottla.metastore.sqlite import open_sqlite_store
     from ottla.storage.clock import SystemClock
 
     beside = path.with_name(f"{path.name}.new")

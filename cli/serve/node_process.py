@@ -74,8 +74,8 @@ def with_free_id(arguments: argparse.Namespace, config: BrokerConfig) -> BrokerC
     import trio
 
     from ottla.cli.serve.config import load_config
+    from ottla.metastore.errors import MetadataError
     from ottla.server.errors import StartupError
-    from ottla.server.metadata.errors import MetadataError
     from ottla.server.metadata.free_ids import find_node_id
     from ottla.storage.clock import SystemClock
 
@@ -95,9 +95,9 @@ def run_node(
     """
     import trio
 
+    from ottla.metastore.errors import MetadataError
     from ottla.server.errors import StartupError
     from ottla.server.main import Node
-    from ottla.server.metadata.errors import MetadataError
     from ottla.server.settings.config import ConfigError
     from ottla.storage.errors import DataDirLockedError, StorageError
 

@@ -12,8 +12,8 @@ from ottla.client.acls import AclTextError, parse_entry
 from ottla.client.users import MECHANISMS, credential
 from ottla.console.forms import FormError, read_form
 from ottla.console.rendering import Slices, url
+from ottla.metastore.errors import MetadataError
 from ottla.server.metadata.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, AclPattern, AclResource, new_acl
-from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
 from ottla.server.metadata.image import CLIENT_ID, USER, QuotaEntity
 from ottla.server.metadata.quota_changes import QUOTA_NAMES

@@ -18,9 +18,9 @@ from ottla.kproto.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from ottla.metastore.errors import MetadataError
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.metadata.topic_changes import USE_DEFAULT, NewPartitions, NewTopic
 from ottla.server.replica.append import TopicIdPartition

@@ -18,6 +18,7 @@ import trio
 
 from ottla.kproto.error_responses import error_response_in_steps
 from ottla.kproto.errors import ErrorCode
+from ottla.metastore.errors import StoreUnavailableError
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.pending import finish, handler_of
 
@@ -29,7 +30,6 @@ from ottla.server.metadata import (  # noqa: F401
     partition_transactions,
     topic_transactions,
 )
-from ottla.server.metadata.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from ottla.metastore.errors import ConflictError
+from ottla.metastore.store import Compare, Put
 from ottla.server.metadata import keys
 from ottla.server.metadata.eligible_leaders import min_in_sync
-from ottla.server.metadata.errors import ConflictError
 from ottla.server.metadata.image import MetadataImage
 from ottla.server.metadata.image_delta import evolve
 from ottla.server.metadata.partition_changes import hand_over, leave
 from ottla.server.metadata.partition_transactions import changes_of_all, in_transactions, plan_changes
-from ottla.server.metadata.store import Compare, Put
 
 if TYPE_CHECKING:
+    from ottla.metastore.store import MetadataStore
     from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.store import MetadataStore
     from ottla.server.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.metadata.errors import MetadataError
+from ottla.metastore.errors import MetadataError
+from ottla.metastore.store import NO_LEASE
 from ottla.server.metadata.image import NO_LEADER
-from ottla.server.metadata.store import NO_LEASE
 
 if TYPE_CHECKING:
     from ottla.server.cluster.membership import Membership

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from ottla.metastore.errors import MetadataError
 from ottla.runtime.pace import Pace
 from ottla.server.metadata.eligible_leaders import may_forget, min_in_sync, reconsider
-from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.image import NO_LEADER
 from ottla.server.metadata.partition_changes import elect_preferred, follow_live, is_unclean
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.metadata.errors import MetadataError
+from ottla.metastore.errors import MetadataError
 
 if TYPE_CHECKING:
     from ottla.server.cluster.peers import Peers

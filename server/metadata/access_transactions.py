@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.metastore.store import Compare, Delete, Operation, Put
 from ottla.server.metadata import keys
 from ottla.server.metadata.acls import Acl, AclFilter, matching
 from ottla.server.metadata.image import MetadataImage
 from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion, plan_scram
-from ottla.server.metadata.store import Compare, Delete, Operation, Put
 
 if TYPE_CHECKING:
+    from ottla.metastore.errors import MetadataError
     from ottla.server.metadata.delegation_tokens import DelegationToken, TokenChanges
-    from ottla.server.metadata.errors import MetadataError
     from ottla.server.metadata.transactions import Plan, Planner, RevisionOf
 
 

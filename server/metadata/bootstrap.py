@@ -9,9 +9,9 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from uuid import UUID
 
+from ottla.metastore.store import Compare, MetadataStore, Put
 from ottla.server.metadata import keys
 from ottla.server.metadata.features import DEFAULT_FEATURES
-from ottla.server.metadata.store import Compare, MetadataStore, Put
 from ottla.server.metadata.transactions import replace_number
 
 

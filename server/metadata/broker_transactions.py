@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.metastore.errors import StoreUnavailableError
+from ottla.metastore.store import Compare, Delete, Operation, Put
 from ottla.server.metadata import keys
-from ottla.server.metadata.errors import (
-    BrokerIdNotRegisteredError,
-    DuplicateBrokerIdError,
-    InvalidRequestError,
-    StoreUnavailableError,
-)
+from ottla.server.metadata.errors import BrokerIdNotRegisteredError, DuplicateBrokerIdError, InvalidRequestError
 from ottla.server.metadata.image import NO_LEADER, BrokerImage, MetadataImage
 from ottla.server.metadata.partition_changes import leave
 from ottla.server.metadata.partition_transactions import changes_of_all
-from ottla.server.metadata.store import Compare, Delete, Operation, Put
 
 if TYPE_CHECKING:
     from ottla.server.metadata.partition_changes import PartitionUpdate

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.metastore.errors import MetadataError
+from ottla.metastore.store import Compare, Delete, Operation, Put
 from ottla.runtime.pace import Pace
 from ottla.server.errors import kept
 from ottla.server.metadata import keys
@@ -19,12 +21,10 @@ from ottla.server.metadata.config_changes import (
     check_mirroring,
     config_after,
 )
-from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.feature_changes import FeatureUpdate, change_feature
 from ottla.server.metadata.image import ConfigResource, MetadataImage, QuotaEntity, ResourceType
 from ottla.server.metadata.partition_changes import in_next_epoch
 from ottla.server.metadata.quota_changes import change_quota
-from ottla.server.metadata.store import Compare, Delete, Operation, Put
 from ottla.server.settings.mirrored import MIRROR_SETTING
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ from uuid import UUID, uuid4
 
 import trio
 
+from ottla.metastore.errors import ConflictError, MetadataError
+from ottla.metastore.store import NO_LEASE, MetadataStore
 from ottla.runtime.pace import Pace
 from ottla.server.metadata.bootstrap import count_start, found_cluster, random_id
 from ottla.server.metadata.broker_transactions import (
@@ -21,7 +23,7 @@ from ottla.server.metadata.broker_transactions import (
     renewal,
     unregistration,
 )
-from ottla.server.metadata.errors import ConflictError, MetadataError, UnknownTopicError
+from ottla.server.metadata.errors import UnknownTopicError
 from ottla.server.metadata.image import (
     INTERNAL_TOPICS,
     BrokerImage,
@@ -35,7 +37,6 @@ from ottla.server.metadata.image import (
 from ottla.server.metadata.loader import MetadataLoader, Subscriber
 from ottla.server.metadata.partition_transactions import in_transactions, states_change
 from ottla.server.metadata.producer_ids import BLOCK_LENGTH, allocate_block, set_apart
-from ottla.server.metadata.store import NO_LEASE, MetadataStore
 from ottla.server.metadata.stored_settings import StoredSettings
 from ottla.server.metadata.topic_names import CollisionIndex
 from ottla.server.metadata.transactions import MAX_ATTEMPTS, Transactions

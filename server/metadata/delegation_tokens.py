@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from ottla.metastore.errors import PolicyViolationError
 from ottla.server.metadata.errors import (
     DelegationTokenExpiredError,
     DelegationTokenNotFoundError,
     DelegationTokenOwnerMismatchError,
     InvalidPrincipalTypeError,
-    PolicyViolationError,
 )
 
 #: Kafka has no bounds here. Everybody who has authenticated may create tokens, and every broker keeps each in memory.

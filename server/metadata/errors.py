@@ -1,36 +1,9 @@
-"""What the metadata store and the controller raise."""
+"""What the controller raises."""
 
 from __future__ import annotations
 
-from ottla.kproto.errors import ApiError, ErrorCode
-
-
-class MetadataError(ApiError):
-    """Base of everything that the metadata layer raises on purpose. The text is fit for a client."""
-
-
-class StoreUnavailableError(MetadataError):
-    """The metadata store could not be reached or refused to write; nothing is known to have changed."""
-
-    code = ErrorCode.REQUEST_TIMED_OUT
-
-
-class MetadataDamagedError(StoreUnavailableError):
-    """The metadata store returned something that was never written to it."""
-
-
-class ConflictError(MetadataError):
-    """Somebody else changed the same keys in between, repeatedly."""
-
-    code = ErrorCode.REQUEST_TIMED_OUT
-
-
-class WatchLaggedError(MetadataError):
-    """A watcher fell behind its bound or its revision is gone: list again, then watch from there."""
-
-
-class LeaseExpiredError(MetadataError):
-    """The lease is unknown or has ended; its keys are gone."""
+from ottla.kproto.errors import ErrorCode
+from ottla.metastore.errors import MetadataError
 
 
 class TopicNotAuthorizedError(MetadataError):
@@ -136,12 +109,6 @@ class DelegationTokenOwnerMismatchError(MetadataError):
     """The principal neither owns the delegation token nor may renew it."""
 
     code = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
-
-
-class PolicyViolationError(MetadataError):
-    """A limit of this cluster forbids it."""
-
-    code = ErrorCode.POLICY_VIOLATION
 
 
 class TopicDeletionDisabledError(MetadataError):

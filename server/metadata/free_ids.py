@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.metastore.address import MEMORY, parse_metadata_address
+from ottla.metastore.store import Compare, Put
 from ottla.server.errors import StartupError
 from ottla.server.metadata import keys
 from ottla.server.metadata.open_store import SQLITE_FILE, open_store
-from ottla.server.metadata.store import Compare, Put
-from ottla.server.settings.metadata_address import MEMORY, parse_metadata_address
 from ottla.storage.node_dir import node_ids_in
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.store import MetadataStore
+    from ottla.metastore.store import MetadataStore
     from ottla.server.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
 

@@ -11,18 +11,18 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.metastore.store import Put
 from ottla.server.metadata import keys
 from ottla.server.metadata.features import DEFAULT_FEATURES
 from ottla.server.metadata.image import PartitionState
 from ottla.server.metadata.keys import DescribedTopic, decode_described_topic
-from ottla.server.metadata.store import Put
 from ottla.storage.found_topics import FoundLog
 from ottla.storage.kept_logs import KeptLog
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.metadata.store import Operation
+    from ottla.metastore.store import Operation
     from ottla.storage.found_topics import FoundTopic, FoundTopics
 
 

@@ -9,6 +9,7 @@ from itertools import count, repeat
 from typing import Any, Final
 from uuid import UUID
 
+from ottla.metastore.store import KeyValue
 from ottla.server.metadata import keys
 from ottla.server.metadata.image import (
     NO_LEADER,
@@ -20,7 +21,6 @@ from ottla.server.metadata.image import (
     TopicImage,
 )
 from ottla.server.metadata.persistent_map import PersistentMap
-from ottla.server.metadata.store import KeyValue
 
 
 def evolve(before: MetadataImage, revision: int, puts: Sequence[KeyValue], deletes: Sequence[str]) -> MetadataDelta:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.metastore.errors import MetadataDamagedError, StoreUnavailableError, WatchLaggedError
+from ottla.metastore.store import Change, Listing, MetadataStore
 from ottla.runtime.backoff import Backoff
-from ottla.server.metadata.errors import MetadataDamagedError, StoreUnavailableError, WatchLaggedError
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange
 from ottla.server.metadata.image_delta import describe, evolve
-from ottla.server.metadata.store import Change, Listing, MetadataStore
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from ottla.metastore.errors import StoreUnavailableError
+from ottla.metastore.store import NO_LEASE, Compare, Delete, KeyValue, Listing, MetadataStore, Operation, Put
 from ottla.server.metadata import keys
-from ottla.server.metadata.errors import MoveRefusedError, StoreUnavailableError
-from ottla.server.metadata.store import NO_LEASE, Compare, Delete, KeyValue, Listing, MetadataStore, Operation, Put
+from ottla.server.metadata.errors import MoveRefusedError
 
 _BATCH_BYTES: Final = 256 * 1024
 _BATCH_KEYS: Final = 1_000

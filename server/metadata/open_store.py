@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.metastore.address import MEMORY, parse_metadata_address
+from ottla.metastore.errors import StoreUnavailableError
 from ottla.server.metadata import keys
-from ottla.server.metadata.errors import StoreUnavailableError
 from ottla.server.metadata.move import refuse_moved
-from ottla.server.settings.metadata_address import MEMORY, parse_metadata_address
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.store import MetadataStore
+    from ottla.metastore.address import EtcdAddress
+    from ottla.metastore.store import MetadataStore
     from ottla.server.settings.config import BrokerConfig
-    from ottla.server.settings.metadata_address import EtcdAddress
     from ottla.storage.clock import Clock
 
 SQLITE_FILE: Final = "cluster.sqlite"
@@ -49,10 +49,10 @@ async def _open(
             raise
         return store
     if config.ottla_metadata_store == MEMORY:
-        from ottla.server.metadata.memory import MemoryMetadataStore
+        from ottla.metastore.memory import MemoryMetadataStore
 
         return MemoryMetadataStore(clock.time_ms)
-    from ottla.server.metadata.sqlite import open_sqlite_store
+    from ottla.metastore.sqlite import open_sqlite_store
 
     return await open_sqlite_store(data_dir / SQLITE_FILE, clock.time_ms, make_room=make_room)
 
@@ -60,8 +60,8 @@ async def _open(
 async def open_etcd(address: EtcdAddress, config: BrokerConfig, clock: Clock | None = None) -> MetadataStore:
     """The store in etcd, with the access that the configuration gives. Raises StoreUnavailableError."""
     try:
-        from ottla.server.metadata.etcd import open_etcd_store
-        from ottla.server.metadata.etcd_client import EtcdAccess
+        from ottla.metastore.etcd import open_etcd_store
+        from ottla.metastore.etcd_client import EtcdAccess
     except ModuleNotFoundError as error:
         raise StoreUnavailableError(
             f"A metadata store in etcd needs {error.name}, which is not installed: pip install 'ottla[etcd]'."
@@ -83,7 +83,7 @@ async def _refuse_metadata_left_behind(path: Path, clock: Clock, store: Metadata
     """A folder that was used without etcd would look empty if it were used with etcd. Raises StoreUnavailableError."""
     if not await trio.to_thread.run_sync(path.exists):
         return
-    from ottla.server.metadata.sqlite import open_sqlite_store
+    from ottla.metastore.sqlite import open_sqlite_store
 
     beside = await open_sqlite_store(path, clock.time_ms)
     try:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from ottla.metastore.errors import MetadataError
+from ottla.metastore.store import Compare, Operation, Put
 from ottla.runtime.pace import Pace
 from ottla.server.errors import kept
 from ottla.server.metadata import keys
 from ottla.server.metadata.eligible_leaders import min_in_sync as min_in_sync_of
 from ottla.server.metadata.eligible_leaders import with_eligible
-from ottla.server.metadata.errors import MetadataError, UnknownTopicError
+from ottla.server.metadata.errors import UnknownTopicError
 from ottla.server.metadata.image import PartitionState
-from ottla.server.metadata.store import Compare, Operation, Put
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -11,8 +11,8 @@ from uuid import UUID
 
 import trio
 
+from ottla.metastore.store import MetadataStore
 from ottla.server.metadata import keys
-from ottla.server.metadata.store import MetadataStore
 from ottla.server.metadata.transactions import replace_number
 
 BLOCK_LENGTH: Final = 1000

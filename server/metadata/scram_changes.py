@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from ottla.metastore.errors import MetadataError
 from ottla.server.errors import kept
 from ottla.server.metadata.errors import (
     DuplicateResourceError,
-    MetadataError,
     ResourceNotFoundError,
     UnacceptableCredentialError,
     UnsupportedSaslMechanismError,

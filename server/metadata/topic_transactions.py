@@ -10,18 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from ottla.metastore.errors import MetadataError, PolicyViolationError
+from ottla.metastore.store import Compare, Delete, DeletePrefix, Operation, Put
 from ottla.runtime.pace import Pace
 from ottla.server.errors import kept
 from ottla.server.metadata import keys
-from ottla.server.metadata.errors import (
-    MetadataError,
-    PolicyViolationError,
-    TopicDeletionDisabledError,
-    UnknownTopicError,
-    UnknownTopicIdError,
-)
+from ottla.server.metadata.errors import TopicDeletionDisabledError, UnknownTopicError, UnknownTopicIdError
 from ottla.server.metadata.image import MetadataImage, TopicImage
-from ottla.server.metadata.store import Compare, Delete, DeletePrefix, Operation, Put
 from ottla.server.metadata.topic_changes import (
     NewPartitions,
     NewTopic,

@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 
 import trio
 
+from ottla.metastore.errors import ConflictError, StoreUnavailableError
+from ottla.metastore.store import Compare, MetadataStore, Operation, Put
 from ottla.server.metadata import keys
-from ottla.server.metadata.errors import ConflictError, StoreUnavailableError
 from ottla.server.metadata.image import MetadataImage
 from ottla.server.metadata.loader import MetadataLoader
-from ottla.server.metadata.store import Compare, MetadataStore, Operation, Put
 
 R = TypeVar("R")
 

@@ -13,7 +13,7 @@ from ottla.client.errors import BrokerError, ClientError, SecurityConfigError
 from ottla.client.properties import parse_properties
 from ottla.client.security import NO_SECURITY, Security, from_properties
 from ottla.kproto.errors import ErrorCode
-from ottla.server.metadata.errors import MetadataError
+from ottla.metastore.errors import MetadataError
 from ottla.server.mirror.fetcher import SourceFetcher
 from ottla.server.mirror.groups import MirroredGroups
 from ottla.server.mirror.names import NamePattern

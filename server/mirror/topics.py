@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.metastore.errors import MetadataError, PolicyViolationError
 from ottla.runtime.pace import Pace
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.errors import MetadataError, PolicyViolationError
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType, TopicImage
 from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
 from ottla.server.settings.config import TOPIC_SETTINGS

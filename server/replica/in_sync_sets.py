@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.metastore.errors import ConflictError, StoreUnavailableError
 from ottla.runtime.pace import Pace
-from ottla.server.metadata.errors import ConflictError, StoreUnavailableError
 from ottla.server.metadata.partition_changes import hand_over, in_epoch, leave
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.kproto.releases import RELEASES
+from ottla.metastore.address import check_metadata_address
 from ottla.server.settings.checks import Check, between, one_of, pairs, web_addresses
 from ottla.server.settings.declaration import (
     CLUSTER_WIDE,
@@ -16,7 +17,6 @@ from ottla.server.settings.declaration import (
     string,
     strings,
 )
-from ottla.server.settings.metadata_address import check_metadata_address
 
 
 class OttlaSettings:

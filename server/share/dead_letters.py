@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.kproto.errors import ErrorCode, ProtocolError
 from ottla.kproto.records import Record, build_batch, iter_records, parse_batch_header
+from ottla.metastore.errors import MetadataError, PolicyViolationError
 from ottla.runtime.backoff import Backoff
-from ottla.server.metadata.errors import InvalidConfigError, InvalidTopicError, MetadataError, PolicyViolationError
+from ottla.server.metadata.errors import InvalidConfigError, InvalidTopicError
 from ottla.server.metadata.image import NO_LEADER
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.errors import InternalTopicError, MirroredTopicError, ReplicaError

@@ -46,10 +46,10 @@ from ottla.storage.memory.buffer_pool import MemoryBudget
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ottla.metastore.store import MetadataStore
     from ottla.runtime.watchdog import LoopWatchdog
     from ottla.server.metadata.image import Endpoint, MetadataDelta, TopicImage
     from ottla.server.metadata.loader import Subscriber
-    from ottla.server.metadata.store import MetadataStore
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.network import Network
     from ottla.server.settings.config import BrokerConfig

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.metastore.errors import MetadataError
 from ottla.server.errors import StartupError
 from ottla.server.metadata import keys
-from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.open_store import SQLITE_FILE
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses, parse_http_address
 from ottla.server.network.network import open_listening_socket
 from ottla.server.wiring.optional import asks_for_anything, tls_of_http
 
 if TYPE_CHECKING:
+    from ottla.metastore.store import MetadataStore
     from ottla.server.broker import Broker
-    from ottla.server.metadata.store import MetadataStore
     from ottla.server.network.listener import ListenAddress
     from ottla.server.network.network import Network
     from ottla.server.settings.config import BrokerConfig

@@ -16,9 +16,9 @@ from ottla.server.metadata.image import MetadataImage
 from ottla.server.metadata.image_delta import evolve
 
 if TYPE_CHECKING:
+    from ottla.metastore.memory import MemoryMetadataStore
+    from ottla.metastore.store import Watch
     from ottla.server.metadata.image import MetadataDelta, PartitionState
-    from ottla.server.metadata.memory import MemoryMetadataStore
-    from ottla.server.metadata.store import Watch
     from ottla.simulation.cluster.world import World
     from ottla.storage.log.partition_log import PartitionLog
 

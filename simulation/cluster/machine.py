@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.metastore.errors import StoreUnavailableError
 from ottla.runtime.supervisor import Supervisor
 from ottla.server.broker import Broker
 from ottla.server.main import Node, Ready
-from ottla.server.metadata.errors import DuplicateBrokerIdError, StoreUnavailableError
+from ottla.server.metadata.errors import DuplicateBrokerIdError
 from ottla.server.settings.config import BrokerConfig
 from ottla.simulation.cluster.metadata import StoreLink
 from ottla.simulation.cluster.pauses import PROCESS

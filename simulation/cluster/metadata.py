@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import trio
 
-from ottla.server.metadata.errors import StoreUnavailableError
-from ottla.server.metadata.memory import MemoryMetadataStore
-from ottla.server.metadata.store import Change, Compare, KeyValue, Listing, Operation, Watch
+from ottla.metastore.errors import StoreUnavailableError
+from ottla.metastore.memory import MemoryMetadataStore
+from ottla.metastore.store import Change, Compare, KeyValue, Listing, Operation, Watch
 
 __all__ = ["StoreLink"]
 

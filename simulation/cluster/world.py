@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.metastore.memory import MemoryMetadataStore
 from ottla.server.coordinator.share.state import SharePartitionKey
-from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.simulation.cluster.dead_letters import GIVEN_UP
 from ottla.simulation.cluster.history import History
 from ottla.simulation.cluster.machine import PORT, Machine, is_of_full_disk

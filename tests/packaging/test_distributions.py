@@ -18,6 +18,7 @@ PACKAGES = (
     "client",
     "schemas",
     "runtime",
+    "metastore",
     "metrics",
     "server",
     "proxy",

@@ -37,14 +37,14 @@ from ottla.kproto.messages.offset_commit import (
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.messages.sync_group import SyncGroupRequest
 from ottla.kproto.records import Record, build_batch
+from ottla.metastore.memory import MemoryMetadataStore
+from ottla.metastore.store import Compare, Operation
 from ottla.server.coordinator.group.classic.group import ClassicState
 from ottla.server.coordinator.group.offset_and_metadata import TopicPartition
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.server.main import STOP_GRACE_SECONDS, Node
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from ottla.server.metadata.memory import MemoryMetadataStore
-from ottla.server.metadata.store import Compare, Operation
 from ottla.server.metadata.transactions import SHUTDOWN_SECONDS
 from ottla.server.settings.config import BrokerConfig
 from tests.servers import Client, RunningNode

@@ -20,7 +20,7 @@ import trio
 from ottla.cli.folders.backup.errors import BackupError
 from ottla.cli.folders.backup.snapshot import METADATA_FILE, Snapshot, taken
 from ottla.kproto.records.crc import extend as crc32c
-from ottla.server.metadata.errors import MetadataError
+from ottla.metastore.errors import MetadataError
 from ottla.storage.clock import SystemClock
 from ottla.storage.disk import RealDisk
 from ottla.storage.disk.private import make_private_folder, private_opener
@@ -167,9 +167,9 @@ def _note_restoration(data_dir: Path, node_id: int, restoration: str) -> None:
 
 async def _write_restoration(path: Path, restoration: str) -> None:
     """Let the metadata say that it is as old as the nodes' folders."""
+    from ottla.metastore.sqlite import open_sqlite_store
+    from ottla.metastore.store import Put
     from ottla.server.metadata import keys
-    from ottla.server.metadata.sqlite import open_sqlite_store
-    from ottla.server.metadata.store import Put
 
     store = await open_sqlite_store(path, SystemClock().time_ms)
     try:

@@ -12,8 +12,8 @@ import trio
 from ottla.cli.folders.backup.errors import BackupError
 
 if TYPE_CHECKING:
+    from ottla.metastore.store import Listing, Operation
     from ottla.server.metadata.image import MetadataImage, PartitionState
-    from ottla.server.metadata.store import Listing, Operation
 
 _BATCH_KEYS: Final = 1_000
 
@@ -27,7 +27,7 @@ class EtcdMetadata:
 
     def read(self) -> None:
         """Read all of it. Raises BackupError."""
-        from ottla.server.metadata.errors import MetadataError
+        from ottla.metastore.errors import MetadataError
         from ottla.server.settings.config import ConfigError
 
         try:
@@ -45,7 +45,7 @@ class EtcdMetadata:
 
     def write(self, target: Path) -> None:
         """Write what was read last into a new file."""
-        from ottla.server.metadata.errors import MetadataError
+        from ottla.metastore.errors import MetadataError
 
         assert self._listing is not None
         try:
@@ -86,9 +86,9 @@ def _image(listing: Listing) -> MetadataImage:
 
 
 async def _read(text: str) -> Listing:
+    from ottla.metastore.address import parse_metadata_address
     from ottla.server.metadata import keys
     from ottla.server.metadata.open_store import open_etcd
-    from ottla.server.settings.metadata_address import parse_metadata_address
     from ottla.server.settings.sources import load
 
     try:
@@ -108,8 +108,8 @@ async def _read(text: str) -> Listing:
 
 
 async def _write(listing: Listing, target: Path) -> None:
-    from ottla.server.metadata.sqlite import open_sqlite_store
-    from ottla.server.metadata.store import NO_LEASE, Put
+    from ottla.metastore.sqlite import open_sqlite_store
+    from ottla.metastore.store import NO_LEASE, Put
     from ottla.storage.clock import SystemClock
 
     kept: list[Operation] = [Put(entry.key, entry.value) for entry in listing.entries if entry.lease == NO_LEASE]

@@ -30,7 +30,7 @@ _AT_START: Final = (
     "ottla.cli.serve.node_process",
     "ottla.server.main",
     "ottla.server.metadata.open_store",
-    "ottla.server.metadata.sqlite",
+    "ottla.metastore.sqlite",
 )
 
 

@@ -15,6 +15,7 @@ from ottla.kproto.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.access.describe_acls import NO_AUTHORIZER
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
@@ -22,7 +23,6 @@ from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
 from ottla.server.errors import kept
 from ottla.server.metadata.acls import Acl, AclFilter, AclOperation
-from ottla.server.metadata.errors import MetadataError
 
 API = Api(ApiKey.DELETE_ACLS, on_cluster(AclOperation.ALTER), forwarded=True)
 

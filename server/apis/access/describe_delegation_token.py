@@ -14,6 +14,7 @@ from ottla.kproto.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.access.token_requests import check_connection, requester_of, tokens_of
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
@@ -21,7 +22,6 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import BY_HANDLER
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.delegation_tokens import DelegationToken, TokenPrincipal
-from ottla.server.metadata.errors import MetadataError
 from ottla.server.security.access import Access
 
 API = Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, BY_HANDLER)

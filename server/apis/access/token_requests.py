@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.server.metadata.delegation_tokens import TokenPrincipal
-from ottla.server.metadata.errors import (
-    DelegationTokenRequestNotAllowedError,
-    DelegationTokensDisabledError,
-)
+from ottla.server.metadata.errors import DelegationTokenRequestNotAllowedError, DelegationTokensDisabledError
 from ottla.server.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:

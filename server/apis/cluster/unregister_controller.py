@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
@@ -16,7 +17,6 @@ from ottla.server.metadata.acls import AclOperation
 from ottla.server.metadata.errors import (
     ControllerIdNotRegisteredError,
     InvalidRequestError,
-    MetadataError,
     UnsupportedFeatureLevelError,
 )
 from ottla.server.metadata.features import METADATA_VERSION, UNREGISTERED_CONTROLLERS

@@ -22,13 +22,14 @@ from ottla.kproto.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import Each, Meant, Rule
 from ottla.server.broker import Broker
 from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import InvalidRequestError, MetadataError, UnknownTopicError
+from ottla.server.metadata.errors import InvalidRequestError, UnknownTopicError
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.server.metadata.topic_names import check_topic_name
 from ottla.server.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import DENIED, Each, Meant, Rule
 from ottla.server.coordinator.partitioning import coordinator_partition
 from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import MetadataError
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:

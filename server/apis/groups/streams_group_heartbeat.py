@@ -26,6 +26,7 @@ from ottla.kproto.messages.streams_group_heartbeat import (
     TaskOffset,
     TopicPartition,
 )
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import MAX_MESSAGE_LENGTH, error_code, error_message
 from ottla.server.apis.groups.group_protocols import GroupProtocol
@@ -39,7 +40,7 @@ from ottla.server.coordinator.group.streams.heartbeat import StreamsHeartbeat
 from ottla.server.coordinator.group.streams.member import Endpoint as UserEndpoint
 from ottla.server.coordinator.group.streams.topology import StreamsStatus
 from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import InvalidTopicError, MetadataError, TopicAlreadyExistsError
+from ottla.server.metadata.errors import InvalidTopicError, TopicAlreadyExistsError
 from ottla.server.metadata.image import INTERNAL_TOPICS
 from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.metadata.topic_names import check_topic_name

@@ -17,12 +17,13 @@ from ottla.kproto.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
 from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.errors import InvalidReplicationFactorError, MetadataError, UnknownTopicError
+from ottla.server.metadata.errors import InvalidReplicationFactorError, UnknownTopicError
 from ottla.server.metadata.image import PartitionState
 from ottla.server.metadata.partition_changes import PartitionUpdate, cancel_reassignment, reassign
 from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome

@@ -21,13 +21,14 @@ from ottla.kproto.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.apis.rules import BY_HANDLER
 from ottla.server.errors import kept
 from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import InvalidRequestError, MetadataError, TopicNotAuthorizedError
+from ottla.server.metadata.errors import InvalidRequestError, TopicNotAuthorizedError
 from ottla.server.metadata.image import TopicImage
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig

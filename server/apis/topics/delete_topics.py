@@ -18,6 +18,7 @@ from ottla.kproto.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import duplicates, outcome
@@ -26,7 +27,6 @@ from ottla.server.errors import kept
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.errors import (
     InvalidRequestError,
-    MetadataError,
     TopicDeletionDisabledError,
     TopicNotAuthorizedError,
     UnknownTopicError,

@@ -17,12 +17,13 @@ from ottla.kproto.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
 from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.errors import ElectionNotNeededError, MetadataError, UnknownTopicError
+from ottla.server.metadata.errors import ElectionNotNeededError, UnknownTopicError
 from ottla.server.metadata.partition_changes import elect_preferred, elect_unclean
 from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
 

@@ -26,6 +26,7 @@ from ottla.kproto.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.kproto.schema import Response
+from ottla.metastore.errors import MetadataError
 from ottla.runtime.stages import Stages
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api, general_codec
@@ -36,7 +37,7 @@ from ottla.server.apis.rules import BY_HANDLER
 from ottla.server.apis.topics.metadata_topics import EncodedTopics, View
 from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.metadata.eligible_leaders import is_enabled
-from ottla.server.metadata.errors import InvalidTopicError, MetadataError, ThrottlingQuotaExceededError
+from ottla.server.metadata.errors import InvalidTopicError, ThrottlingQuotaExceededError
 from ottla.server.metadata.image import INTERNAL_TOPICS, MetadataImage, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name
 from ottla.server.request_metrics import count_error

@@ -7,6 +7,7 @@ from typing import Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
@@ -16,7 +17,6 @@ from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.config import OFFSETS_TOPIC
 from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import MetadataError
 
 API = Api(
     ApiKey.ADD_OFFSETS_TO_TXN,

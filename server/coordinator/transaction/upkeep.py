@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from ottla.metastore.errors import MetadataError
 from ottla.runtime.pace import Pace
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.runtime import CoordinatorRuntime
@@ -12,7 +13,6 @@ from ottla.server.coordinator.transaction import records
 from ottla.server.coordinator.transaction.decisions import OVER
 from ottla.server.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
-from ottla.server.metadata.errors import MetadataError
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ import trio
 
 from ottla.cli import main
 from ottla.kproto.records import Record, build_batch
+from ottla.metastore.sqlite import open_sqlite_store
+from ottla.metastore.store import Put
 from ottla.server.metadata import keys
 from ottla.server.metadata.image import PartitionState, TopicImage
 from ottla.server.metadata.partition_changes import reassign
-from ottla.server.metadata.sqlite import open_sqlite_store
-from ottla.server.metadata.store import Put
 from ottla.storage.clock import ManualClock, SystemClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk

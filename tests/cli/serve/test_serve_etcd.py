@@ -67,7 +67,7 @@ def test_etcd_that_cannot_be_reached_is_said(tmp_path: Path, capsys: Any) -> Non
 
 def test_without_httpx_the_extra_is_named(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
-    for name in [name for name in sys.modules if name.startswith("ottla.server.metadata.etcd")]:
+    for name in [name for name in sys.modules if name.startswith("ottla.metastore.etcd")]:
         monkeypatch.delitem(sys.modules, name)
     words = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data"), "--metadata", "etcd://127.0.0.1:1/orders"]
     assert main(words) != 0

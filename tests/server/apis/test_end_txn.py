@@ -7,8 +7,8 @@ from typing import Any
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.end_txn import EndTxnRequest
+from ottla.metastore.errors import StoreUnavailableError
 from ottla.server.apis.transactions import end_txn
-from ottla.server.metadata.errors import StoreUnavailableError
 
 
 async def test_without_the_metadata_store_a_producer_whose_epochs_are_used_up_asks_again() -> None:

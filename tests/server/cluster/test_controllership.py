@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
+from ottla.metastore.errors import ConflictError
+from ottla.metastore.memory import MemoryMetadataStore
 from ottla.server.cluster.controllership import RETRY_SECONDS, Controllership
 from ottla.server.cluster.membership import Membership
 from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.errors import ConflictError
 from ottla.server.metadata.image import BrokerImage
-from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.settings.config import BrokerConfig
 
 pytestmark = pytest.mark.frozen_clock

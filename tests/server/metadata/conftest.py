@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
+from ottla.metastore.memory import MemoryMetadataStore
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta
-from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.settings.config import BrokerConfig
 
 

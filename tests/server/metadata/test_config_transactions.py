@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.metastore.errors import MetadataError
 from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import (
@@ -13,7 +14,6 @@ from ottla.server.metadata.errors import (
     InvalidRequestError,
     InvalidTopicError,
     InvalidUpdateVersionError,
-    MetadataError,
     UnknownTopicError,
 )
 from ottla.server.metadata.feature_changes import FeatureUpdate, UpgradeType

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import trio
 
+from ottla.metastore.memory import MemoryMetadataStore
+from ottla.metastore.sqlite import open_sqlite_store
+from ottla.metastore.store import Delete, Put
 from ottla.server.errors import StartupError
 from ottla.server.metadata import keys
 from ottla.server.metadata.free_ids import find_node_id, take_free_id
-from ottla.server.metadata.memory import MemoryMetadataStore
-from ottla.server.metadata.sqlite import open_sqlite_store
-from ottla.server.metadata.store import Delete, Put
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import SystemClock
 

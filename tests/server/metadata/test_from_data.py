@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from ottla.metastore.store import Put
 from ottla.server.metadata.from_data import Choice, UndecidedError, choose, metadata_of
 from ottla.server.metadata.image import PartitionState, TopicImage
 from ottla.server.metadata.keys import decode, encode, encode_described_topic, starts
-from ottla.server.metadata.store import Put
 from ottla.storage.found_topics import FoundLog, FoundTopic, FoundTopics
 from ottla.storage.state.leader_epochs import EpochEntry
 

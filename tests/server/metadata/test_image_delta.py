@@ -10,6 +10,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.metastore.memory import MemoryMetadataStore
+from ottla.metastore.store import WATCH_BUFFER, Delete, DeletePrefix, KeyValue, Operation, Put
 from ottla.server.metadata import keys
 from ottla.server.metadata.image import (
     BrokerImage,
@@ -22,10 +24,8 @@ from ottla.server.metadata.image import (
 )
 from ottla.server.metadata.image_delta import evolve
 from ottla.server.metadata.loader import MetadataLoader
-from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.metadata.partition_changes import with_leader
 from ottla.server.metadata.persistent_map import PersistentMap
-from ottla.server.metadata.store import WATCH_BUFFER, Delete, DeletePrefix, KeyValue, Operation, Put
 
 _NAMES = st.sampled_from(["a", "b", "c"])
 _IDS = st.sampled_from([UUID(int=number << 16) for number in (1, 2, 3)])

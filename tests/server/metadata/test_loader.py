@@ -9,12 +9,12 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.metadata.errors import MetadataDamagedError, StoreUnavailableError, WatchLaggedError
+from ottla.metastore.errors import MetadataDamagedError, StoreUnavailableError, WatchLaggedError
+from ottla.metastore.memory import MemoryMetadataStore
+from ottla.metastore.store import Change, Listing, Put, Watch
 from ottla.server.metadata.image import MetadataDelta
 from ottla.server.metadata.keys import feature
 from ottla.server.metadata.loader import MetadataLoader
-from ottla.server.metadata.memory import MemoryMetadataStore
-from ottla.server.metadata.store import Change, Listing, Put, Watch
 
 pytestmark = pytest.mark.frozen_clock
 

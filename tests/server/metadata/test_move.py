@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import pytest
 import trio
 
+from ottla.metastore.errors import StoreUnavailableError
+from ottla.metastore.memory import MemoryMetadataStore
+from ottla.metastore.store import Compare, Delete, Operation, Put
 from ottla.server.metadata import keys
 from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.errors import MoveRefusedError, StoreUnavailableError
+from ottla.server.metadata.errors import MoveRefusedError
 from ottla.server.metadata.image import BrokerImage
-from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.metadata.move import Place, move, refuse_moved
-from ottla.server.metadata.store import Compare, Delete, Operation, Put
 from ottla.server.settings.config import BrokerConfig
 
 

@@ -9,6 +9,8 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.metastore.errors import MetadataError, PolicyViolationError
+from ottla.metastore.memory import MemoryMetadataStore
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import (
     ElectionNotNeededError,
@@ -18,15 +20,12 @@ from ottla.server.metadata.errors import (
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidTopicError,
-    MetadataError,
-    PolicyViolationError,
     TopicAlreadyExistsError,
     TopicDeletionDisabledError,
     UnknownTopicError,
     UnknownTopicIdError,
 )
 from ottla.server.metadata.image import BrokerImage, PartitionState, TopicImage
-from ottla.server.metadata.memory import MemoryMetadataStore
 from ottla.server.metadata.partition_changes import elect_preferred, with_isr, with_leader
 from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
 from ottla.server.metadata.topic_transactions import MAX_PARTITIONS_PER_REQUEST

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import trio
 
-from ottla.server.metadata.errors import StoreUnavailableError
+from ottla.metastore.errors import StoreUnavailableError
 from ottla.server.metadata.image import PartitionState
 from ottla.server.replica.in_sync_sets import InSyncSets
 from ottla.server.replica.partition import Partition

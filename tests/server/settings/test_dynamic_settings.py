@@ -21,10 +21,10 @@ from ottla.kproto.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.kproto.messages.metadata import MetadataRequest
+from ottla.metastore.sqlite import open_sqlite_store
+from ottla.metastore.store import Put
 from ottla.server.metadata import keys
 from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.metadata.sqlite import open_sqlite_store
-from ottla.server.metadata.store import Put
 from ottla.server.settings.config import (
     BROKER_SETTINGS,
     CLIENT_METRICS_SETTINGS,

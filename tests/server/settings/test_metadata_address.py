@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.server.settings.metadata_address import EtcdAddress, parse_metadata_address
+from ottla.metastore.address import EtcdAddress, parse_metadata_address
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_settings_are_in_use_exactly_if_the_code_reads_them() -> None:
     server = Path(ottla.server.settings.config.__file__).parent.parent
     owners = {owner for view in (BrokerConfig, TopicConfig, GroupConfig) for owner in view.__mro__}
     declarations = {Path(inspect.getfile(owner)) for owner in owners if owner.__module__.startswith("ottla.")}
-    readers = [server, server.parent / "console", server.parent / "cli"]
+    readers = [server, *(server.parent / room for room in ("console", "cli", "metastore", "runtime"))]
     modules = (path for folder in readers for path in folder.rglob("*.py"))
     sources = [path for path in modules if path not in declarations - {server / "settings" / "config.py"}]
     words = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}

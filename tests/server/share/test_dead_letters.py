@@ -15,12 +15,8 @@ from ottla.client.errors import ConnectionLostError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.kproto.records import Compression, Record, build_batch, iter_records, parse_batch_header
-from ottla.server.metadata.errors import (
-    InvalidReplicationFactorError,
-    InvalidTopicError,
-    StoreUnavailableError,
-    TopicAlreadyExistsError,
-)
+from ottla.metastore.errors import StoreUnavailableError
+from ottla.server.metadata.errors import InvalidReplicationFactorError, InvalidTopicError, TopicAlreadyExistsError
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.settings.config import BrokerConfig
 from ottla.server.share import dead_letters

@@ -33,7 +33,7 @@ from ottla.kproto.messages.list_partition_reassignments import (
 )
 from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from ottla.server.metadata.errors import StoreUnavailableError
+from ottla.metastore.errors import StoreUnavailableError
 from ottla.server.metadata.image import BrokerImage, Endpoint
 from ottla.server.metadata.partition_changes import with_isr, with_leader
 from ottla.server.metadata.topic_changes import NewTopic

@@ -19,10 +19,10 @@ from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 from ottla.kproto.messages.elect_leaders import ElectLeadersRequest
 from ottla.kproto.messages.update_features import UpdateFeaturesRequest
 from ottla.kproto.schema import Request
+from ottla.metastore.memory import MemoryMetadataStore
 from ottla.runtime.work import Work
 from ottla.server.apis.forwarded import answered_up_to_date
 from ottla.server.apis.table import declaration, module_of, served
-from ottla.server.metadata.memory import MemoryMetadataStore
 
 NEW = CreatableTopic(name="new", num_partitions=1, replication_factor=1)
 REQUESTS = (

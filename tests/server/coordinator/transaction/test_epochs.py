@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from ottla.kproto.records import EndTxnMarker, Record, build_batch, iter_records
+from ottla.metastore.errors import StoreUnavailableError
 from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError, ProducerFencedError
 from ottla.server.coordinator.replay import CoordinatorRecord
 from ottla.server.coordinator.transaction import records
@@ -22,7 +23,6 @@ from ottla.server.coordinator.transaction.state import (
     Transaction,
     TransactionStatus,
 )
-from ottla.server.metadata.errors import StoreUnavailableError
 from tests.server.coordinator.conftest import MemoryLog
 from tests.server.coordinator.transaction.world import MINUTE_MS, P0, V1, V2, World, running
 

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from ottla.server.metadata.errors import StoreUnavailableError
-from ottla.server.metadata.sqlite import open_sqlite_store
-from ottla.server.metadata.sqlite_checks import check_file
-from ottla.server.metadata.store import Delete, DeletePrefix, Listing, Put
+from ottla.metastore.errors import StoreUnavailableError
+from ottla.metastore.sqlite import open_sqlite_store
+from ottla.metastore.sqlite_checks import check_file
+from ottla.metastore.store import Delete, DeletePrefix, Listing, Put
 
 NOW_MS = 1_700_000_000_000
 

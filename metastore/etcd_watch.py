@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import trio
 
-from ottla.server.metadata.errors import MetadataError, StoreUnavailableError, WatchLaggedError
-from ottla.server.metadata.etcd_client import LARGE_BYTES, EtcdError, lines_of, parse, refused
-from ottla.server.metadata.store import Change
+from ottla.metastore.errors import MetadataError, StoreUnavailableError, WatchLaggedError
+from ottla.metastore.etcd_client import LARGE_BYTES, EtcdError, lines_of, parse, refused
+from ottla.metastore.store import Change
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.etcd_client import EtcdClient
-    from ottla.server.metadata.etcd_encoding import Keys
+    from ottla.metastore.etcd_client import EtcdClient
+    from ottla.metastore.etcd_encoding import Keys
 
 #: How long a member may say nothing before it is asked whether it is there, and how long its answer may take.
 QUIET_SECONDS: Final = 10.0

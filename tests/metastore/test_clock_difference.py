@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server.metadata.clock_difference import ClockWatch, difference
-from ottla.server.metadata.etcd import open_etcd_store
-from ottla.server.metadata.etcd_client import EtcdAccess
-from ottla.server.settings.metadata_address import parse_metadata_address
+from ottla.metastore.address import parse_metadata_address
+from ottla.metastore.clock_difference import ClockWatch, difference
+from ottla.metastore.etcd import open_etcd_store
+from ottla.metastore.etcd_client import EtcdAccess
 from ottla.storage.clock import SystemClock
 from tests.etcd import Etcd, needs_etcd
 

@@ -21,8 +21,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ottla.server.metadata.errors import MetadataDamagedError
-from ottla.server.metadata.store import NO_LEASE, Change, Compare, DeletePrefix, KeyValue, Operation, Put
+from ottla.metastore.errors import MetadataDamagedError
+from ottla.metastore.store import NO_LEASE, Change, Compare, DeletePrefix, KeyValue, Operation, Put
 
 FORMAT: Final = b'{"ottla":1}'
 """The root's value."""

@@ -21,9 +21,9 @@ from typing import Final, TypeVar
 
 import trio
 
-from ottla.server.metadata.errors import LeaseExpiredError, StoreUnavailableError
-from ottla.server.metadata.file_change_notifier import FileChangeNotifier, FileWatch
-from ottla.server.metadata.sqlite_checks import (
+from ottla.metastore.errors import LeaseExpiredError, StoreUnavailableError
+from ottla.metastore.file_change_notifier import FileChangeNotifier, FileWatch
+from ottla.metastore.sqlite_checks import (
     COLUMNS,
     check_all,
     checked,
@@ -31,7 +31,7 @@ from ottla.server.metadata.sqlite_checks import (
     sealed_revision,
     upgrade_from_1,
 )
-from ottla.server.metadata.store import (
+from ottla.metastore.store import (
     NO_LEASE,
     Change,
     Compare,
@@ -43,7 +43,7 @@ from ottla.server.metadata.store import (
     Put,
     Watch,
 )
-from ottla.server.metadata.watchers import Watcher, Watchers
+from ottla.metastore.watchers import Watcher, Watchers
 from ottla.storage.disk.private import make_private_file
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import trio
 
-from ottla.server.metadata.errors import StoreUnavailableError, WatchLaggedError
-from ottla.server.metadata.store import WATCH_BUFFER, Change, KeyValue
+from ottla.metastore.errors import StoreUnavailableError, WatchLaggedError
+from ottla.metastore.store import WATCH_BUFFER, Change, KeyValue
 
 
 class Watcher:

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from ottla.server.metadata.errors import LeaseExpiredError
-from ottla.server.metadata.store import (
+from ottla.metastore.errors import LeaseExpiredError
+from ottla.metastore.store import (
     NO_LEASE,
     Change,
     Compare,
@@ -21,7 +21,7 @@ from ottla.server.metadata.store import (
     Put,
     Watch,
 )
-from ottla.server.metadata.watchers import Watcher, Watchers
+from ottla.metastore.watchers import Watcher, Watchers
 
 
 class MemoryMetadataStore:

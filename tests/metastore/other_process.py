@@ -13,9 +13,9 @@ from typing import Any
 
 import trio
 
-from ottla.server.metadata.errors import LeaseExpiredError, StoreUnavailableError
-from ottla.server.metadata.sqlite import SqliteMetadataStore, open_sqlite_store
-from ottla.server.metadata.store import Compare, Delete, DeletePrefix, KeyValue, Listing, Operation, Put, Watch
+from ottla.metastore.errors import LeaseExpiredError, StoreUnavailableError
+from ottla.metastore.sqlite import SqliteMetadataStore, open_sqlite_store
+from ottla.metastore.store import Compare, Delete, DeletePrefix, KeyValue, Listing, Operation, Put, Watch
 
 _ERRORS = {"LeaseExpiredError": LeaseExpiredError, "StoreUnavailableError": StoreUnavailableError}
 _OPERATIONS: dict[str, type[Operation]] = {"Put": Put, "Delete": Delete, "DeletePrefix": DeletePrefix}

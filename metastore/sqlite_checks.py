@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from ottla.server.metadata.errors import MetadataDamagedError, StoreUnavailableError
-from ottla.server.metadata.store import KeyValue
+from ottla.metastore.errors import MetadataDamagedError, StoreUnavailableError
+from ottla.metastore.store import KeyValue
 
 __all__ = ["COLUMNS", "check_all", "check_file", "checked", "row_crc", "sealed_revision", "upgrade_from_1"]
 

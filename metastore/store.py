@@ -86,7 +86,7 @@ class Watch(Protocol):
 
 
 class MetadataStore(Protocol):
-    """The store's contract; `tests/server/metadata/test_store_contract.py` holds every implementation to it.
+    """The store's contract; `tests/metastore/test_store_contract.py` holds every implementation to it.
 
     Reads see every transaction that was answered before. A transaction happens entirely or not at all, and
     is durable before it is answered. All methods raise StoreUnavailableError if the store cannot be reached;

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from ottla.server.metadata import file_change_notifier
-from ottla.server.metadata.errors import StoreUnavailableError
-from ottla.server.metadata.sqlite import SqliteMetadataStore, _in_turn, open_sqlite_store
-from ottla.server.metadata.store import Put, Watch
-from tests.server.metadata.other_process import OtherProcess
+from ottla.metastore import file_change_notifier
+from ottla.metastore.errors import StoreUnavailableError
+from ottla.metastore.sqlite import SqliteMetadataStore, _in_turn, open_sqlite_store
+from ottla.metastore.store import Put, Watch
+from tests.metastore.other_process import OtherProcess
 
 
 def _now_ms() -> int:
@@ -133,9 +133,9 @@ async def test_a_commit_whose_writer_died_before_it_rang_is_seen(path: Path, sto
     async with store.watch("/", 0) as watch:
         program = (
             "import os, sys, pathlib, trio\n"
-            "from ottla.server.metadata.file_change_notifier import FileChangeNotifier\n"
-            "from ottla.server.metadata.sqlite import open_sqlite_store\n"
-            "from ottla.server.metadata.store import Put\n"
+            "from ottla.metastore.file_change_notifier import FileChangeNotifier\n"
+            "from ottla.metastore.sqlite import open_sqlite_store\n"
+            "from ottla.metastore.store import Put\n"
             "FileChangeNotifier.notify = lambda self: os.kill(os.getpid(), 9)\n"
             "async def main():\n"
             "    store = await open_sqlite_store(pathlib.Path(sys.argv[1]), lambda: 0)\n"

@@ -13,12 +13,13 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.server.metadata.errors import LeaseExpiredError, StoreUnavailableError, WatchLaggedError
-from ottla.server.metadata.etcd import open_etcd_store
-from ottla.server.metadata.etcd_client import EtcdAccess
-from ottla.server.metadata.memory import MemoryMetadataStore
-from ottla.server.metadata.sqlite import open_sqlite_store
-from ottla.server.metadata.store import (
+from ottla.metastore.address import parse_metadata_address
+from ottla.metastore.errors import LeaseExpiredError, StoreUnavailableError, WatchLaggedError
+from ottla.metastore.etcd import open_etcd_store
+from ottla.metastore.etcd_client import EtcdAccess
+from ottla.metastore.memory import MemoryMetadataStore
+from ottla.metastore.sqlite import open_sqlite_store
+from ottla.metastore.store import (
     NO_LEASE,
     WATCH_BUFFER,
     Change,
@@ -30,9 +31,8 @@ from ottla.server.metadata.store import (
     Put,
     Watch,
 )
-from ottla.server.settings.metadata_address import parse_metadata_address
 from tests.etcd import Etcd, needs_etcd
-from tests.server.metadata.other_process import OtherProcess, TwoProcesses
+from tests.metastore.other_process import OtherProcess, TwoProcesses
 
 
 class Time:

@@ -14,17 +14,12 @@ from typing import Any, Final
 
 import trio
 
-from ottla.server.metadata.errors import (
-    ConflictError,
-    LeaseExpiredError,
-    MetadataError,
-    StoreUnavailableError,
-)
-from ottla.server.metadata.etcd_client import LARGE_BYTES, EtcdAccess, EtcdClient, EtcdError, refused
-from ottla.server.metadata.etcd_encoding import FORMAT, MAX_OPERATIONS, Keys
-from ottla.server.metadata.etcd_watch import EtcdWatch
-from ottla.server.metadata.store import NO_LEASE, Compare, KeyValue, Listing, Operation, Put, Watch
-from ottla.server.settings.metadata_address import EtcdAddress
+from ottla.metastore.address import EtcdAddress
+from ottla.metastore.errors import ConflictError, LeaseExpiredError, MetadataError, StoreUnavailableError
+from ottla.metastore.etcd_client import LARGE_BYTES, EtcdAccess, EtcdClient, EtcdError, refused
+from ottla.metastore.etcd_encoding import FORMAT, MAX_OPERATIONS, Keys
+from ottla.metastore.etcd_watch import EtcdWatch
+from ottla.metastore.store import NO_LEASE, Compare, KeyValue, Listing, Operation, Put, Watch
 
 _PAGE_KEYS: Final = 1_000
 _MAX_ATTEMPTS: Final = 20

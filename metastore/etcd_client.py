@@ -15,10 +15,10 @@ import httpx
 import trio
 
 from ottla.client.keepalive import keepalive_options
-from ottla.server.metadata.clock_difference import ClockWatch
-from ottla.server.metadata.errors import PolicyViolationError, StoreUnavailableError
-from ottla.server.metadata.etcd_encoding import dump
-from ottla.server.settings.metadata_address import EtcdAddress
+from ottla.metastore.address import EtcdAddress
+from ottla.metastore.clock_difference import ClockWatch
+from ottla.metastore.errors import PolicyViolationError, StoreUnavailableError
+from ottla.metastore.etcd_encoding import dump
 from ottla.storage.clock import SystemClock
 
 T = TypeVar("T")

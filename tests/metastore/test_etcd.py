@@ -17,24 +17,24 @@ import httpx
 import pytest
 import trio
 
-from ottla.server.metadata import etcd_watch
-from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.errors import (
+from ottla.metastore import etcd_watch
+from ottla.metastore.address import parse_metadata_address
+from ottla.metastore.errors import (
     LeaseExpiredError,
     MetadataDamagedError,
     PolicyViolationError,
     StoreUnavailableError,
-    TopicAlreadyExistsError,
     WatchLaggedError,
 )
-from ottla.server.metadata.etcd import EtcdMetadataStore, open_etcd_store
-from ottla.server.metadata.etcd_client import EtcdAccess
-from ottla.server.metadata.etcd_encoding import decode_value, encode_value
+from ottla.metastore.etcd import EtcdMetadataStore, open_etcd_store
+from ottla.metastore.etcd_client import EtcdAccess
+from ottla.metastore.etcd_encoding import decode_value, encode_value
+from ottla.metastore.store import Change, Compare, Delete, DeletePrefix, Operation, Put, Watch
+from ottla.server.metadata.controller import Controller
+from ottla.server.metadata.errors import TopicAlreadyExistsError
 from ottla.server.metadata.image import BrokerImage, Endpoint, TopicImage
-from ottla.server.metadata.store import Change, Compare, Delete, DeletePrefix, Operation, Put, Watch
 from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig
-from ottla.server.settings.metadata_address import parse_metadata_address
 from tests.etcd import Etcd, needs_etcd
 
 pytestmark = needs_etcd
@@ -371,17 +371,17 @@ class TestFailures:
 
 class TestWhatIsRefusedAtTheStart:
     async def test_nobody_listens(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("ottla.server.metadata.etcd_client.INSIST_SECONDS", 0)
+        monkeypatch.setattr("ottla.metastore.etcd_client.INSIST_SECONDS", 0)
         with pytest.raises(StoreUnavailableError, match=r"cannot be reached \(127.0.0.1:1: "):
             await _open("etcd://127.0.0.1:1/a")
 
     async def test_a_name_that_is_unknown(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("ottla.server.metadata.etcd_client.INSIST_SECONDS", 0)
+        monkeypatch.setattr("ottla.metastore.etcd_client.INSIST_SECONDS", 0)
         with pytest.raises(StoreUnavailableError, match=r"cannot be reached \(nowhere.invalid:2379: .+\)"):
             await _open("etcd://nowhere.invalid/a")
 
     async def test_something_else_answers(self, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("ottla.server.metadata.etcd_client.INSIST_SECONDS", 0)
+        monkeypatch.setattr("ottla.metastore.etcd_client.INSIST_SECONDS", 0)
 
         async def answer(stream: trio.SocketStream) -> None:
             await stream.receive_some()
