@@ -112,7 +112,7 @@ class Broker:
     loop_lag: Histogram = field(default_factory=Histogram)
 
     def __post_init__(self) -> None:
-        self.schema_validation = SchemaValidation(self.codecs)
+        self.schema_validation = SchemaValidation(self.codecs, self.config)
 
     @property
     def metadata(self) -> MetadataImage:

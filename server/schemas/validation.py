@@ -27,19 +27,16 @@ if TYPE_CHECKING:
     from ottla.schemas.codec import Codec
     from ottla.server.metadata.image import MetadataDelta, TopicImage
     from ottla.server.schemas.source import Codecs
+    from ottla.server.settings.config import BrokerConfig
 
 T = TypeVar("T")
 
 VALUE_SETTING: Final = "ottla.value.schema.validation"
 KEY_SETTING: Final = "ottla.key.schema.validation"
-VALUE_STRATEGY: Final = "ottla.value.subject.name.strategy"
-KEY_STRATEGY: Final = "ottla.key.subject.name.strategy"
 NONE: Final = "none"
-BY_ID: Final = "id"
 BY_VALUE: Final = "value"
 TOPIC_NAME: Final = "topic"
 RECORD_NAME: Final = "record"
-TOPIC_RECORD_NAME: Final = "topic-record"
 
 _MAX_NAMED: Final = 100
 """How many refused records of a batch are named."""
@@ -81,7 +78,8 @@ class Rule(NamedTuple):
 class SchemaValidation:
     """Knows which topics ask for validation, and validates batches for them."""
 
-    def __init__(self, codecs: Codecs) -> None:
+    def __init__(self, codecs: Codecs, config: BrokerConfig) -> None:
+        self._config = config
         #: The topics that ask for validation, by id. Most clusters have none.
         self.rules: dict[UUID, Rule] = {}
         self._codecs = codecs
@@ -92,7 +90,7 @@ class SchemaValidation:
         for topic in delta.deleted_topics:
             self.rules.pop(topic.topic_id, None)
         for topic in (*delta.created_topics, *delta.reconfigured_topics):
-            rule = _rule(topic)
+            rule = _rule(topic, self._config)
             if rule is not None:
                 self.rules[topic.topic_id] = rule
             else:
@@ -162,14 +160,17 @@ class SchemaValidation:
         return await trio.to_thread.run_sync(work, limiter=self._threads)
 
 
-def _rule(topic: TopicImage) -> Rule | None:
-    configs = topic.configs
-    if VALUE_SETTING not in configs and KEY_SETTING not in configs:
+def _rule(topic: TopicImage, broker: BrokerConfig) -> Rule | None:
+    if VALUE_SETTING not in topic.configs and KEY_SETTING not in topic.configs:
         return None
+    config = broker.topic_config(topic.configs)
     parts = [
-        Part(setting == KEY_SETTING, configs[setting] == BY_VALUE, configs.get(strategy, TOPIC_NAME))
-        for setting, strategy in ((KEY_SETTING, KEY_STRATEGY), (VALUE_SETTING, VALUE_STRATEGY))
-        if configs.get(setting, NONE) != NONE
+        Part(is_key, how == BY_VALUE, strategy)
+        for is_key, how, strategy in (
+            (True, config.ottla_key_schema_validation, config.ottla_key_subject_name_strategy),
+            (False, config.ottla_value_schema_validation, config.ottla_value_subject_name_strategy),
+        )
+        if how != NONE
     ]
     return Rule(topic.name, tuple(parts)) if parts else None
 

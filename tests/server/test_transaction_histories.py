@@ -134,7 +134,7 @@ class Node:
         self.metadata = MetadataImage()
         self.transaction_coordinator: Any = None
         self.config = BrokerConfig()
-        self.schema_validation = SchemaValidation(Codecs())
+        self.schema_validation = SchemaValidation(Codecs(), self.config)
         self.transaction_verifier = TransactionVerifier(
             lambda: self.transaction_coordinator, SimpleNamespace, node_id=0, image=lambda: self.metadata
         )
