@@ -28,6 +28,8 @@ MIN_CACHE_BYTES: Final = 64 * 1024 * 1024
 _MAX_CACHE_BYTES: Final = 1 << 50
 
 _FILTERS: Final = "filter"
+_OF_UPSTREAM: Final = "upstream"
+_ASK_SECONDS: Final = 10.0
 _LISTEN_CONFIG: Final = "listen-config"
 _UPSTREAM_CONFIG: Final = "upstream-config"
 _NAMES: Final = (
@@ -84,7 +86,8 @@ def load(arguments: argparse.Namespace) -> Chosen:
     options["cache"] = _cache(values)
     http = _address("http", values["http"], may_be_free=True) if "http" in values else None
     settings = Settings(addresses, listen, **options)
-    return Chosen(settings, _filters(values.get(_FILTERS, []), arguments.config), http, _securities(values))
+    tables = _with_registry(values.get(_FILTERS, []), addresses, values)
+    return Chosen(settings, _filters(tables, arguments.config), http, _securities(values))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -135,6 +138,30 @@ def _cache(values: Mapping[str, Any]) -> CacheSettings | None:
                 f"cache-topics: {values['cache-topics']!r} is not a regular expression: {error}"
             ) from None
     return CacheSettings(size, str(folder), vouched)
+
+
+def _with_registry(tables: Any, addresses: list[tuple[str, int]], values: Mapping[str, Any]) -> Any:
+    """The tables of filters with the address of the upstream's schema registry where one asks for it."""
+    if not isinstance(tables, list) or not any(_asks_upstream(table) for table in tables):
+        return tables
+    from ottla.cli.records.registry_address import own_registry
+    from ottla.client.client import Client
+    from ottla.client.errors import ClientError
+    from ottla.client.security import NO_SECURITY, from_properties, read_properties
+
+    given = values.get(_UPSTREAM_CONFIG)
+    try:
+        properties = given if isinstance(given, dict) else None if given is None else read_properties(str(given))
+        security = NO_SECURITY if properties is None else from_properties(properties)
+        with Client(addresses, _ASK_SECONDS, "ottla-proxy", security=security) as client:
+            found, _ = own_registry(client)
+    except (ClientError, CommandError) as error:
+        raise CommandError(f'registry = "{_OF_UPSTREAM}": {error}') from None
+    return [{**table, "registry": found} if _asks_upstream(table) else table for table in tables]
+
+
+def _asks_upstream(table: Any) -> bool:
+    return isinstance(table, dict) and table.get("type") == "validation" and table.get("registry") == _OF_UPSTREAM
 
 
 def _filters(tables: Any, file: Path | None) -> Sequence[Named]:

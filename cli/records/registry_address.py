@@ -28,7 +28,7 @@ def open_registry(arguments: argparse.Namespace, client: Client) -> Registry:
     properties = _properties(arguments)
     url, protocol = arguments.registry or properties.get("schema.registry.url"), ""
     if url is None:
-        url, protocol = _own(client)
+        url, protocol = own_registry(client)
     try:
         return Registry(url, _login(properties, protocol))
     except RegistryError as error:
@@ -44,8 +44,11 @@ def _properties(arguments: argparse.Namespace) -> Mapping[str, str]:
     return read_properties(path)
 
 
-def _own(client: Client) -> tuple[str, str]:
-    """The address of the registry in the cluster, with its security protocol: of the first broker that serves one."""
+def own_registry(client: Client) -> tuple[str, str]:
+    """The address of the registry in the cluster, and its security protocol: of the first broker that serves one.
+
+    CommandError if none does.
+    """
     for broker in client.metadata([]).brokers:
         resource = DescribeConfigsResource(
             resource_type=_BROKER, resource_name=str(broker.node_id), configuration_keys=[_LISTENERS, _PROTOCOL]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
+
+from tests.cli.conftest import OTTLA
 
 pytest.importorskip("fastavro")
 pytest.importorskip("jsonschema_rs")
@@ -115,3 +119,27 @@ def test_a_broker_without_a_registry(tmp_path: Path, broker_class: Any) -> None:
     done = running.run("produce", "t", "--value-format", "avro", check=False)
     assert b"the broker has no schema registry: start it with --registry, or name one with --registry" in done.stderr
     assert running.stop() == 0
+
+
+def test_the_proxy_validates_by_the_registry_behind_it(broker: Any, tmp_path: Path) -> None:
+    register(broker, "t-value", ADDRESS)
+    config = tmp_path / "proxy.toml"
+    config.write_text('[[filter]]\ntype = "validation"\ntopics = "t"\nregistry = "upstream"\n')
+    broker.run("topic", "create", "t")
+    command = [*OTTLA, "proxy", "--listen", "127.0.0.1:0", "--upstream", broker.address, "--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as proxy:
+        assert proxy.stdout is not None
+        try:
+            ready = json.loads(proxy.stdout.readline())
+            where = ["-b", f"{ready['host']}:{ready['port']}"]
+            broker.run("produce", "t", "--value-format", "avro", *where, stdin=b'{"city": null}\n')
+            refused = broker.run("produce", "t", *where, stdin=b"plain\n", check=False)
+            assert b"it does not begin with the id of a schema" in refused.stderr
+        finally:
+            proxy.send_signal(signal.SIGTERM)
+            proxy.communicate(timeout=120)
+    assert broker.run("consume", "t", "--value-format", "avro").stdout == b'{"city": null}\n'
+    command[command.index("--upstream") + 1] = "127.0.0.1:1"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert 'registry = "upstream": ' in done.stderr
