@@ -11,13 +11,12 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from ottla.schemas.framing import HEADER_SIZE_BYTES, split_indexes
+
 MAX_SET_BYTES: Final = 16 * 1_048_576
 _LOOK_AGAIN_SECONDS: Final = 30.0
 _INLINE_BYTES: Final = 512
 """Messages up to this size are decoded on the loop."""
-
-_FRAMED: Final = 0
-"""No message begins with it: it would be a field of number 0. Confluent's wire format does."""
 
 
 class _Loaded(NamedTuple):
@@ -101,23 +100,10 @@ def _load(path: str | None, version: tuple[int, int]) -> _Loaded:
 
 
 def _body(data: bytes) -> bytes:
-    """The message, without what Confluent's wire format has before it: a zero, the schema's id, which of its types."""
-    if data[:1] != bytes([_FRAMED]):
+    """The message, without what Confluent's serializers write before it. Raises ValueError."""
+    # No message begins with a zero: it would be a field of that number.
+    if data[:1] != b"\0":
         return data
-    count, position = _varint(data, 5)
-    for _ in range(count):
-        _, position = _varint(data, position)
-    return data[position:]
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag number, and where what follows it begins. Raises ValueError."""
-    number = shift = 0
-    while position < len(data) and shift < 64:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), position
-        shift += 7
-    raise ValueError("the number does not end")
+    body = data[HEADER_SIZE_BYTES:]
+    _, start = split_indexes(body)
+    return body[start:]

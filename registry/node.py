@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from base64 import b64decode
-from binascii import Error as Base64Error
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from hashlib import sha256
@@ -32,7 +30,7 @@ from ottla.registry.serving import identity_of, known_host, served
 from ottla.registry.store.log import SchemaLog
 from ottla.registry.writer.election import Election
 from ottla.registry.writer.identity import Identity
-from ottla.server.http.login import HttpLogin, LockedOutError, WrongPasswordError
+from ottla.server.http.login import HttpLogin, LockedOutError, WrongPasswordError, basic_credentials
 from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla.server.schemas.source import SchemasUnavailableError
 from ottla.server.security.access import Access as Rights
@@ -232,7 +230,7 @@ class NodeAccess:
 
 
 async def _by_password(login: HttpLogin, given: str, host: str) -> _Kept:
-    name, password = _basic(given)
+    name, password = basic_credentials(given)
     principal = await login.check(name, password, host)
     return _Kept(principal, name, login.proof(name), trio.current_time() + _KEPT_SECONDS)
 
@@ -245,11 +243,3 @@ async def _by_token(login: HttpLogin, token: str, host: str) -> _Kept:
 def _proof(login: HttpLogin, name: str | None) -> Hashable:
     """What a login that was right depends on; a token on nothing but its time."""
     return None if name is None else login.proof(name)
-
-
-def _basic(text: str) -> tuple[str, str]:
-    try:
-        name, _, password = b64decode(text.strip(), validate=True).decode().partition(":")
-    except (Base64Error, ValueError):
-        return "", ""
-    return name, password

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ottla.server.security.oauthbearer import AccessToken, TokenValidator
     from ottla.server.settings.config import BrokerConfig
 
-__all__ = ["HttpLogin", "LockedOutError", "WrongPasswordError", "guarded_metrics", "login_of"]
+__all__ = ["HttpLogin", "LockedOutError", "WrongPasswordError", "basic_credentials", "guarded_metrics", "login_of"]
 
 audit = logging.getLogger("ottla.audit")
 
@@ -172,7 +172,7 @@ def guarded_metrics(broker: Broker, login: HttpLogin | None, endpoint: Endpoint)
             return PlainTextResponse("The token of ottla.http.metrics.token is required.\n", 401, _ASK_BEARER)
         if scheme.lower() != "basic":
             return PlainTextResponse("A user and password, or a token, are required.\n", 401, _ASK_BASIC)
-        name, password = _basic(given)
+        name, password = basic_credentials(given)
         host = peer_host(request)
         try:
             principal = await login.check(name, password, host)
@@ -194,7 +194,8 @@ def may_describe_cluster(broker: Broker, principal: str, host: str) -> bool:
     return Access(broker.authorizer, principal, host, "HTTP").allows_on_cluster(AclOperation.DESCRIBE)
 
 
-def _basic(text: str) -> tuple[str, str]:
+def basic_credentials(text: str) -> tuple[str, str]:
+    """User and password of HTTP's Basic authentication; empty where there are none."""
     try:
         name, _, password = b64decode(text.strip(), validate=True).decode().partition(":")
     except (Base64Error, ValueError):
