@@ -90,6 +90,21 @@ def test_every_node_answers_and_writes(tmp_path: Path) -> None:
         assert sorted(ids) == [1, 2, 3]
 
 
+def test_nodes_with_tls_and_users_forward_to_the_one_that_writes(tmp_path: Path) -> None:
+    words = ["--listen", "127.0.0.1:0", "--nodes", "2", "--data-dir", str(tmp_path), "--secure"]
+    with started("serve", *words, "--registry", "127.0.0.1:0") as cluster:
+        authority = tmp_path / "security/ca.pem"
+        user = f"admin:{(tmp_path / 'security/admin.password').read_text().strip()}"
+        urls = [node["registry"] for node in cluster["nodes"]]
+        assert all(url.startswith("https://") for url in urls)
+        for number, url in enumerate(urls):
+            schema = {"schema": json.dumps({"type": "fixed", "name": f"F{number}", "size": 1})}
+            answer = ask(f"{url}/subjects/s{number}/versions", schema, authority=authority, user=user)
+            assert answer[1].get("id") == number + 1, answer
+            # The rights are those of who asked, also where the request was forwarded.
+            assert ask(f"{url}/subjects/t/versions", schema, authority=authority, user="admin:x")[0] == 401
+
+
 def test_what_it_refuses() -> None:
     for words in (["--upstream", "nowhere:x"], ["--upstream", "127.0.0.1:1", "--listen", "x"]):
         done = subprocess.run([*OTTLA, "registry", *words], capture_output=True, text=True, timeout=60, check=False)
