@@ -104,10 +104,10 @@ class _IOManager:
         serving, turn = self._serving, self._turn
         while True:
             if turn.is_begun:
-                # What tasks have appended in this turn, or its own end. Whoever waited for that can run now.
+                # What tasks have appended in this turn, or its own end. Whoever waited for that can run now, and
+                # whoever goes on waiting may have a deadline that is earlier than those before.
                 turn.end()
-                if turn.is_begun or self._runnable:
-                    timeout = 0
+                timeout = 0 if turn.is_begun else min(timeout, self._idle_seconds())
             events: Any = ()
             if serving.left:
                 events = self._their_events(0)

@@ -536,3 +536,18 @@ async def test_a_connection_that_ends_before_the_turn_does_holds_nothing(serve_h
         await wait_all_tasks_blocked(0.01)
         server.listeners.stop()
         assert await client.is_closed()
+
+
+async def test_a_deadline_that_the_end_of_a_turn_sets_is_kept() -> None:
+    """How long the loop waits is decided before it ends the turn of its tasks."""
+    turn = Turn()
+    async with readiness.Readiness(turn).running():
+        with trio.move_on_after(20) as late, trio.CancelScope() as scope:
+
+            def begin_to_count() -> None:
+                scope.deadline = trio.current_time() + 0.05
+
+            turn.answer(begin_to_count)
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert not late.cancelled_caught
