@@ -139,7 +139,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProce
 @pytest.fixture
 def own_broker(broker_kind: str, tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker that the scenario may stop, kill and start."""
-    with BROKERS[broker_kind](tmp_path) as process:
+    own = BROKERS[broker_kind](tmp_path)
+    if isinstance(own, OttlaBroker) and not own.is_cluster:
+        own.is_forked = True
+    with own as process:
         yield process
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import selectors
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from compat_tests.apache_kafka import NODES, ONE_REPLICA, SINGLE_NODE
-from compat_tests.process import HOST, BrokerProcess, BrokerStartError
+from compat_tests.process import HOST, BrokerProcess, BrokerStartError, Process
 from tests.etcd import Etcd
+from tests.forked import Forked
 
 # What Apache Kafka is given too, so that both answer alike.
 SETTINGS = {
@@ -31,6 +31,8 @@ class OttlaBroker(BrokerProcess):
 
     name = "ottla"
     start_timeout_s = 20.0
+    #: For a scenario that starts several, and tests what comes after.
+    is_forked = False
 
     def __init__(self, folder: Path, port: int = 0, *, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(folder, port)
@@ -42,10 +44,15 @@ class OttlaBroker(BrokerProcess):
         data_dir = str(self.folder / "data")
         return [program, "serve", "--listen", f"{HOST}:{self.port}", "--data-dir", data_dir, *settings]
 
-    def await_ready(self, process: subprocess.Popen[str], deadline: float) -> None:
+    def begin(self, log: IO[str]) -> Process:
+        if not self.is_forked:
+            return super().begin(log)
+        return Forked(self.command()[1:], stderr=log, start_new_session=True)
+
+    def await_ready(self, process: Process, deadline: float) -> None:
         self.port = self.read_ready_line(process, deadline)["port"]
 
-    def read_ready_line(self, process: subprocess.Popen[str], deadline: float) -> dict[str, Any]:
+    def read_ready_line(self, process: Process, deadline: float) -> dict[str, Any]:
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
@@ -82,7 +89,7 @@ class OttlaCluster(OttlaBroker):
         command[command.index("--listen") + 1] = self.bootstrap
         return [*command, "--nodes", str(len(self._ports))]
 
-    def await_ready(self, process: subprocess.Popen[str], deadline: float) -> None:
+    def await_ready(self, process: Process, deadline: float) -> None:
         ready = self.read_ready_line(process, deadline)
         self._ports = [node["port"] for node in ready["nodes"]]
         self.pids = [node["pid"] for node in ready["nodes"]]

@@ -12,7 +12,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self, TypeAlias
+
+from tests.forked import Forked
+
+Process: TypeAlias = subprocess.Popen[str] | Forked
+"""What runs a broker."""
 
 HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 120.0
@@ -39,7 +44,7 @@ class BrokerProcess:
         self.folder = folder
         self.port = port
         self.log_path = folder / "broker.log"
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Process | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -57,7 +62,7 @@ class BrokerProcess:
     def command(self) -> list[str]:
         raise LookupError(f"{type(self).__name__} does not say how it is run")
 
-    def await_ready(self, process: subprocess.Popen[str], deadline: float) -> None:
+    def await_ready(self, process: Process, deadline: float) -> None:
         """Returns once clients are answered; raises BrokerStartError at the deadline (time.monotonic)."""
         await_metadata(self.port, process, deadline)
 
@@ -69,10 +74,11 @@ class BrokerProcess:
         """Begin its process, and do not wait for it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("a") as log:
-            # In a session of its own, so that `kill` leaves nothing behind of a broker that is several processes.
-            self._process = subprocess.Popen(
-                self.command(), stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
-            )
+            self._process = self.begin(log)
+
+    def begin(self, log: IO[str]) -> Process:
+        """Its process, in a session of its own, so that `kill` leaves nothing behind of one that is several."""
+        return subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
 
     def await_started(self) -> None:
         """Wait until it is ready. BrokerStartError, and nothing left behind, if it does not come to that."""
@@ -95,8 +101,10 @@ class BrokerProcess:
     def kill(self) -> None:
         """kill -9: no goodbye, no flush."""
         process = self._running()
-        with suppress(ProcessLookupError):
+        try:
             os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:  # it has ended, or has not come to its session yet
+            process.kill()
         self._end(process)
 
     def wait(self) -> int:
@@ -111,14 +119,14 @@ class BrokerProcess:
         text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
-    def _end(self, process: subprocess.Popen[str]) -> int:
+    def _end(self, process: Process) -> int:
         code = process.wait(STOP_TIMEOUT_S)
         if process.stdout is not None:
             process.stdout.close()
         self._process = None
         return code
 
-    def _running(self) -> subprocess.Popen[str]:
+    def _running(self) -> Process:
         assert self._process is not None, f"{self.name} is not running"
         return self._process
 
@@ -147,7 +155,7 @@ def free_port() -> int:
             return port
 
 
-def await_metadata(port: int, process: subprocess.Popen[str], deadline: float) -> None:
+def await_metadata(port: int, process: Process, deadline: float) -> None:
     """Asks for Metadata until an answer names a broker."""
     while True:
         if process.poll() is not None:

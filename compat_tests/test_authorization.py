@@ -7,7 +7,6 @@ the answer says are allowed.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -18,7 +17,7 @@ import pytest
 
 from compat_tests import java
 from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.process import HOST, BrokerProcess, free_port
+from compat_tests.process import HOST, BrokerProcess, Process, free_port
 from compat_tests.test_security import SecureOttla
 from compat_tests.wire import Wire
 from ottla.kproto.api_keys import ApiKey
@@ -145,7 +144,7 @@ SETTINGS = {
 class SecureKafka(ApacheKafka):
     """Apache Kafka with a listener for SASL alone; `prepare` sees when it answers."""
 
-    def await_ready(self, process: subprocess.Popen[str], deadline: float) -> None:
+    def await_ready(self, process: Process, deadline: float) -> None:
         return None
 
 
