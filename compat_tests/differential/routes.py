@@ -75,11 +75,16 @@ class Routes:
         return self.home
 
     def kill(self, node_id: int) -> Address:
-        """Returns where it was, when others lead everything."""
+        """Returns where it was, when others lead everything of which they have replicas."""
         address = self._nodes.address(node_id)
         self._nodes.kill_node(node_id)
         gone = (-1, node_id)
-        self._until(lambda it: it["leader_id"] not in gone and node_id not in it["isr_nodes"])
+        self._until(
+            lambda it: (
+                set(it["replica_nodes"]) == {node_id}
+                or (it["leader_id"] not in gone and node_id not in it["isr_nodes"])
+            )
+        )
         return address
 
     def start(self, node_id: int) -> None:
