@@ -52,6 +52,7 @@ _LOOK_SECONDS: Final = 0.02
 _COORDINATOR_SECONDS: Final = 10.0
 _WAIT_SECONDS: Final = 15.0
 _PAUSES_SECONDS: Final = (0.1, 0.5, 1.0, 2.0)
+_TOLD_FAILURES: Final = 3
 _MEMBER_LOST: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
 _NOT_YET: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 _ANEW: Final = (*_MEMBER_LOST, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -85,6 +86,7 @@ class Election:
         self._writer: Identity | None = None
         self._valid_until = 0.0
         self._reason = "the election is under way"
+        self._was_member = False
         #: Why nobody may write, if the group has decided so.
         self._verdict: str | None = None
 
@@ -113,15 +115,17 @@ class Election:
         await self._wanted.wait()
         failures = 0
         while True:
+            self._was_member = False
             try:
                 await self._take_part()
-                failures = 0
             except* (ClientError, ValueError) as group:
-                reason = "; ".join(str(leaf) for leaf in _leaves(group))
-                if failures == 0:
-                    logger.warning("the registries' group is joined again: %s", reason, extra={"error": reason})
-                self._reason = reason
-                failures += 1
+                self._reason = "; ".join(str(leaf) for leaf in _leaves(group))
+            failures = 0 if self._was_member else failures + 1
+            # The first one is passing, as a rule: a coordinator that is made, or has moved.
+            if failures == _TOLD_FAILURES:
+                logger.warning(
+                    "the registries' group cannot be joined: %s", self._reason, extra={"error": self._reason}
+                )
             self._forget()
             await trio.sleep(_PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)])
 
@@ -219,6 +223,7 @@ class Election:
 
     def _take(self, assignment: Assignment, heard_at: float) -> None:
         """Learn what the group has decided, which was true at a time."""
+        self._was_member = True
         verdict = None
         if assignment.error != NO_ERROR:
             verdict = "two registries say that they have the same address"
