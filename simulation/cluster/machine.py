@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -22,7 +22,10 @@ from ottla.storage.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
     from ottla.server.metadata.image import MetadataImage
-    from ottla.simulation.cluster.world import World
+    from ottla.server.metadata.memory import MemoryMetadataStore
+    from ottla.simulation.cluster.network import Network
+    from ottla.simulation.cluster.pauses import Pauses
+    from ottla.simulation.storage.workers import Workers
     from ottla.storage.disk.faults import Fault
 
 __all__ = ["PORT", "Machine", "Process", "is_of_full_disk"]
@@ -32,6 +35,22 @@ _STOP_S = 8.0
 """To hand over, to answer who waits, to give up the session."""
 _SLOWEST_STOP_S = 60.0
 _SUPERVISOR_S = 1.0
+
+
+class MachineEnvironment(Protocol):
+    """What a machine knows of the world that it stands in."""
+
+    seed: int
+    rng: Random
+    workers: Workers
+    network: Network
+    store: MemoryMetadataStore
+    pauses: Pauses
+    nursery: trio.Nursery
+
+    def note(self, text: str) -> None: ...
+
+    def fail(self, finding: str, cause: BaseException | None = None) -> None: ...
 
 
 class Clock:
@@ -47,7 +66,7 @@ class Clock:
 class Process:
     """A `Node` from its start to its end."""
 
-    def __init__(self, machine: Machine, world: World) -> None:
+    def __init__(self, machine: Machine, world: MachineEnvironment) -> None:
         self.disk = machine.disk
         self.store = StoreLink(world.store, world.rng)
         self.stack = machine.host.stack()
@@ -82,7 +101,7 @@ class Process:
 class Machine:
     """Runs one process at a time."""
 
-    def __init__(self, world: World, node_id: int, settings: Mapping[str, str]) -> None:
+    def __init__(self, world: MachineEnvironment, node_id: int, settings: Mapping[str, str]) -> None:
         self.world = world
         self.node_id = node_id
         self.host = world.network.host(f"10.0.0.{node_id}")

@@ -12,12 +12,12 @@ from ottla.simulation.storage.reading import note_last_start, observe
 from ottla.simulation.storage.tracked import TrackedLog
 
 if TYPE_CHECKING:
-    from ottla.simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.state import SimulationState
 
 __all__ = ["delete", "move_start", "restart_at", "truncate"]
 
 
-async def truncate(simulation: Simulation, tracked: TrackedLog, *, beyond: int | None = None) -> None:
+async def truncate(simulation: SimulationState, tracked: TrackedLog, *, beyond: int | None = None) -> None:
     """A follower takes back what its leader does not have; perhaps from one of the next batches beyond an offset."""
     observe(simulation, tracked)
     if not tracked.is_writable or tracked.moves_under_way:
@@ -39,7 +39,7 @@ async def truncate(simulation: Simulation, tracked: TrackedLog, *, beyond: int |
         simulation.note(f"truncated {tracked} to {offset}")
 
 
-async def restart_at(simulation: Simulation, tracked: TrackedLog) -> None:
+async def restart_at(simulation: SimulationState, tracked: TrackedLog) -> None:
     """A follower whose leader's log begins beyond its end."""
     observe(simulation, tracked)
     if not tracked.is_writable or tracked.moves_under_way:
@@ -52,7 +52,7 @@ async def restart_at(simulation: Simulation, tracked: TrackedLog) -> None:
 
 
 async def _hold(
-    simulation: Simulation, tracked: TrackedLog, change: Callable[[LogModel], None], work: Awaitable[None]
+    simulation: SimulationState, tracked: TrackedLog, change: Callable[[LogModel], None], work: Awaitable[None]
 ) -> None:
     """Nobody appends while this is done."""
     retention = _begin_retention(tracked)
@@ -90,7 +90,7 @@ def _leave(model: LogModel) -> None:
     """Nothing has happened."""
 
 
-async def move_start(simulation: Simulation, tracked: TrackedLog) -> None:
+async def move_start(simulation: SimulationState, tracked: TrackedLog) -> None:
     """DeleteRecords, while others write and read."""
     observe(simulation, tracked)
     if not tracked.is_writable or tracked.moves_under_way:
@@ -116,7 +116,7 @@ async def move_start(simulation: Simulation, tracked: TrackedLog) -> None:
         simulation.note(f"moved the start of {tracked} to {offset}")
 
 
-async def delete(simulation: Simulation, tracked: TrackedLog, *, whole_topic: bool) -> None:
+async def delete(simulation: SimulationState, tracked: TrackedLog, *, whole_topic: bool) -> None:
     """Delete a log, or all of its topic's in one call."""
     chosen = [
         each

@@ -9,12 +9,12 @@ from ottla.simulation.storage.engine import SimulatedDisk, StorageError, read
 from ottla.simulation.storage.tracked import TrackedLog
 
 if TYPE_CHECKING:
-    from ottla.simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.state import SimulationState
 
 __all__ = ["flip_a_bit", "read_what_is_left"]
 
 
-def flip_a_bit(simulation: Simulation, folder: str) -> bool:
+def flip_a_bit(simulation: SimulationState, folder: str) -> bool:
     """Damage some file; False if there is none."""
     disk = simulation.disk
     files = [path for path in _files_in(disk, folder) if disk.size_of(path)]
@@ -25,7 +25,7 @@ def flip_a_bit(simulation: Simulation, folder: str) -> bool:
     return True
 
 
-async def read_what_is_left(simulation: Simulation) -> None:
+async def read_what_is_left(simulation: SimulationState) -> None:
     """Less may be found, but nothing that was never there."""
     for _ in range(2):
         for tracked in simulation.logs.values():
@@ -33,7 +33,7 @@ async def read_what_is_left(simulation: Simulation) -> None:
         await simulation.manager.clean()
 
 
-async def _read(simulation: Simulation, tracked: TrackedLog) -> None:
+async def _read(simulation: SimulationState, tracked: TrackedLog) -> None:
     log = tracked.log
     offset = 0
     while True:

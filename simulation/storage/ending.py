@@ -9,7 +9,7 @@ import trio
 from ottla.simulation.storage.engine import check_node, partitions_on_disk, what_is_held
 
 if TYPE_CHECKING:
-    from ottla.simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.state import SimulationState
 
 __all__ = ["check_files", "check_nothing_held"]
 
@@ -17,7 +17,7 @@ __all__ = ["check_files", "check_nothing_held"]
 _SETTLED_S = 20.0
 
 
-async def check_nothing_held(simulation: Simulation) -> None:
+async def check_nothing_held(simulation: SimulationState) -> None:
     """When no log is left, nothing of any log is: no memory, descriptor, task or file."""
     if simulation.logs or simulation.may_fail:
         return
@@ -31,7 +31,7 @@ async def check_nothing_held(simulation: Simulation) -> None:
     simulation.check(handles == 1, f"after everything was deleted {handles} files are open, the lock's among them")
 
 
-def check_files(simulation: Simulation, node_folder: str) -> None:
+def check_files(simulation: SimulationState, node_folder: str) -> None:
     """The process has stopped properly."""
     disk, check = simulation.disk, simulation.check
     check(disk.open_handles == 0, f"{disk.open_handles} files are left open")

@@ -18,7 +18,7 @@ from ottla.simulation.storage.tracked import Topic, TrackedLog
 from ottla.simulation.storage.writing import append, append_as_follower, append_many, end_transaction
 
 if TYPE_CHECKING:
-    from ottla.simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.state import SimulationState
 
 __all__ = ["Operations"]
 
@@ -29,7 +29,7 @@ _MOST_LOGS = 12
 class Operations:
     """One life's work."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: SimulationState) -> None:
         self._simulation = simulation
         self._rng = simulation.rng
         self._nursery: trio.Nursery

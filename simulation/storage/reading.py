@@ -16,7 +16,7 @@ from ottla.simulation.storage.tracked import TrackedLog
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.state import SimulationState
 
 __all__ = ["fetch", "note_last_start", "observe", "read_everything"]
 
@@ -34,7 +34,7 @@ class _Asked:
     must_be_gone: set[int]
 
 
-def observe(simulation: Simulation, tracked: TrackedLog) -> None:
+def observe(simulation: SimulationState, tracked: TrackedLog) -> None:
     """Compare a log's public state with the model; retention may have moved its start since the last look."""
     log, model = tracked.log, tracked.model
     if not tracked.is_usable:
@@ -58,7 +58,7 @@ def observe(simulation: Simulation, tracked: TrackedLog) -> None:
     tracked.high_watermark, tracked.last_stable_offset = log.high_watermark, stable
 
 
-def _retained(simulation: Simulation, tracked: TrackedLog) -> None:
+def _retained(simulation: SimulationState, tracked: TrackedLog) -> None:
     log, config, start = tracked.log, tracked.topic.config, tracked.log.log_start_offset
     simulation.note(f"{tracked} was retained from {start} on")
     may = config.delete and (config.retention_ms >= 0 or config.retention_bytes >= 0)
@@ -82,7 +82,7 @@ def _retained(simulation: Simulation, tracked: TrackedLog) -> None:
     tracked.history.finish(event)
 
 
-def note_last_start(simulation: Simulation, tracked: TrackedLog) -> None:
+def note_last_start(simulation: SimulationState, tracked: TrackedLog) -> None:
     """The process has ended: what retention did at the end may be on the disk."""
     start = tracked.log.log_start_offset
     if start > tracked.model.log_start:
@@ -90,7 +90,7 @@ def note_last_start(simulation: Simulation, tracked: TrackedLog) -> None:
 
 
 async def fetch(
-    simulation: Simulation,
+    simulation: SimulationState,
     logs: Sequence[TrackedLog],
     *,
     max_bytes: int,
@@ -125,7 +125,7 @@ async def fetch(
         await trio.lowlevel.checkpoint()
 
 
-def _check(simulation: Simulation, asked: _Asked) -> None:
+def _check(simulation: SimulationState, asked: _Asked) -> None:
     tracked, plan = asked.tracked, asked.plan
     if plan.error is not None:
         simulation.excuse(f"reading {tracked} at {plan.offset}", plan.error, tracked)
@@ -158,7 +158,7 @@ def _check(simulation: Simulation, asked: _Asked) -> None:
 
 
 def _check_exactly(
-    simulation: Simulation,
+    simulation: SimulationState,
     asked: _Asked,
     where: str,
     end: int,
@@ -185,7 +185,7 @@ def _check_exactly(
 
 
 def _check_committed(
-    simulation: Simulation,
+    simulation: SimulationState,
     asked: _Asked,
     where: str,
     batches: list[ReadBatch],
@@ -203,7 +203,7 @@ def _check_committed(
     check(not hidden, f"{where}, read_committed: committed records are hidden: {hidden}")
 
 
-async def read_everything(simulation: Simulation, tracked: TrackedLog) -> list[Seen]:
+async def read_everything(simulation: SimulationState, tracked: TrackedLog) -> list[Seen]:
     """All records of a log that nobody writes to; retention may move its start meanwhile."""
     found: list[Seen] = []
     log = tracked.log

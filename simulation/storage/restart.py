@@ -12,12 +12,12 @@ from ottla.simulation.storage.reading import read_everything
 from ottla.simulation.storage.tracked import TrackedLog
 
 if TYPE_CHECKING:
-    from ottla.simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.state import SimulationState
 
 __all__ = ["compare_after_start"]
 
 
-async def compare_after_start(simulation: Simulation) -> None:
+async def compare_after_start(simulation: SimulationState) -> None:
     """Read everything, and find the prefix of each store's history that was kept."""
     found: dict[Key, list[Seen]] = {}
     for key, tracked in simulation.logs.items():

@@ -11,7 +11,7 @@ from ottla.simulation.storage.model import Batch, Row
 from ottla.simulation.storage.tracked import TrackedLog
 
 if TYPE_CHECKING:
-    from ottla.simulation.storage.simulation import Simulation
+    from ottla.simulation.storage.state import SimulationState
 
 __all__ = ["append", "append_as_follower", "append_many", "end_transaction"]
 
@@ -21,13 +21,13 @@ _KEYS = 4
 _MANY = 30
 
 
-async def append(simulation: Simulation, tracked: TrackedLog) -> None:
+async def append(simulation: SimulationState, tracked: TrackedLog) -> None:
     """A producer sends one batch to the leader."""
     if await _has_room(tracked):
         _take(simulation, tracked, _new_batch(simulation, tracked))
 
 
-async def append_many(simulation: Simulation, tracked: TrackedLog) -> None:
+async def append_many(simulation: SimulationState, tracked: TrackedLog) -> None:
     """Batches come faster than they are written."""
     for _ in range(simulation.rng.randint(2, _MANY)):
         if not await _has_room(tracked):
@@ -35,7 +35,7 @@ async def append_many(simulation: Simulation, tracked: TrackedLog) -> None:
         _take(simulation, tracked, _new_batch(simulation, tracked))
 
 
-async def end_transaction(simulation: Simulation, tracked: TrackedLog) -> None:
+async def end_transaction(simulation: SimulationState, tracked: TrackedLog) -> None:
     """Write a marker; sometimes there is no transaction that it would end."""
     if not await _has_room(tracked):
         return
@@ -46,7 +46,7 @@ async def end_transaction(simulation: Simulation, tracked: TrackedLog) -> None:
         _take(simulation, tracked, marker)
 
 
-async def append_as_follower(simulation: Simulation, tracked: TrackedLog) -> None:
+async def append_as_follower(simulation: SimulationState, tracked: TrackedLog) -> None:
     """A leader's batches, numbered by it; where it has compacted its log some offsets are missing."""
     if not await _has_room(tracked):
         return
@@ -71,7 +71,7 @@ async def _has_room(tracked: TrackedLog) -> bool:
     return tracked.is_writable
 
 
-def _rows(simulation: Simulation, tracked: TrackedLog, rng: Random) -> tuple[Row, ...]:
+def _rows(simulation: SimulationState, tracked: TrackedLog, rng: Random) -> tuple[Row, ...]:
     rows: list[Row] = []
     for _ in range(rng.choice((1, 1, 2, 5))):
         value = b"%s%d:" % (tracked.value_prefix, simulation.next_value) + b"x" * rng.choice((0, 10, 300))
@@ -86,7 +86,7 @@ def _sequences(tracked: TrackedLog) -> dict[int, int]:
 
 
 def _new_batch(
-    simulation: Simulation,
+    simulation: SimulationState,
     tracked: TrackedLog,
     *,
     base_offset: int | None = None,
@@ -112,7 +112,7 @@ def _new_batch(
     )
 
 
-def _new_marker(simulation: Simulation, tracked: TrackedLog, offset: int) -> Batch:
+def _new_marker(simulation: SimulationState, tracked: TrackedLog, offset: int) -> Batch:
     return Batch(
         offset,
         (),
@@ -124,7 +124,7 @@ def _new_marker(simulation: Simulation, tracked: TrackedLog, offset: int) -> Bat
     )
 
 
-def _take(simulation: Simulation, tracked: TrackedLog, batch: Batch) -> None:
+def _take(simulation: SimulationState, tracked: TrackedLog, batch: Batch) -> None:
     """The leader appends one batch."""
     fragment = simulation.memory.lend(build(batch, is_numbered=False))
     origin = AppendOrigin.CLIENT if batch.commits is None else AppendOrigin.COORDINATOR
@@ -145,7 +145,7 @@ def _take(simulation: Simulation, tracked: TrackedLog, batch: Batch) -> None:
     )
 
 
-def _take_over(simulation: Simulation, tracked: TrackedLog, batches: list[Batch]) -> None:
+def _take_over(simulation: SimulationState, tracked: TrackedLog, batches: list[Batch]) -> None:
     """A follower appends what its leader sent."""
     fragment = simulation.memory.lend(b"".join(build(batch, is_numbered=True) for batch in batches))
     try:
@@ -156,7 +156,7 @@ def _take_over(simulation: Simulation, tracked: TrackedLog, batches: list[Batch]
         fragment.release()
 
 
-def _appended(simulation: Simulation, tracked: TrackedLog, batch: Batch) -> None:
+def _appended(simulation: SimulationState, tracked: TrackedLog, batch: Batch) -> None:
     tracked.appended(batch)
     simulation.ever[tracked.key].update(batch.records())
     kind = "append" if batch.commits is None else "commit" if batch.commits else "abort"
