@@ -38,6 +38,8 @@ from tests.clusters import Cluster, Member, RunCluster, run_cluster
 __all__ = ["run_cluster"]
 
 LAG = {"replica.lag.time.max.ms": "1000", "replica.fetch.wait.max.ms": "100"}
+# Nobody leaves for being slow for once: what is acknowledged is then with the leader alone, and may be lost with it.
+PATIENT = LAG | {"replica.lag.time.max.ms": "30000", "broker.session.timeout.ms": "30000"}
 
 
 async def create(cluster: Cluster, *assignments: tuple[int, ...], name: str = "t", **configs: str) -> None:
@@ -288,7 +290,7 @@ async def test_a_leader_whose_machine_lost_power_does_not_lead_with_less(
     The first start may end before it could tell the cluster.
     """
     disk = SimulatedDisk(seed)
-    async with run_cluster(2, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
+    async with run_cluster(2, PATIENT) as cluster:
         await cluster.start(3, disk=disk)
         await cluster.until(lambda image: sum(1 for _ in image.live_brokers()) == 3)
         await create(cluster, (3, 1, 2))
@@ -310,7 +312,7 @@ async def test_a_leader_whose_folder_was_replaced_by_an_older_copy_does_not_lead
     run_cluster: RunCluster, tmp_path: Path
 ) -> None:
     """It was copied while the node was stopped. The node comes back before its session has ended."""
-    async with run_cluster(3, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
+    async with run_cluster(3, PATIENT) as cluster:
         await create(cluster, (3, 1, 2))
         await acknowledged(cluster[3], b"a")
         folder = Path(cluster[3].broker.log_manager.node_dir.path).parent
@@ -341,7 +343,7 @@ async def test_a_leader_whose_folder_was_restored_from_a_backup_does_not_lead_wi
     """The backup was made while the node ran as it did until it died, and the machine has not gone down. If the
     metadata of then is in the backup, the cluster that goes on has a later one.
     """
-    async with run_cluster(3, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
+    async with run_cluster(3, PATIENT) as cluster:
         await create(cluster, (3, 1, 2))
         await acknowledged(cluster[3], b"a")
         folder = Path(cluster[3].broker.log_manager.node_dir.path).parent
@@ -408,7 +410,7 @@ async def test_a_replica_whose_files_are_lost_lets_others_lead_and_is_filled_fro
     run_cluster: RunCluster, *, starts_early: bool
 ) -> None:
     """The first start may end before it could tell the cluster."""
-    async with run_cluster(3, LAG | {"broker.session.timeout.ms": "30000"}) as cluster:
+    async with run_cluster(3, PATIENT) as cluster:
         await create(cluster, (1, 2, 3))
         await acknowledged(cluster[1], b"a", b"b")
         await until_equal(cluster, 1, 2, 3)

@@ -36,7 +36,16 @@ from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
 from tests.clusters import Cluster, Member, RunCluster, run_cluster
 from tests.server.replica.test_damaged_replicas import damage
-from tests.server.replica.test_followers import LAG, acknowledged, create, leader_is, partition_at, values, values_of
+from tests.server.replica.test_followers import (
+    LAG,
+    PATIENT,
+    acknowledged,
+    create,
+    leader_is,
+    partition_at,
+    values,
+    values_of,
+)
 
 __all__ = ["run_cluster"]
 
@@ -195,7 +204,7 @@ async def test_where_the_disk_fails_while_a_log_is_set_aside_nothing_is_cut_and_
 ) -> None:
     """A disk that fails takes the log offline until the next start. One that is full is tried again."""
     disk = SimulatedDisk(1)
-    async with run_cluster(1, LAG) as cluster:
+    async with run_cluster(1, PATIENT) as cluster:
         await cluster.start(2, disk=disk)
         await cluster.until(lambda image: sum(1 for _ in image.live_brokers()) == 2)
         await create(cluster, (2,))
