@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from compat_tests.java import QUICK, java
+from compat_tests.java import JARS, QUICK, archive, java
 from compat_tests.java.tools import JavaTools
 from compat_tests.process import BrokerProcess
 
@@ -101,3 +101,11 @@ def test_console_consumer_in_a_group_leaves_its_offsets(tool: Tool, name: str) -
     described = tool("consumer.group.ConsumerGroupCommand", "--describe", "--group", group)
     *_, row = described.strip().splitlines()
     assert row.split()[:6] == [group, name, "0", "10", "10", "0"]
+
+
+def test_a_jvm_takes_its_classes_out_of_the_archive() -> None:
+    """Where `make jars` has made one. Who cannot use it starts without a word, and with twice the work."""
+    if not archive(JARS).exists():
+        pytest.skip("there is no archive of Kafka's classes: run `make jars`")
+    done = subprocess.run(java("-Xshare:on", "-version"), capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
