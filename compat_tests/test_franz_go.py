@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.franz_flow import FranzGoFlow
+from compat_tests.java import QUICK
 from compat_tests.links import Link
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import HOST, BrokerProcess, free_port
@@ -69,9 +71,15 @@ def test_transactions_move_each_record_once(flow: FranzGoFlow, wire: Wire, new_t
     require_newest(flow, wire, TRANSACTION_APIS)
 
 
-@pytest.mark.parametrize("another", [OttlaBroker, pytest.param(ApacheKafka, marks=pytest.mark.java)])
+@pytest.mark.parametrize(
+    "another",
+    [
+        pytest.param(OttlaBroker, id="ottla"),
+        pytest.param(partial(ApacheKafka, jvm_options=QUICK), marks=pytest.mark.java, id="kafka"),
+    ],
+)
 def test_another_cluster_at_the_address_makes_it_start_again(
-    another: type[OttlaBroker | ApacheKafka], tmp_path: Path
+    another: Callable[[Path, int], BrokerProcess], tmp_path: Path
 ) -> None:
     """What it knew of the former cluster is wrong: it forgets that, and asks its bootstrap servers (KIP-1242)."""
     with (
