@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.groups.describe_groups import group_operations
-from ottla.server.coordinator.errors import CoordinatorError
+from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ class Description(NamedTuple):
     """How groups of one protocol are described.
 
     `described` is the message of one group; `find` gives a group or raises CoordinatorError, `topic_names` the topics
-    that its description names, and `tell` describes it.
+    that its description names, and `tell` describes it. If a group cannot be looked for, the answer has a sentence only
+    with `tells_why`, as Kafka's `getErrorDescribedGroupList` has it.
     """
 
     described: type[Any]
@@ -34,6 +35,7 @@ class Description(NamedTuple):
     tell: Callable[[Any], Awaitable[Any]]
     is_served: bool = True
     unseen_topics: str = UNSEEN_TOPICS
+    tells_why: bool = False
 
 
 async def describe(request: Any, context: RequestContext, how: Description) -> list[Any]:
@@ -55,7 +57,9 @@ async def _describe(group_id: str, context: RequestContext, how: Description) ->
     try:
         group = how.find(group_id)
     except CoordinatorError as error:
-        return how.described(group_id=group_id, error_code=error_code(error), error_message=error_message(error))
+        is_told = how.tells_why or isinstance(error, GroupIdNotFoundError)
+        message = error_message(error) if is_told else None
+        return how.described(group_id=group_id, error_code=error_code(error), error_message=message)
     access = context.access
     if access is not None and not all(
         access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name) for name in how.topic_names(group)

@@ -39,6 +39,7 @@ async def handle(request: ShareGroupDescribeRequest, context: RequestContext) ->
         topic_names=partial(_topic_names, context),
         tell=partial(_group, context),
         is_served=GroupProtocol.SHARE.is_enabled(context),
+        tells_why=True,
     )
     return ShareGroupDescribeResponse(groups=await describe(request, context, how))
 

@@ -13,6 +13,12 @@ from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
 from ottla.server.apis.groups import consumer_group_describe, streams_group_describe
 from ottla.server.apis.share import share_group_describe
+from ottla.server.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorLoadInProgressError,
+    GroupIdNotFoundError,
+    NotCoordinatorError,
+)
 from ottla.server.coordinator.group.consumer.group import ConsumerGroup
 from ottla.server.coordinator.group.consumer.member import Current, Subscription
 from ottla.server.coordinator.group.share.group import ShareGroup
@@ -68,3 +74,42 @@ async def test_a_member_that_comes_while_the_group_is_described_disturbs_nobody(
     assert not described.error_code
     assert [member.member_id for member in described.members][:2] == ["a", "b"]
     assert rests > 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (GroupIdNotFoundError("Group g not found."), "Group g not found."),
+        (NotCoordinatorError("node 2 coordinates it"), None),
+        (CoordinatorLoadInProgressError("it is loaded"), None),
+    ],
+)
+async def test_of_a_group_that_was_not_looked_for_there_is_a_sentence_only_if_it_is_a_share_group(
+    kind: str, error: CoordinatorError, message: str | None
+) -> None:
+    """As in Kafka: ShareGroupDescribeRequest has one, the others have the code alone."""
+    *_, request, handle = KINDS[kind]
+
+    async def rest(count: int = 1) -> None:
+        pass
+
+    def describe(group_id: str) -> Any:
+        raise error
+
+    groups = SimpleNamespace(describe=describe)
+    context: Any = SimpleNamespace(
+        work=SimpleNamespace(rest=rest),
+        access=None,
+        broker=SimpleNamespace(
+            group_coordinator=SimpleNamespace(consumer_groups=groups, share_groups=groups, streams_groups=groups),
+            metadata=SimpleNamespace(
+                topic_by_id=lambda topic_id: None,
+                features={"group.version": 1, "share.version": 1, "streams.version": 1},
+            ),
+            config=BrokerConfig(),
+        ),
+    )
+    (described,) = (await handle(request(group_ids=["g"]), context)).groups
+    told = str(error) if kind == "share" else message
+    assert (described.error_code, described.error_message) == (error.code, told)
