@@ -31,11 +31,11 @@ class NodePair(Pair):
         return nodes
 
     def _end_state(self, history: History) -> tuple[Step, ...]:
-        """Each topic by itself, as they have leaders of their own."""
-        topics = [
-            dataclasses.replace(history, topics=(name,), groups=(), transactional_ids=()) for name in history.topics
-        ]
-        parts = [*topics, dataclasses.replace(history, topics=())]
+        """Each name by itself, as they have leaders and coordinators of their own."""
+        nothing = dataclasses.replace(history, topics=(), groups=(), transactional_ids=())
+        parts = [dataclasses.replace(nothing, topics=(name,)) for name in history.topics]
+        parts += [dataclasses.replace(nothing, groups=(name,)) for name in history.groups]
+        parts += [dataclasses.replace(nothing, transactional_ids=(name,)) for name in history.transactional_ids]
         asked = [step for number, part in enumerate(parts) for step in end_state(part, FIRST_ID * (1 + number))]
         return tuple(step for step in asked if step.api not in OF_ONE_NODE)
 

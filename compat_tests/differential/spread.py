@@ -18,13 +18,14 @@ AREAS: Final = {"records": True, "transactions": True, "offsets": True, "topics"
                 "consumer_groups": False}  # fmt: skip
 #: Of all groups or transactions only those that the node which is asked coordinates.
 OF_ONE_NODE: Final = frozenset({"LIST_GROUPS", "LIST_TRANSACTIONS"})
+_KEYS: Final = ("groups", "group_ids", "groups_names", "transactional_ids")
 _FIRST_ID: Final = 50_000
 
 
 def spread(history: History) -> History:
     """Always the same of one history."""
     rng = random.Random(f"spread {history.area} {history.seed}")
-    steps = [_replicated(step) for step in history.steps if step.api not in OF_ONE_NODE]
+    steps = [_replicated(_of_one_key(step)) for step in history.steps if step.api not in OF_ONE_NODE]
     if history.topics and rng.random() < 0.6:
         _put(steps, rng, _moved(rng.choice(history.topics), rng))
     if AREAS[history.area] and not history.is_timed and rng.random() < 0.4:
@@ -66,6 +67,13 @@ def _moved(topic: str, rng: random.Random) -> list[Step]:
         Step(id=_FIRST_ID, connection="admin", api="ALTER_PARTITION_REASSIGNMENTS", version=0, fields=moves),
         Step(id=_FIRST_ID + 1, connection="admin", api="ELECT_LEADERS", version=2, fields=election),
     ]
+
+
+def _of_one_key(step: Step) -> Step:
+    """Of several groups or transactional ids, those that the first one's coordinator has not are refused: which they
+    are differs."""
+    few = {name: step.fields[name][:1] for name in _KEYS if isinstance(step.fields.get(name), list)}
+    return dataclasses.replace(step, fields=step.fields | few) if few else step
 
 
 def _replicated(step: Step) -> Step:
