@@ -21,8 +21,8 @@ from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
+    from ottla.metastore.memory import MemoryMetadataStore
     from ottla.server.metadata.image import MetadataImage
-    from ottla.server.metadata.memory import MemoryMetadataStore
     from ottla.simulation.cluster.network import Network
     from ottla.simulation.cluster.pauses import Pauses
     from ottla.simulation.storage.workers import Workers
