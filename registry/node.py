@@ -75,7 +75,7 @@ def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, con
     identity = identity_of(listening, "http" if context is None else "https", endpoint.host)
     registry = Registry(SchemaLog(connect, bootstrap), Election(connect, bootstrap, identity))
     if broker.codecs.source is None:
-        broker.codecs.source = OwnSchemas(registry)
+        broker.codecs.look_up_in(OwnSchemas(registry))
     access: Access = Everybody()
     if login is not None or broker.authorizer is not None:
         access = NodeAccess(broker, login)

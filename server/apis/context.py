@@ -221,6 +221,10 @@ class RequestContext:
         """Whether a request that was begun can be answered without waiting."""
         return not isinstance(self.response, Pending) or self.response.is_ready
 
+    def waited(self) -> None:
+        """For the dispatcher: all time since the handler returned was waiting for others."""
+        self.remote_seconds += perf_counter() - self.handled_at
+
     def answered(self, response: Response | None) -> None:
         """For the dispatcher: the response is ready to be sent, or there is none to send."""
         self.answered_at = perf_counter()

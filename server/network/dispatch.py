@@ -144,7 +144,7 @@ class Dispatcher:
                 return
         remote_time.begin_request()
         if context.is_begun:
-            context.remote_seconds += perf_counter() - context.handled_at  # it may have waited in no task
+            context.waited()  # it may have, in no task
         else:
             await self._begin_first_or_large(context)
         answer = context.response
@@ -234,7 +234,7 @@ class Dispatcher:
 
     def _step(self, context: RequestContext, waited: InStages) -> bool:
         """Go on after a wait; whether that was the last one."""
-        context.remote_seconds += perf_counter() - context.handled_at
+        context.waited()
         try:
             context.response = waited.step()
         except CloseConnectionError:
@@ -254,7 +254,7 @@ class Dispatcher:
             response: Any = context.response
             if isinstance(response, Pending):
                 response = context.response = response.response()
-                context.remote_seconds += perf_counter() - context.handled_at
+                context.waited()
             parts = None
             if response is not None:
                 parts = _framed(context.api.build_parts(response, version), context, version)
@@ -277,7 +277,7 @@ class Dispatcher:
             response = context.response
             if isinstance(response, Pending):
                 response = context.response = response.response()
-                context.remote_seconds += perf_counter() - context.handled_at
+                context.waited()
             if response is not None:
                 parts = _framed(await large_requests.build(response, context), context, version)
             _, parts = self._kept_or_throttled(context, response, parts)

@@ -42,6 +42,10 @@ class Codecs:
         self._kept: OrderedDict[SchemaKey, Codec | SchemaError] = OrderedDict()
         self._threads = trio.CapacityLimiter(_THREADS)
 
+    def look_up_in(self, source: SchemaSource | None) -> None:
+        """Where schemas are known from now on; what was found before is kept by its text."""
+        self.source = source
+
     async def find(self, schema_id: int) -> Codec | None:
         """The codec of an id; None if there is no such schema.
 

@@ -124,7 +124,7 @@ class Parts:
         self.guard = optional.guard(config, self.broker.credentials, self.listeners)
         self.http = optional.http_server(config, environment.page_socket)
         self.registry = optional.registry_server(config)
-        self.broker.codecs.source = optional.schema_source(config)
+        self.broker.codecs.look_up_in(optional.schema_source(config))
 
     def _join_cluster(self) -> None:
         """Make what knows the other nodes, and what this one does for all when it is the controller."""

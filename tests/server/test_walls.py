@@ -27,7 +27,7 @@ LEFT = {
     "coordinator/group/classic/groups.py": 1,
     "main.py": 2,
     "network/connection.py": 3,
-    "network/dispatch.py": 13,
+    "network/dispatch.py": 12,
     "network/io_wait.py": 2,
     "network/large_requests.py": 3,
     "replica/fetch_session.py": 8,
