@@ -34,7 +34,7 @@ from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Request
 from ottla.runtime.purgatory import Purgatory
 from ottla.server.main import Node
-from ottla.server.metadata.topic_changes import NewTopic
+from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.network import readiness
 from ottla.server.settings.config import BrokerConfig
 

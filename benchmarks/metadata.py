@@ -27,8 +27,8 @@ from pathlib import Path
 
 import trio
 
+from ottla.client.admin.topics import create_topic
 from ottla.client.client import Client
-from ottla.client.topics import create_topic
 from ottla.metastore.address import parse_metadata_address
 from ottla.metastore.etcd import open_etcd_store
 from ottla.metastore.etcd_client import EtcdAccess

@@ -36,8 +36,8 @@ from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.ottla_broker import OttlaBroker, OttlaCluster
 from compat_tests.process import BrokerProcess
 from ottla.client.addresses import parse_addresses
+from ottla.client.admin.group_state import Coordinator, committed_offsets
 from ottla.client.client import Client
-from ottla.client.group_state import Coordinator, committed_offsets
 
 KINDS: Final[dict[str, Callable[[Path], BrokerProcess]]] = {
     "ottla, 2 nodes": lambda folder: OttlaCluster(folder, nodes=2),

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from ottla.client.admin.topics import create_topic
 from ottla.client.batch_sender import BatchSender
 from ottla.client.client import Client
-from ottla.client.topics import create_topic
 from ottla.kproto.records import Record
 from ottla.registry.store.records import SCHEMA, Content, Key, SchemaValue
 

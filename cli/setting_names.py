@@ -26,7 +26,7 @@ def did_you_mean(kind: str, names: Iterable[str], error_code: int) -> str:
     """' Did you mean …?' for the first of these names that is not a setting or quota of this kind; else nothing."""
     if error_code not in _REFUSALS:
         return ""
-    from ottla.server.metadata.quota_changes import QUOTA_NAMES
+    from ottla.server.metadata.changes.quota_changes import QUOTA_NAMES
     from ottla.server.settings.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
     from ottla.server.settings.sources import did_you_mean as nearest
 

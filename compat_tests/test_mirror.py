@@ -25,8 +25,8 @@ from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import BrokerProcess
 from compat_tests.wire import Wire
 from ottla.client.addresses import parse_addresses
+from ottla.client.admin.group_state import Coordinator, committed_offsets
 from ottla.client.client import Client
-from ottla.client.group_state import Coordinator, committed_offsets
 from ottla.client.offsets import TopicPartition as Place
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.offset_commit import (

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ottla.console.history import History
+    from ottla.console.messages.schemas import Schemas
     from ottla.console.rendering import Renderer
-    from ottla.console.schemas import Schemas
     from ottla.console.visitors import Visitor, Visitors
     from ottla.server.broker import Broker
 

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ottla.client.recording import readable
-from ottla.console.decoding import Tree, tree_of
 from ottla.console.formatting import iso
+from ottla.console.messages.decoding import Tree, tree_of
+from ottla.console.messages.paging import find, readable_partitions
+from ottla.console.messages.reading import Kind
+from ottla.console.messages.times import TimeError
 from ottla.console.nodes import NodeError
-from ottla.console.paging import find, readable_partitions
-from ottla.console.reading import Kind
-from ottla.console.times import TimeError
 from ottla.kproto.errors import ProtocolError
 from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
-    from ottla.console.reading import Keep, Message
-    from ottla.console.search import Search
+    from ottla.console.messages.reading import Keep, Message
+    from ottla.console.messages.search import Search
     from ottla.server.metadata.image import TopicImage
 
 MAX_MESSAGES: Final = 10_000

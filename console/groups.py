@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.client.admin.group_state import KINDS, Group, Subtopology
+from ottla.client.admin.topology_description import Part, described_parts, drawn, without_topics
 from ottla.client.errors import BrokerError
-from ottla.client.group_state import KINDS, Group, Subtopology
-from ottla.client.topology_description import Part, described_parts, drawn, without_topics
+from ottla.console.messages.readable import led_elsewhere
 from ottla.console.nodes import NodeError, ask, ask_each, other_nodes
-from ottla.console.readable import led_elsewhere
 from ottla.console.rendering import Slices
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol

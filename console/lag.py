@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client.offsets import LATEST, TopicPartition, list_offsets_request
 from ottla.console.groups import coordinator_of
+from ottla.console.messages.readable import MAX_ASKED, led_elsewhere, led_here
 from ottla.console.nodes import NodeError, ask, ask_each
-from ottla.console.readable import MAX_ASKED, led_elsewhere, led_here
 from ottla.console.rendering import Slices
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest

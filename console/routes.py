@@ -28,6 +28,7 @@ from ottla.console.door import (
 )
 from ottla.console.guard import FormTokens, Guard
 from ottla.console.history import History
+from ottla.console.messages.schemas import Schemas
 from ottla.console.pages import (
     abort_transaction,
     access,
@@ -48,7 +49,6 @@ from ottla.console.pages import (
 from ottla.console.pages.export import Exports
 from ottla.console.pages.live import LiveTails
 from ottla.console.rendering import PREFIX, Renderer
-from ottla.console.schemas import Schemas
 from ottla.console.visitors import Visitors
 from ottla.server.version import version
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ottla.console.readable import MAX_ASKED, RemotePartition, led_elsewhere, refresh
+from ottla.console.messages.readable import MAX_ASKED, RemotePartition, led_elsewhere, refresh
 from ottla.console.rendering import Slices
 from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError

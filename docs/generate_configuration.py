@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ottla.server.settings.cluster import ClusterSettings
 from ottla.server.settings.config import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
-from ottla.server.settings.dead_letters import DeadLetterSettings
 from ottla.server.settings.declaration import Setting, settings_of
-from ottla.server.settings.groups import GroupCoordinatorSettings
-from ottla.server.settings.log import LogSettings
-from ottla.server.settings.mirror import MirrorSettings
-from ottla.server.settings.network import NetworkSettings
-from ottla.server.settings.operation import OperationSettings
-from ottla.server.settings.ottla import OttlaSettings
-from ottla.server.settings.remote_storage import RemoteStorageSettings
-from ottla.server.settings.replication import ReplicationSettings
-from ottla.server.settings.security import SecuritySettings
-from ottla.server.settings.transactions import TransactionSettings
+from ottla.server.settings.declared.cluster import ClusterSettings
+from ottla.server.settings.declared.dead_letters import DeadLetterSettings
+from ottla.server.settings.declared.groups import GroupCoordinatorSettings
+from ottla.server.settings.declared.log import LogSettings
+from ottla.server.settings.declared.mirror import MirrorSettings
+from ottla.server.settings.declared.network import NetworkSettings
+from ottla.server.settings.declared.operation import OperationSettings
+from ottla.server.settings.declared.ottla import OttlaSettings
+from ottla.server.settings.declared.remote_storage import RemoteStorageSettings
+from ottla.server.settings.declared.replication import ReplicationSettings
+from ottla.server.settings.declared.security import SecuritySettings
+from ottla.server.settings.declared.transactions import TransactionSettings
 from ottla.server.settings.types import INT32_MAX, INT64_MAX
 
 PAGE = Path(__file__).with_name("configuration.md")

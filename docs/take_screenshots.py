@@ -20,7 +20,7 @@ import trio
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.server.main import Node
-from ottla.server.metadata.topic_changes import NewTopic
+from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig
 from tests.console.devtools import PHONE, browser
 

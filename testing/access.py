@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.acls import AclTextError, parse_entry
+from ottla.client.admin.acls import AclTextError, parse_entry
 from ottla.client.security import Login, Security, protocol_of
 from ottla.testing import client_configs
 from ottla.testing.errors import BrokerError
@@ -155,7 +155,7 @@ class Access:
     def _hashed(self) -> list[Any]:
         """The users' credentials; hashing takes milliseconds, so it is done once."""
         if not self._credentials:
-            from ottla.client.users import MECHANISMS, credential
+            from ottla.client.admin.users import MECHANISMS, credential
 
             self._credentials = [
                 [credential(name, password, mechanism) for name, password in self._users.items()]

@@ -15,14 +15,14 @@ from ottla.testing.contents import Contents, setting
 from ottla.testing.errors import BrokerError
 from ottla.testing.faults.faults import Faults
 from ottla.testing.faults.plan import FaultPlan
-from ottla.testing.node_thread import NodeThread
+from ottla.testing.nodes.node_thread import NodeThread
 from ottla.testing.requests import Requests
 
 if TYPE_CHECKING:
     import os
     from tempfile import TemporaryDirectory
 
-    from ottla.testing.node_process import NodeProcess
+    from ottla.testing.nodes.node_process import NodeProcess
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class Broker(Contents):
     def _make_process(self, data_dir: str | os.PathLike[str] | None) -> None:
         from tempfile import TemporaryDirectory
 
-        from ottla.testing.node_process import NodeProcess
+        from ottla.testing.nodes.node_process import NodeProcess
 
         if data_dir is None:
             self._temporary = TemporaryDirectory(prefix="ottla-")

@@ -14,7 +14,7 @@ from ottla.testing.access import Access
 from ottla.testing.broker import DEFAULT_SETTINGS
 from ottla.testing.contents import Contents, setting
 from ottla.testing.errors import BrokerError, WaitTimeoutError
-from ottla.testing.node_process import NodeProcess
+from ottla.testing.nodes.node_process import NodeProcess
 
 if TYPE_CHECKING:
     import os
@@ -269,7 +269,7 @@ class Cluster(Contents):
 
     def coordinator(self, group: str) -> int:
         """The node that coordinates a group."""
-        from ottla.client.group_state import Coordinator
+        from ottla.client.admin.group_state import Coordinator
 
         with self._client() as client:
             return Coordinator(client, _MEET_SECONDS).node_id(group)

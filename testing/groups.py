@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ottla.client.admin.group_state import SHARE, Coordinator, committed_offsets, find_group
+from ottla.client.admin.group_state import Group as FoundGroup
+from ottla.client.admin.share_state import share_positions
 from ottla.client.client import Client
-from ottla.client.group_state import SHARE, Coordinator, committed_offsets, find_group
-from ottla.client.group_state import Group as FoundGroup
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
-from ottla.client.share_state import share_positions
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 
 

@@ -23,7 +23,7 @@ _ABSENT_SECONDS: Final = 0.01
 
 def create(client: Client, name: str, partitions: int, configs: Mapping[str, str], *, exist_ok: bool = False) -> None:
     """Create a topic of one replica."""
-    from ottla.client.topics import create_topic
+    from ottla.client.admin.topics import create_topic
 
     try:
         create_topic(client, name, partitions, configs)
@@ -34,7 +34,7 @@ def create(client: Client, name: str, partitions: int, configs: Mapping[str, str
 
 def delete(client: Client, names: Sequence[str]) -> None:
     """Delete topics."""
-    from ottla.client.topics import delete_topics
+    from ottla.client.admin.topics import delete_topics
 
     for result in delete_topics(client, names, _TIMEOUT_MS):
         if result.error_code:

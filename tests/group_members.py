@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ottla.client.admin.group_state import Coordinator
 from ottla.client.client import Client
-from ottla.client.group_state import Coordinator
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.incremental_alter_configs import (
     AlterableConfig,

@@ -23,7 +23,7 @@ from ottla.server.apis.pending import finish, handler_of
 from ottla.server.apis.served_api import ServedApi
 from ottla.server.apis.table import ApiTable, declaration
 from ottla.server.main import Node, Ready
-from ottla.server.metadata.topic_changes import NewTopic
+from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.connections import ConnectionLimits

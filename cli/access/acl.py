@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
-from ottla.client import acls
-from ottla.client.acls import ANY, CLUSTER_NAME, MATCH, OPERATIONS, PREFIXED, RESOURCE_HELP, AclTarget, AclTextError
+from ottla.client.admin import acls
+from ottla.client.admin.acls import (
+    ANY,
+    CLUSTER_NAME,
+    MATCH,
+    OPERATIONS,
+    PREFIXED,
+    RESOURCE_HELP,
+    AclTarget,
+    AclTextError,
+)
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.messages.create_acls import CreateAclsRequest

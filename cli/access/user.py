@@ -9,9 +9,9 @@ import sys
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
+from ottla.client.admin.users import MECHANISMS, credential
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.client.users import MECHANISMS, credential
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ottla.client.admin.group_state import SHARE, Coordinator, committed_offsets
+from ottla.client.admin.share_state import share_positions
 from ottla.client.client import Client
-from ottla.client.group_state import SHARE, Coordinator, committed_offsets
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
-from ottla.client.share_state import share_positions
 from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 

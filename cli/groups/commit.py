@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.cli import CommandError
+from ottla.client.admin.group_state import Coordinator
 from ottla.client.errors import BrokerError
-from ottla.client.group_state import Coordinator
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_commit import (

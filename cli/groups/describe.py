@@ -12,8 +12,7 @@ from urllib.parse import quote
 from ottla.cli import CommandError, options
 from ottla.cli.connection import security
 from ottla.cli.http_page import read_page
-from ottla.client.client import Client
-from ottla.client.group_state import (
+from ottla.client.admin.group_state import (
     SHARE,
     STREAMS,
     Coordinator,
@@ -22,9 +21,10 @@ from ottla.client.group_state import (
     committed_offsets,
     find_group,
 )
+from ottla.client.admin.share_state import Delivered, dead_letter_topic, share_deliveries, share_positions
+from ottla.client.admin.topology_description import drawn
+from ottla.client.client import Client
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
-from ottla.client.share_state import Delivered, dead_letter_topic, share_deliveries, share_positions
-from ottla.client.topology_description import drawn
 
 _SHOWN_DELIVERIES: Final = 20
 """In the table, for one partition; --json has all of them."""

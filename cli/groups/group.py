@@ -11,9 +11,9 @@ from ottla.cli import CommandError, options, where
 from ottla.cli.connection import connected
 from ottla.cli.groups.describe import describe, progress_of
 from ottla.cli.groups.seek import seek
+from ottla.client.admin.group_state import Coordinator, find_group
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.client.group_state import Coordinator, find_group
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest

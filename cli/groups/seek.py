@@ -10,11 +10,11 @@ from ottla.cli import CommandError, options
 from ottla.cli.groups.commit import commit, in_use
 from ottla.cli.groups.describe import shown
 from ottla.cli.where import offsets
+from ottla.client.admin.group_state import SHARE, Coordinator, committed_offsets, find_group
+from ottla.client.admin.share_state import move_share_group, share_positions
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.client.group_state import SHARE, Coordinator, committed_offsets, find_group
 from ottla.client.offsets import TopicPartition, partitions_of
-from ottla.client.share_state import move_share_group, share_positions
 from ottla.kproto.errors import ErrorCode
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ottla.client.admin.group_state import SHARE, Coordinator, committed_offsets
 from ottla.client.client import Client
-from ottla.client.group_state import SHARE, Coordinator, committed_offsets
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.server.mirror.names import NamePattern

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.cli.groups.commit import commit, in_use
+from ottla.client.admin.group_state import Coordinator, committed_offsets, find_group
 from ottla.client.client import Client
-from ottla.client.group_state import Coordinator, committed_offsets, find_group
 from ottla.client.offsets import TopicPartition
 
 _COMMIT_SECONDS: Final = 5.0

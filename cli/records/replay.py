@@ -11,10 +11,10 @@ from typing import IO, Final
 
 from ottla.cli import CommandError, options
 from ottla.cli.connection import connected
+from ottla.client.admin.topics import create_topic
 from ottla.client.batch_sender import BatchSender
 from ottla.client.client import Client
 from ottla.client.recording import RecordingError, parse_recording
-from ottla.client.topics import create_topic
 
 AT_ONCE: Final = float("inf")
 

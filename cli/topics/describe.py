@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.cli import options
+from ottla.client.admin.group_state import Coordinator, committed_offsets
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.client.group_state import Coordinator, committed_offsets
 from ottla.client.offsets import EARLIEST, LATEST, TopicPartition, offsets_at
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest

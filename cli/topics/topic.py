@@ -12,9 +12,9 @@ from ottla.cli.connection import connected
 from ottla.cli.setting_names import did_you_mean
 from ottla.cli.topics.delete_records import delete_records
 from ottla.cli.topics.describe import describe, topic_as_json
+from ottla.client.admin.topics import delete_topics
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.client.topics import delete_topics
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

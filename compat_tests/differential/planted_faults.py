@@ -132,7 +132,7 @@ FAULTS: Final[dict[str, PlantedFault]] = {
         "PRODUCE",
     ),
     "settings-of-topics-are-not-checked": PlantedFault(
-        "ottla.server.metadata.config_changes",
+        "ottla.server.metadata.changes.config_changes",
         "check_topic_configs",
         _answering(None),
         "topics",

@@ -8,9 +8,9 @@ import trio
 from starlette.responses import RedirectResponse
 
 from ottla.console.forms import FormError, read_form
+from ottla.console.messages.readable import led_elsewhere
 from ottla.console.nodes import NodeError, ask
 from ottla.console.parameters import text
-from ottla.console.readable import led_elsewhere
 from ottla.console.rendering import url
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 from starlette.responses import RedirectResponse
 
-from ottla.client.acls import AclTextError, parse_entry
-from ottla.client.users import MECHANISMS, credential
+from ottla.client.admin.acls import AclTextError, parse_entry
+from ottla.client.admin.users import MECHANISMS, credential
 from ottla.console.forms import FormError, read_form
 from ottla.console.rendering import Slices, url
 from ottla.metastore.errors import MetadataError
 from ottla.server.metadata.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, AclPattern, AclResource, new_acl
+from ottla.server.metadata.changes.quota_changes import QUOTA_NAMES
 from ottla.server.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
 from ottla.server.metadata.image import CLIENT_ID, USER, QuotaEntity
-from ottla.server.metadata.quota_changes import QUOTA_NAMES
 from ottla.server.metadata.scram_changes import ScramDeletion, ScramMechanism, ScramUpsertion
 from ottla.server.settings.units import with_unit, without_unit
 

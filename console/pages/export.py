@@ -11,9 +11,9 @@ from starlette.responses import PlainTextResponse
 
 from ottla.client.json_condition import ConditionError
 from ottla.console.export import FileFormat, exported
+from ottla.console.messages.search import Search, keep_of
 from ottla.console.pages.live import may_look
 from ottla.console.parameters import text
-from ottla.console.search import Search, keep_of
 from ottla.server.http.streaming import StreamedResponse
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.group_state import SHARE
+from ottla.client.admin.group_state import SHARE
 from ottla.console import charts, history
 from ottla.console.groups import describe, list_groups
 from ottla.console.lag import committed, partition_lags

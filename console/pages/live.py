@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 import trio
 from starlette.responses import PlainTextResponse
 
-from ottla.console.decoding import Format
+from ottla.console.messages.decoding import Format
+from ottla.console.messages.paging import readable_partitions
+from ottla.console.messages.readable import LocalPartition, Readable, RemotePartition, refresh
+from ottla.console.messages.reading import Budget, Message, scan
+from ottla.console.messages.search import MAX_POSITIONS, MAX_POSITIONS_TEXT, every, read_positions, write_positions
 from ottla.console.nodes import NodeError
 from ottla.console.pages.messages import row_of
-from ottla.console.paging import readable_partitions
 from ottla.console.parameters import integer, text
-from ottla.console.readable import LocalPartition, Readable, RemotePartition, refresh
-from ottla.console.reading import Budget, Message, scan
-from ottla.console.search import MAX_POSITIONS, MAX_POSITIONS_TEXT, every, read_positions, write_positions
 from ottla.server.http.streaming import StreamedResponse
 from ottla.server.replica.errors import ReplicaError
 from ottla.server.replica.fetch import FetchParams, FetchPartition

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.responses import RedirectResponse
 
-from ottla.client.group_state import SHARE
+from ottla.client.admin.group_state import SHARE
 from ottla.client.offsets import TopicPartition as ClientPartition
 from ottla.console.forms import FormError, read_form
 from ottla.console.groups import coordinator_of, describe
 from ottla.console.lag import committed
+from ottla.console.messages.readable import Readable, find_readable
+from ottla.console.messages.times import TimeError, read_time_ms
 from ottla.console.nodes import NodeError, ask
 from ottla.console.parameters import as_integer, text
-from ottla.console.readable import Readable, find_readable
 from ottla.console.rendering import Slices, url
 from ottla.console.shares import share_lags
-from ottla.console.times import TimeError, read_time_ms
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

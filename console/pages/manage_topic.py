@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from starlette.responses import RedirectResponse
 
 from ottla.console.forms import FormError, read_form
+from ottla.console.messages.readable import Readable, RemotePartition, find_readable
+from ottla.console.messages.times import TimeError, read_time_ms
 from ottla.console.nodes import NodeError, ask_each
 from ottla.console.parameters import as_integer
-from ottla.console.readable import Readable, RemotePartition, find_readable
 from ottla.console.rendering import url
-from ottla.console.times import TimeError, read_time_ms
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.delete_records import (
     DeleteRecordsPartition,
@@ -20,9 +20,9 @@ from ottla.kproto.messages.delete_records import (
 )
 from ottla.metastore.errors import MetadataError
 from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewPartitions, NewTopic
 from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.metadata.topic_changes import USE_DEFAULT, NewPartitions, NewTopic
 from ottla.server.replica.append import TopicIdPartition
 from ottla.server.replica.delete_records import TO_HIGH_WATERMARK
 from ottla.server.replica.errors import ReplicaError

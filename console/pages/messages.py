@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.responses import Response
 
 from ottla.client.json_condition import ConditionError
-from ottla.console.decoding import LAID_OUT, PAGE_BYTES, Format, Shown, decode
 from ottla.console.export import MAX_MESSAGES
-from ottla.console.folding import Piece, folded
+from ottla.console.messages.decoding import LAID_OUT, PAGE_BYTES, Format, Shown, decode
+from ottla.console.messages.folding import Piece, folded
+from ottla.console.messages.paging import Page, Read, read_page, readable_partitions
+from ottla.console.messages.reading import Budget, Kind, Message, scan
+from ottla.console.messages.search import MAX_POSITIONS, Search, Start, every, keep_of, write_positions
+from ottla.console.messages.times import TimeError
 from ottla.console.nodes import NodeError
-from ottla.console.paging import Page, Read, read_page, readable_partitions
 from ottla.console.parameters import as_integer, integer, text
-from ottla.console.reading import Budget, Kind, Message, scan
-from ottla.console.search import MAX_POSITIONS, Search, Start, every, keep_of, write_positions
-from ottla.console.times import TimeError
 from ottla.kproto.errors import ProtocolError
 from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError

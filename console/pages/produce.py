@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from starlette.responses import RedirectResponse
 
 from ottla.console.forms import FormError, read_form
+from ottla.console.messages.readable import led_elsewhere
+from ottla.console.messages.search import as_bytes
 from ottla.console.nodes import NodeError, ask
 from ottla.console.parameters import as_integer
-from ottla.console.readable import led_elsewhere
 from ottla.console.rendering import url
-from ottla.console.search import as_bytes
 from ottla.kproto.errors import ErrorCode, ProtocolError
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.partitioner import partition_for_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.group_state import SHARE
+from ottla.client.admin.group_state import SHARE
 from ottla.client.offsets import TopicPartition
 from ottla.console.groups import coordinator_of, list_groups
 from ottla.console.lag import ends_of, total_lag

@@ -23,7 +23,7 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.pending import finish, handler_of
 
 # The controller imports these when it first needs them, which would be on the event loop.
-from ottla.server.metadata import (  # noqa: F401
+from ottla.server.metadata.changes import (  # noqa: F401
     access_transactions,
     broker_transactions,
     config_transactions,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from ottla.metastore.errors import ConflictError
 from ottla.metastore.store import Compare, Put
 from ottla.server.metadata import keys
-from ottla.server.metadata.eligible_leaders import min_in_sync
+from ottla.server.metadata.changes.eligible_leaders import min_in_sync
+from ottla.server.metadata.changes.partition_changes import hand_over, leave
+from ottla.server.metadata.changes.partition_transactions import changes_of_all, in_transactions, plan_changes
 from ottla.server.metadata.image import MetadataImage
 from ottla.server.metadata.image_delta import evolve
-from ottla.server.metadata.partition_changes import hand_over, leave
-from ottla.server.metadata.partition_transactions import changes_of_all, in_transactions, plan_changes
 
 if TYPE_CHECKING:
     from ottla.metastore.store import MetadataStore

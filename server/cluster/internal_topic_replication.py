@@ -21,10 +21,10 @@ from ottla.server.metadata.internal_topics import internal_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ottla.server.metadata.changes.partition_changes import PartitionUpdate
+    from ottla.server.metadata.changes.partition_transactions import PartitionKey
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import BrokerImage, MetadataDelta, MetadataImage, PartitionState, TopicImage
-    from ottla.server.metadata.partition_changes import PartitionUpdate
-    from ottla.server.metadata.partition_transactions import PartitionKey
     from ottla.server.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _MIN_IN_SYNC: Final = "min.insync.replicas"
 
 async def plan_growth(image: MetadataImage, config: BrokerConfig) -> dict[PartitionKey, PartitionUpdate]:
     """Reassignments that give the coordinators' partitions the replicas they lack, as far as there are brokers."""
-    from ottla.server.metadata.partition_changes import is_reassigning, reassign
+    from ottla.server.metadata.changes.partition_changes import is_reassigning, reassign
 
     live = {broker.node_id: broker for broker in image.live_brokers()}
     brokers = tuple(image.brokers)
@@ -123,7 +123,7 @@ class InternalTopicReplication:
             logger.info(text, len(changes), extra={"partitions": len(changes)})
         min_in_sync = plan_min_in_sync(image, self._config)
         if min_in_sync:
-            from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+            from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
 
             await controller.alter_configs(
                 {

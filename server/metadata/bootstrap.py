@@ -11,8 +11,8 @@ from uuid import UUID
 
 from ottla.metastore.store import Compare, MetadataStore, Put
 from ottla.server.metadata import keys
+from ottla.server.metadata.changes.transactions import replace_number
 from ottla.server.metadata.features import DEFAULT_FEATURES
-from ottla.server.metadata.transactions import replace_number
 
 
 async def found_cluster(store: MetadataStore, new_uuid: Callable[[], UUID]) -> None:

@@ -16,13 +16,15 @@ from ottla.metastore.errors import ConflictError, MetadataError
 from ottla.metastore.store import NO_LEASE, MetadataStore
 from ottla.runtime.pace import Pace
 from ottla.server.metadata.bootstrap import count_start, found_cluster, random_id
-from ottla.server.metadata.broker_transactions import (
+from ottla.server.metadata.changes.broker_transactions import (
     controllership,
     fencing,
     registration,
     renewal,
     unregistration,
 )
+from ottla.server.metadata.changes.partition_transactions import in_transactions, states_change
+from ottla.server.metadata.changes.transactions import MAX_ATTEMPTS, Transactions
 from ottla.server.metadata.errors import UnknownTopicError
 from ottla.server.metadata.image import (
     INTERNAL_TOPICS,
@@ -35,23 +37,21 @@ from ottla.server.metadata.image import (
     TopicImage,
 )
 from ottla.server.metadata.loader import MetadataLoader, Subscriber
-from ottla.server.metadata.partition_transactions import in_transactions, states_change
 from ottla.server.metadata.producer_ids import BLOCK_LENGTH, allocate_block, set_apart
 from ottla.server.metadata.stored_settings import StoredSettings
 from ottla.server.metadata.topic_names import CollisionIndex
-from ottla.server.metadata.transactions import MAX_ATTEMPTS, Transactions
 from ottla.server.settings.config import BrokerConfig
 
 if TYPE_CHECKING:
     from ottla.server.metadata.acls import Acl, AclFilter
-    from ottla.server.metadata.config_changes import ConfigChange
+    from ottla.server.metadata.changes.config_changes import ConfigChange
+    from ottla.server.metadata.changes.feature_changes import FeatureUpdate
+    from ottla.server.metadata.changes.partition_changes import PartitionUpdate
+    from ottla.server.metadata.changes.partition_transactions import PartitionKey, PartitionOutcome
+    from ottla.server.metadata.changes.topic_changes import NewPartitions, NewTopic
+    from ottla.server.metadata.changes.topic_transactions import TakeQuota
     from ottla.server.metadata.delegation_tokens import DelegationToken, TokenChanges
-    from ottla.server.metadata.feature_changes import FeatureUpdate
-    from ottla.server.metadata.partition_changes import PartitionUpdate
-    from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
     from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion
-    from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
-    from ottla.server.metadata.topic_transactions import TakeQuota
 
 
 class Controller:
@@ -176,7 +176,7 @@ class Controller:
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, take_quota: TakeQuota | None = None
     ) -> dict[str, TopicImage | MetadataError]:
         """Create topics, or only say what would be created. Names are distinct."""
-        from ottla.server.metadata.topic_transactions import creation
+        from ottla.server.metadata.changes.topic_transactions import creation
 
         plan = creation(topics, self._config, self._collisions, self._topic_id, take_quota, validate_only=validate_only)
         return await self._transactions.commit(plan)
@@ -193,8 +193,8 @@ class Controller:
         existing = self.image.topic(name)
         if existing is not None:
             return existing
+        from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
         from ottla.server.metadata.internal_topics import internal_topic
-        from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 
         asked = NewTopic(name, USE_DEFAULT, USE_DEFAULT)
         if name in INTERNAL_TOPICS:
@@ -212,7 +212,7 @@ class Controller:
         self, topic_ids: Sequence[UUID], *, take_quota: TakeQuota | None = None
     ) -> dict[UUID, MetadataError | None]:
         """Delete topics with everything that belongs to them; raises TopicDeletionDisabledError."""
-        from ottla.server.metadata.topic_transactions import deletion
+        from ottla.server.metadata.changes.topic_transactions import deletion
 
         return await self._transactions.commit(deletion(topic_ids, self._config, take_quota))
 
@@ -220,7 +220,7 @@ class Controller:
         self, asked: Sequence[NewPartitions], *, validate_only: bool = False, take_quota: TakeQuota | None = None
     ) -> dict[str, MetadataError | None]:
         """Add partitions to topics. Names are distinct."""
-        from ottla.server.metadata.topic_transactions import growth
+        from ottla.server.metadata.changes.topic_transactions import growth
 
         return await self._transactions.commit(growth(asked, take_quota, validate_only=validate_only))
 
@@ -263,7 +263,7 @@ class Controller:
 
         `ottla.mirror` stays if it is not named. Before it changes, the topic's partitions are in new leader epochs.
         """
-        from ottla.server.metadata.config_transactions import configs_change, epochs_of_mirrors
+        from ottla.server.metadata.changes.config_transactions import configs_change, epochs_of_mirrors
 
         if not validate_only and (epochs := epochs_of_mirrors(asked, self.image)):
             await self.change_partitions(epochs)
@@ -276,13 +276,13 @@ class Controller:
         self, asked: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
     ) -> dict[QuotaEntity, MetadataError | None]:
         """Set and remove (None) quotas of entities."""
-        from ottla.server.metadata.config_transactions import quotas_change
+        from ottla.server.metadata.changes.config_transactions import quotas_change
 
         return await self._transactions.commit(quotas_change(asked, validate_only=validate_only))
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """Set the finalized levels of features, all or none; raises InvalidUpdateVersionError."""
-        from ottla.server.metadata.config_transactions import features_update
+        from ottla.server.metadata.changes.config_transactions import features_update
 
         await self._transactions.commit(features_update(updates, self.node_id, validate_only=validate_only))
 
@@ -292,25 +292,25 @@ class Controller:
         self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
     ) -> dict[str, MetadataError | None]:
         """Set and remove credentials; the answer is by user."""
-        from ottla.server.metadata.access_transactions import credentials_change
+        from ottla.server.metadata.changes.access_transactions import credentials_change
 
         return await self._transactions.commit(credentials_change(deletions, upsertions))
 
     async def change_delegation_tokens(self, change: Callable[[Mapping[str, DelegationToken]], TokenChanges]) -> None:
         """Change delegation tokens: `change` maps the present ones to changes, or raises a MetadataError to refuse."""
-        from ottla.server.metadata.access_transactions import tokens_change
+        from ottla.server.metadata.changes.access_transactions import tokens_change
 
         await self._transactions.commit(tokens_change(change))
 
     async def create_acls(self, acls: Sequence[Acl]) -> None:
         """Add entries; those that exist already stay."""
-        from ottla.server.metadata.access_transactions import acls_creation
+        from ottla.server.metadata.changes.access_transactions import acls_creation
 
         await self._transactions.commit(acls_creation(acls))
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
         """Remove the entries that any of the filters matches; returns those of each filter."""
-        from ottla.server.metadata.access_transactions import acls_deletion
+        from ottla.server.metadata.changes.access_transactions import acls_deletion
 
         return await self._transactions.commit(acls_deletion(filters))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.server.settings.config import BrokerConfig
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.topic_changes import NewTopic
+    from ottla.server.metadata.changes.topic_changes import NewTopic
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
@@ -20,7 +20,7 @@ SHARE_GROUP_STATE: Final = "__share_group_state"
 
 def internal_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
     """What to create for one of INTERNAL_TOPICS."""
-    from ottla.server.metadata.topic_changes import NewTopic
+    from ottla.server.metadata.changes.topic_changes import NewTopic
 
     if name == CONSUMER_OFFSETS:
         return NewTopic(

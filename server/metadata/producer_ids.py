@@ -13,7 +13,7 @@ import trio
 
 from ottla.metastore.store import MetadataStore
 from ottla.server.metadata import keys
-from ottla.server.metadata.transactions import replace_number
+from ottla.server.metadata.changes.transactions import replace_number
 
 BLOCK_LENGTH: Final = 1000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.runtime.backoff import Backoff
-from ottla.server.replica.followed_log import FollowedLog
-from ottla.server.replica.leader_session import Key, Position
+from ottla.server.replica.following.followed_log import FollowedLog
+from ottla.server.replica.following.leader_session import Key, Position
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -17,7 +17,7 @@ from ottla.kproto.messages.fetch import PartitionData, ReplicaState
 from ottla.runtime.backoff import Backoff
 from ottla.runtime.pace import Pace
 from ottla.server.mirror.copied import CopiedPartition
-from ottla.server.replica.log_follower import PASSING, FetchTerms, LogFollower
+from ottla.server.replica.following.log_follower import PASSING, FetchTerms, LogFollower
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from ottla.server.mirror.progress import MirrorProgress
     from ottla.server.mirror.source import Source
-    from ottla.server.replica.leader_session import Key
-    from ottla.server.replica.log_follower import LeaderConnection
+    from ottla.server.replica.following.leader_session import Key
+    from ottla.server.replica.following.log_follower import LeaderConnection
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.settings.config import BrokerConfig
     from ottla.storage.clock import Clock

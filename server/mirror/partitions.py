@@ -9,7 +9,7 @@ import trio
 
 from ottla.kproto.errors import ErrorCode
 from ottla.runtime.pace import Pace
-from ottla.server.metadata.partition_changes import in_epoch
+from ottla.server.metadata.changes.partition_changes import in_epoch
 from ottla.server.mirror.copied import CopiedPartition
 from ottla.server.mirror.fetcher import SourceFetcher
 from ottla.server.replica.errors import ReplicaError
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePartition
+    from ottla.server.metadata.changes.partition_changes import PartitionUpdate
+    from ottla.server.metadata.changes.partition_transactions import PartitionKey
     from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.partition_changes import PartitionUpdate
-    from ottla.server.metadata.partition_transactions import PartitionKey
     from ottla.server.mirror.progress import MirrorProgress
-    from ottla.server.replica.leader_session import Key
+    from ottla.server.replica.following.leader_session import Key
     from ottla.server.replica.manager import ReplicaManager
 
 _NO_LEADER = -1

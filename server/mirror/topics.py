@@ -10,9 +10,9 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.metastore.errors import MetadataError, PolicyViolationError
 from ottla.runtime.pace import Pace
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.topic_changes import NewPartitions, NewTopic
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType, TopicImage
-from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
 from ottla.server.settings.config import TOPIC_SETTINGS
 from ottla.server.settings.mirrored import Mirroring
 

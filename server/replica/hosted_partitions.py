@@ -27,8 +27,8 @@ from ottla.storage.kept_logs import KEPT_CONFIG
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.server.metadata.changes.partition_transactions import PartitionKey
     from ottla.server.metadata.image import MetadataDelta, PartitionState, TopicImage
-    from ottla.server.metadata.partition_transactions import PartitionKey
     from ottla.server.replica.kept_logs import KeptLogs
     from ottla.server.replica.throttles import Throttled
     from ottla.storage.config import LogConfig

@@ -15,11 +15,11 @@ import trio
 
 from ottla.metastore.errors import ConflictError, StoreUnavailableError
 from ottla.runtime.pace import Pace
-from ottla.server.metadata.partition_changes import hand_over, in_epoch, leave
+from ottla.server.metadata.changes.partition_changes import hand_over, in_epoch, leave
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.partition_changes import PartitionUpdate
-    from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
+    from ottla.server.metadata.changes.partition_changes import PartitionUpdate
+    from ottla.server.metadata.changes.partition_transactions import PartitionKey, PartitionOutcome
     from ottla.server.replica.isr_change import IsrChange
     from ottla.server.replica.partition import Partition
     from ottla.storage.clock import Clock

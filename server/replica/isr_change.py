@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ottla.server.metadata.changes.partition_changes import with_isr
 from ottla.server.metadata.errors import NotPartitionLeaderError
-from ottla.server.metadata.partition_changes import with_isr
 
 if TYPE_CHECKING:
     from ottla.server.metadata.image import PartitionState

@@ -11,21 +11,21 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final
 
-from ottla.server.settings.cluster import ClusterSettings
-from ottla.server.settings.dead_letters import DeadLetterSettings
 from ottla.server.settings.declaration import InvalidSettingError, Setting, settings_of
-from ottla.server.settings.group import ClientMetricsSettings, GroupSettings
-from ottla.server.settings.groups import GroupCoordinatorSettings
-from ottla.server.settings.log import LogSettings
-from ottla.server.settings.mirror import MirrorSettings
-from ottla.server.settings.network import NetworkSettings
-from ottla.server.settings.operation import OperationSettings
-from ottla.server.settings.ottla import OttlaSettings
-from ottla.server.settings.remote_storage import RemoteStorageSettings
-from ottla.server.settings.replication import ReplicationSettings
-from ottla.server.settings.security import SecuritySettings
-from ottla.server.settings.topic import TopicSettings
-from ottla.server.settings.transactions import TransactionSettings
+from ottla.server.settings.declared.cluster import ClusterSettings
+from ottla.server.settings.declared.dead_letters import DeadLetterSettings
+from ottla.server.settings.declared.group import ClientMetricsSettings, GroupSettings
+from ottla.server.settings.declared.groups import GroupCoordinatorSettings
+from ottla.server.settings.declared.log import LogSettings
+from ottla.server.settings.declared.mirror import MirrorSettings
+from ottla.server.settings.declared.network import NetworkSettings
+from ottla.server.settings.declared.operation import OperationSettings
+from ottla.server.settings.declared.ottla import OttlaSettings
+from ottla.server.settings.declared.remote_storage import RemoteStorageSettings
+from ottla.server.settings.declared.replication import ReplicationSettings
+from ottla.server.settings.declared.security import SecuritySettings
+from ottla.server.settings.declared.topic import TopicSettings
+from ottla.server.settings.declared.transactions import TransactionSettings
 from ottla.server.settings.types import SettingType
 
 __all__ = [

@@ -217,7 +217,7 @@ class DeadLetterQueues:
         return topic
 
     async def _create(self, group_id: str, name: str) -> TopicImage:
-        from ottla.server.metadata.topic_changes import NewTopic
+        from ottla.server.metadata.changes.topic_changes import NewTopic
 
         if not self._config.errors_deadletterqueue_auto_create_topics_enable:
             raise _NeverError(

@@ -30,10 +30,10 @@ from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.quotas.replication import ReplicationQuota
+from ottla.server.replica.following.replica_fetchers import ReplicaFetchers
 from ottla.server.replica.high_watermarks import HighWatermarks
 from ottla.server.replica.kept_logs import KeptLogs
 from ottla.server.replica.manager import ReplicaManager
-from ottla.server.replica.replica_fetchers import ReplicaFetchers
 from ottla.server.replica.stray_logs import StrayLogs
 from ottla.server.replica.throttles import Throttled, throttled_partitions
 from ottla.server.security.authorizer import authorizer_of

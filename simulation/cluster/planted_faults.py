@@ -29,7 +29,7 @@ from ottla.server.coordinator.share.cluster import ClusterPersister
 from ottla.server.coordinator.share.state import DeliveryState
 from ottla.server.coordinator.transaction import coordinator, decisions
 from ottla.server.coordinator.transaction.markers import ReplicaMarkers
-from ottla.server.metadata import partition_changes
+from ottla.server.metadata.changes import partition_changes
 from ottla.server.metadata.controller import Controller
 from ottla.server.network.connection import Connection
 from ottla.server.replica import manager
@@ -37,8 +37,8 @@ from ottla.server.replica.append import AppendOperation
 from ottla.server.replica.fetch import FetchOperation
 from ottla.server.replica.fetch_session import FetchSessionCache
 from ottla.server.replica.follower import FollowerProgress
+from ottla.server.replica.following.log_follower import LogFollower
 from ottla.server.replica.isr_change import IsrChange
-from ottla.server.replica.log_follower import LogFollower
 from ottla.server.replica.manager import ReplicaManager
 from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.share import in_flight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.acls import AclTextError, parse_entry
+from ottla.client.admin.acls import AclTextError, parse_entry
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ import trio
 
 from ottla.client.errors import UnreachableError
 from ottla.console.console import Console
-from ottla.console.decoding import Format
 from ottla.console.guard import FormTokens
 from ottla.console.history import History
+from ottla.console.messages.decoding import Format
+from ottla.console.messages.paging import readable_partitions
+from ottla.console.messages.schemas import Schemas
 from ottla.console.pages.live import LiveTails
-from ottla.console.paging import readable_partitions
 from ottla.console.rendering import Renderer
-from ottla.console.schemas import Schemas
 from ottla.console.visitors import Visitors
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_commit import (
@@ -29,9 +29,9 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
-from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.schemas.source import Codecs
 from tests.clusters import Cluster, RunCluster
 from tests.console.conftest import Browser, browsing

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import pytest
 
-from ottla.console.decoding import Format, decode
-from ottla.console.schemas import Schemas
+from ottla.console.messages.decoding import Format, decode
+from ottla.console.messages.schemas import Schemas
 from ottla.server.schemas.source import Codecs
 from ottla.server.settings.config import BrokerConfig
 

@@ -9,7 +9,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.console.folding import MAX_DEPTH, folded
+from ottla.console.messages.folding import MAX_DEPTH, folded
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(["{", "]", "\u2028{\u2028"]),

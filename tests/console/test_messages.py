@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.console import paging, readable, reading
 from ottla.console.console import Console
-from ottla.console.decoding import Format
 from ottla.console.guard import FormTokens
 from ottla.console.history import History
+from ottla.console.messages import paging, readable, reading
+from ottla.console.messages.decoding import Format
+from ottla.console.messages.schemas import Schemas
+from ottla.console.messages.search import Search, Start, read_positions
 from ottla.console.pages.live import LiveTails
 from ottla.console.rendering import Renderer
-from ottla.console.schemas import Schemas
-from ottla.console.search import Search, Start, read_positions
 from ottla.console.visitors import Visitors
 from ottla.kproto.records import Compression, EndTxnMarker, Record, build_end_txn_marker
 from ottla.server.replica.append import Records, TopicIdPartition

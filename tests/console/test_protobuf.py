@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ottla.console.decoding import Format, decode
-from ottla.console.protobuf import Descriptors, _body
-from ottla.console.schemas import Schemas
+from ottla.console.messages.decoding import Format, decode
+from ottla.console.messages.protobuf import Descriptors, _body
+from ottla.console.messages.schemas import Schemas
 from ottla.kproto.records import Record
 from ottla.server.schemas.source import Codecs
 from ottla.server.settings.config import BrokerConfig

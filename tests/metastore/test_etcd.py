@@ -30,10 +30,10 @@ from ottla.metastore.etcd import EtcdMetadataStore, open_etcd_store
 from ottla.metastore.etcd_client import EtcdAccess
 from ottla.metastore.etcd_encoding import decode_value, encode_value
 from ottla.metastore.store import Change, Compare, Delete, DeletePrefix, Operation, Put, Watch
+from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import TopicAlreadyExistsError
 from ottla.server.metadata.image import BrokerImage, Endpoint, TopicImage
-from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig
 from tests.etcd import Etcd, needs_etcd
 

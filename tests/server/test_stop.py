@@ -44,8 +44,8 @@ from ottla.server.coordinator.group.offset_and_metadata import TopicPartition
 from ottla.server.coordinator.replica_log import ReplicaLog
 from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.server.main import STOP_GRACE_SECONDS, Node
+from ottla.server.metadata.changes.transactions import SHUTDOWN_SECONDS
 from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from ottla.server.metadata.transactions import SHUTDOWN_SECONDS
 from ottla.server.settings.config import BrokerConfig
 from tests.servers import Client, RunningNode
 from tests.storage.held_disk import HeldDisk, is_being_rewritten

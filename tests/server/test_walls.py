@@ -32,7 +32,7 @@ LEFT = {
     "network/large_requests.py": 3,
     "replica/fetch_session.py": 8,
     "replica/manager.py": 6,
-    "replica/replica_fetcher.py": 1,
+    "replica/following/replica_fetcher.py": 1,
     "share/fetch.py": 2,
     "share/in_flight.py": 22,
     "share/leader.py": 1,

@@ -11,7 +11,7 @@ pytest.importorskip("cryptography")
 
 from confluent_kafka import KafkaError, Producer
 
-from ottla.client.acls import ANY
+from ottla.client.admin.acls import ANY
 from ottla.client.client import Client
 from ottla.client.errors import AuthenticationError, ClientError
 from ottla.client.security import from_properties

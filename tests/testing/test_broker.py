@@ -14,9 +14,9 @@ import pytest
 import trio
 from confluent_kafka import Consumer
 
+from ottla.client.admin.group_state import Coordinator
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
-from ottla.client.group_state import Coordinator
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

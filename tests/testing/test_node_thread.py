@@ -10,7 +10,7 @@ import trio
 from ottla.testing.clock import AdjustableClock
 from ottla.testing.errors import BrokerError
 from ottla.testing.faults.plan import FaultPlan
-from ottla.testing.node_thread import NodeThread
+from ottla.testing.nodes.node_thread import NodeThread
 from ottla.testing.requests import Requests
 
 PATIENCE_S = 120.0

@@ -18,8 +18,8 @@ from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.apis.rules import on_cluster
 from ottla.server.metadata.acls import AclOperation
+from ottla.server.metadata.changes.feature_changes import FeatureUpdate, UpgradeType
 from ottla.server.metadata.errors import InvalidRequestError
-from ottla.server.metadata.feature_changes import FeatureUpdate, UpgradeType
 
 API = Api(ApiKey.UPDATE_FEATURES, on_cluster(AclOperation.ALTER), forwarded=True, changes_metadata=True)
 

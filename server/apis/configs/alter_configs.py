@@ -15,7 +15,7 @@ from ottla.server.apis.configs.config_requests import alter
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
 
 API = Api(ApiKey.ALTER_CONFIGS, BY_HANDLER, forwarded=True, changes_metadata=True)
 

@@ -13,7 +13,7 @@ from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
 from ottla.server.errors import kept
 from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation, check_broker_name, check_changes
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation, check_broker_name, check_changes
 from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.settings.loggers import ROOT, is_level, level_names, logger_levels, set_level

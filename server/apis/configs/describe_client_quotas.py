@@ -18,8 +18,8 @@ from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
 from ottla.server.metadata.acls import AclOperation
+from ottla.server.metadata.changes.quota_changes import EntityFilter, Match, check_component, select_quotas
 from ottla.server.metadata.errors import InvalidRequestError
-from ottla.server.metadata.quota_changes import EntityFilter, Match, check_component, select_quotas
 
 API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, on_cluster(AclOperation.DESCRIBE_CONFIGS))
 

@@ -49,7 +49,7 @@ from ottla.server.replica.fetch import FetchPartition as AskedPartition
 from ottla.server.replica.fetch_session import PartitionKey, id_of
 from ottla.server.replica.partition import NO_EPOCH, Isolation
 from ottla.server.request_metrics import count_error
-from ottla.server.settings.replication import RACK_AWARE_SELECTOR
+from ottla.server.settings.declared.replication import RACK_AWARE_SELECTOR
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Steps

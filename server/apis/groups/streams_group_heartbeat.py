@@ -40,9 +40,9 @@ from ottla.server.coordinator.group.streams.heartbeat import StreamsHeartbeat
 from ottla.server.coordinator.group.streams.member import Endpoint as UserEndpoint
 from ottla.server.coordinator.group.streams.topology import StreamsStatus
 from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.metadata.errors import InvalidTopicError, TopicAlreadyExistsError
 from ottla.server.metadata.image import INTERNAL_TOPICS
-from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.metadata.topic_names import check_topic_name
 
 if TYPE_CHECKING:

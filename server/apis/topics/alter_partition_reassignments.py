@@ -23,10 +23,10 @@ from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
 from ottla.server.metadata.acls import AclOperation
+from ottla.server.metadata.changes.partition_changes import PartitionUpdate, cancel_reassignment, reassign
+from ottla.server.metadata.changes.partition_transactions import PartitionKey, PartitionOutcome
 from ottla.server.metadata.errors import InvalidReplicationFactorError, UnknownTopicError
 from ottla.server.metadata.image import PartitionState
-from ottla.server.metadata.partition_changes import PartitionUpdate, cancel_reassignment, reassign
-from ottla.server.metadata.partition_transactions import PartitionKey, PartitionOutcome
 
 API = Api(
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,

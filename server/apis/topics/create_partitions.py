@@ -17,8 +17,8 @@ from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.apis.rules import Each, Rule, by
 from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.metadata.changes.topic_changes import NewPartitions
 from ottla.server.metadata.errors import InvalidRequestError
-from ottla.server.metadata.topic_changes import NewPartitions
 
 API = Api(
     ApiKey.CREATE_PARTITIONS,

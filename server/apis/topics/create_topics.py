@@ -28,9 +28,9 @@ from ottla.server.apis.results import duplicates, outcome
 from ottla.server.apis.rules import BY_HANDLER
 from ottla.server.errors import kept
 from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.metadata.errors import InvalidRequestError, TopicNotAuthorizedError
 from ottla.server.metadata.image import TopicImage
-from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig
 from ottla.server.settings.description import describe_topic
 

@@ -24,7 +24,7 @@ from ottla.server.apis.errors import error_response_in_steps
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.apis.rules import BY_HANDLER
 from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.eligible_leaders import is_enabled, shown
+from ottla.server.metadata.changes.eligible_leaders import is_enabled, shown
 from ottla.server.metadata.errors import InvalidTopicError
 from ottla.server.metadata.image import PartitionState, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name

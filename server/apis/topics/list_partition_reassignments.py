@@ -15,8 +15,8 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import on_cluster
 from ottla.server.metadata.acls import AclOperation
+from ottla.server.metadata.changes.partition_changes import is_reassigning
 from ottla.server.metadata.image import TopicImage
-from ottla.server.metadata.partition_changes import is_reassigning
 
 API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, on_cluster(AclOperation.DESCRIBE), forwarded=True)
 

@@ -36,7 +36,7 @@ from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS, cluster_opera
 from ottla.server.apis.rules import BY_HANDLER
 from ottla.server.apis.topics.metadata_topics import EncodedTopics, View
 from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.eligible_leaders import is_enabled
+from ottla.server.metadata.changes.eligible_leaders import is_enabled
 from ottla.server.metadata.errors import InvalidTopicError, ThrottlingQuotaExceededError
 from ottla.server.metadata.image import INTERNAL_TOPICS, MetadataImage, TopicImage
 from ottla.server.metadata.topic_names import check_topic_name

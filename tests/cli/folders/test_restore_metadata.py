@@ -17,8 +17,8 @@ from ottla.kproto.records import Record, build_batch
 from ottla.metastore.sqlite import open_sqlite_store
 from ottla.metastore.store import Put
 from ottla.server.metadata import keys
+from ottla.server.metadata.changes.partition_changes import reassign
 from ottla.server.metadata.image import PartitionState, TopicImage
-from ottla.server.metadata.partition_changes import reassign
 from ottla.storage.clock import ManualClock, SystemClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk

@@ -15,11 +15,11 @@ from ottla.metastore.store import Compare, Operation, Put
 from ottla.server.cluster.controllership import Controllership
 from ottla.server.cluster.elections import Elections
 from ottla.server.cluster.membership import Membership
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.partition_changes import with_isr
+from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import NO_LEADER, BrokerImage, ConfigResource, PartitionState, ResourceType
-from ottla.server.metadata.partition_changes import with_isr
-from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.settings.config import BrokerConfig
 
 

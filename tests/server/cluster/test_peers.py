@@ -16,8 +16,8 @@ from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.runtime.backoff import JITTER
 from ottla.server.cluster.peers import FIRST_BACKOFF_SECONDS, PeerEndpoint, Peers
+from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta, MetadataImage
-from ottla.server.metadata.topic_changes import NewTopic
 from tests.clusters import RunCluster
 
 

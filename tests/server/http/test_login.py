@@ -11,7 +11,7 @@ import httpx
 import pytest
 import trio
 
-from ottla.client.users import credential
+from ottla.client.admin.users import credential
 from ottla.server.http import login
 from ottla.server.http.lockout import ADDRESS, USER, LockedOutError, Lockout
 from ottla.server.http.login import _network

@@ -13,10 +13,10 @@ from ottla.metastore.errors import StoreUnavailableError
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import Delete, Put
 from ottla.server.metadata import keys
+from ottla.server.metadata.changes.partition_changes import with_leader
+from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.image import BrokerImage, MetadataImage
-from ottla.server.metadata.partition_changes import with_leader
-from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from ottla.metastore.errors import MetadataError
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.feature_changes import FeatureUpdate, UpgradeType
+from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import (
     InvalidConfigError,
@@ -16,9 +18,7 @@ from ottla.server.metadata.errors import (
     InvalidUpdateVersionError,
     UnknownTopicError,
 )
-from ottla.server.metadata.feature_changes import FeatureUpdate, UpgradeType
 from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.metadata.topic_changes import NewTopic
 from ottla.server.settings.config import BrokerConfig
 
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE

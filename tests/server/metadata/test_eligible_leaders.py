@@ -8,10 +8,8 @@ from random import Random
 
 import pytest
 
-from ottla.server.metadata.eligible_leaders import may_forget, reconsider, shown, with_eligible
-from ottla.server.metadata.image import NO_LEADER, PartitionState
-from ottla.server.metadata.keys import decode_partition, encode_partition
-from ottla.server.metadata.partition_changes import (
+from ottla.server.metadata.changes.eligible_leaders import may_forget, reconsider, shown, with_eligible
+from ottla.server.metadata.changes.partition_changes import (
     PartitionUpdate,
     elect_unclean,
     follow_live,
@@ -20,6 +18,8 @@ from ottla.server.metadata.partition_changes import (
     leave,
     with_isr,
 )
+from ottla.server.metadata.image import NO_LEADER, PartitionState
+from ottla.server.metadata.keys import decode_partition, encode_partition
 
 STATE = PartitionState(leader=1, replicas=(1, 2, 3), isr=(1, 2, 3), leader_epoch=5, partition_epoch=9)
 

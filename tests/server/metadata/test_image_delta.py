@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import WATCH_BUFFER, Delete, DeletePrefix, KeyValue, Operation, Put
 from ottla.server.metadata import keys
+from ottla.server.metadata.changes.partition_changes import with_leader
 from ottla.server.metadata.image import (
     BrokerImage,
     ConfigResource,
@@ -24,7 +25,6 @@ from ottla.server.metadata.image import (
 )
 from ottla.server.metadata.image_delta import evolve
 from ottla.server.metadata.loader import MetadataLoader
-from ottla.server.metadata.partition_changes import with_leader
 from ottla.server.metadata.persistent_map import PersistentMap
 
 _NAMES = st.sampled_from(["a", "b", "c"])

@@ -8,10 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.server.metadata import partition_changes
-from ottla.server.metadata.eligible_leaders import with_eligible
-from ottla.server.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionState, TopicImage
-from ottla.server.metadata.partition_changes import (
+from ottla.server.metadata.changes import partition_changes
+from ottla.server.metadata.changes.eligible_leaders import with_eligible
+from ottla.server.metadata.changes.partition_changes import (
     cancel_reassignment,
     hand_over,
     is_unclean,
@@ -19,7 +18,8 @@ from ottla.server.metadata.partition_changes import (
     reassign,
     with_isr,
 )
-from ottla.server.metadata.partition_transactions import in_transactions, plan_changes
+from ottla.server.metadata.changes.partition_transactions import in_transactions, plan_changes
+from ottla.server.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionState, TopicImage
 
 
 def follow_live(state: PartitionState, live: Container[int], *, unclean: bool = False) -> PartitionState:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from trio.lowlevel import checkpoint
 
 from ottla.server.metadata import keys
+from ottla.server.metadata.changes.placement import place_replicas
+from ottla.server.metadata.changes.topic_changes import begin
 from ottla.server.metadata.errors import InvalidReplicaAssignmentError, InvalidReplicationFactorError
 from ottla.server.metadata.image import BrokerImage, MetadataImage, PartitionState
-from ottla.server.metadata.placement import place_replicas
-from ottla.server.metadata.topic_changes import begin
 
 ID = UUID(int=7)
 

@@ -11,6 +11,9 @@ import trio.testing
 
 from ottla.metastore.errors import MetadataError, PolicyViolationError
 from ottla.metastore.memory import MemoryMetadataStore
+from ottla.server.metadata.changes.partition_changes import elect_preferred, with_isr, with_leader
+from ottla.server.metadata.changes.topic_changes import NewPartitions, NewTopic
+from ottla.server.metadata.changes.topic_transactions import MAX_PARTITIONS_PER_REQUEST
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import (
     ElectionNotNeededError,
@@ -26,9 +29,6 @@ from ottla.server.metadata.errors import (
     UnknownTopicIdError,
 )
 from ottla.server.metadata.image import BrokerImage, PartitionState, TopicImage
-from ottla.server.metadata.partition_changes import elect_preferred, with_isr, with_leader
-from ottla.server.metadata.topic_changes import NewPartitions, NewTopic
-from ottla.server.metadata.topic_transactions import MAX_PARTITIONS_PER_REQUEST
 from ottla.server.settings.config import BrokerConfig
 
 MOST_PARTITIONS = (1 << 31) - 1
@@ -143,7 +143,7 @@ class TestCreateTopics:
         self, controller: Controller, monkeypatch: pytest.MonkeyPatch, validate_only: bool
     ) -> None:
         await controller.create_topic(NewTopic("t", 1, 1))
-        monkeypatch.setattr("ottla.server.metadata.topic_changes.place_replicas", None)
+        monkeypatch.setattr("ottla.server.metadata.changes.topic_changes.place_replicas", None)
         words = "Excessively large number of partitions per request."
         for asked in ([NewTopic("a", MOST_PARTITIONS, 1)], [NewTopic(f"a{n}", 1, 1) for n in range(10_001)]):
             with pytest.raises(PolicyViolationError, match=words):

@@ -12,11 +12,11 @@ from ottla.metastore.errors import StoreUnavailableError
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import Put
 from ottla.server.metadata import keys
+from ottla.server.metadata.changes.topic_changes import NewTopic
+from ottla.server.metadata.changes.transactions import SHUTDOWN_SECONDS
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import BrokerIdNotRegisteredError
 from ottla.server.metadata.image import BrokerImage
-from ottla.server.metadata.topic_changes import NewTopic
-from ottla.server.metadata.transactions import SHUTDOWN_SECONDS
 from ottla.server.settings.config import BrokerConfig
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import Compare, Operation
+from ottla.server.metadata.changes.partition_changes import with_isr
+from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.metadata.controller import Controller
 from ottla.server.metadata.errors import InvalidRequestError
 from ottla.server.metadata.image import NO_LEADER, BrokerImage, Endpoint, PartitionState
-from ottla.server.metadata.partition_changes import with_isr
-from ottla.server.metadata.topic_changes import NewTopic
 
 ENDPOINTS = (Endpoint("PLAINTEXT", "127.0.0.1", 9093),)
 ALIVE = BrokerImage(2, ENDPOINTS, incarnation="second", directory_id="folder")

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from ottla.kproto.records import EndTxnMarker, Record, build_batch, build_end_txn_marker
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.replica.fetch import FetchParams, FetchPartition

@@ -11,11 +11,11 @@ import trio
 from ottla.kproto.records import iter_batches
 from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
 from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.partition_changes import in_epoch
+from ottla.server.metadata.changes.topic_changes import NewPartitions
 from ottla.server.metadata.errors import InvalidConfigError
 from ottla.server.metadata.image import ResourceType
-from ottla.server.metadata.partition_changes import in_epoch
-from ottla.server.metadata.topic_changes import NewPartitions
 from ottla.server.mirror.source import Source
 from ottla.server.replica.errors import MirroredTopicError
 from ottla.server.settings.mirrored import MIRROR_SETTING, Mirroring

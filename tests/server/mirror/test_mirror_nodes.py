@@ -8,8 +8,8 @@ from typing import Any
 
 from ottla.server.coordinator.errors import CoordinatorError
 from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
+from ottla.server.metadata.changes.partition_changes import in_epoch
 from ottla.server.metadata.image import ResourceType
-from ottla.server.metadata.partition_changes import in_epoch
 from tests.clusters import Cluster, RunCluster, run_cluster
 from tests.server.mirror.conftest import Pair, Side, until
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.network.connection_settings import ConnectionSettings, connection_limits
 from ottla.server.network.network import TcpNetwork

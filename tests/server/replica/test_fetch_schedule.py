@@ -7,7 +7,7 @@ from uuid import UUID
 import trio
 import trio.testing
 
-from ottla.server.replica.fetch_schedule import FetchSchedule
+from ottla.server.replica.following.fetch_schedule import FetchSchedule
 
 TOPIC = UUID(int=1)
 

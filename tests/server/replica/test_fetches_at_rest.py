@@ -19,7 +19,7 @@ from ottla.server.metadata.image import BrokerImage, MetadataDelta, TopicImage
 from ottla.server.replica.errors import FetchSessionError, ReplicaError
 from ottla.server.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.server.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, PartitionKey
-from ottla.server.replica.leader_session import Position
+from ottla.server.replica.following.leader_session import Position
 from ottla.server.replica.partition import Isolation, Partition
 from tests.server.replica.conftest import Node
 

@@ -16,9 +16,9 @@ from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
 from ottla.metastore.sqlite import open_sqlite_store
 from ottla.metastore.store import MetadataStore, Operation, Put
 from ottla.server.metadata import keys
+from ottla.server.metadata.changes.partition_changes import elect_preferred, reassign
+from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.metadata.image import NO_LEADER, MetadataDelta, MetadataImage
-from ottla.server.metadata.partition_changes import elect_preferred, reassign
-from ottla.server.metadata.topic_changes import USE_DEFAULT, NewTopic
 from ottla.server.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.server.replica.errors import NotEnoughReplicasError, NotLeaderError
 from ottla.server.replica.fetch import FetchParams, FetchPartition

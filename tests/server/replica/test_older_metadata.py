@@ -15,8 +15,8 @@ import trio
 from ottla.metastore.errors import StoreUnavailableError
 from ottla.metastore.store import Delete, Put
 from ottla.server.metadata import keys
+from ottla.server.metadata.changes.partition_changes import reassign
 from ottla.server.metadata.image import PartitionState, TopicImage
-from ottla.server.metadata.partition_changes import reassign
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.replica.high_watermarks import FILE
 from ottla.server.replica.partition import Role

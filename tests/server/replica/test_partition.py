@@ -11,7 +11,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.metadata.eligible_leaders import with_eligible
+from ottla.server.metadata.changes.eligible_leaders import with_eligible
 from ottla.server.metadata.errors import NotPartitionLeaderError
 from ottla.server.metadata.image import PartitionState
 from ottla.server.replica.errors import (

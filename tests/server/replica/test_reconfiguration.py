@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog

@@ -27,8 +27,8 @@ from ottla.kproto.messages.list_offsets import (
 )
 from ottla.kproto.records import Record, build_batch, patch_base_offset_and_epoch
 from ottla.server.metadata.image import PartitionState
+from ottla.server.replica.following.replica_fetcher import ReplicaFetcher
 from ottla.server.replica.partition import Partition
-from ottla.server.replica.replica_fetcher import ReplicaFetcher
 from ottla.server.replica.throttles import ReplicaQuota, Unthrottled
 from ottla.server.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock

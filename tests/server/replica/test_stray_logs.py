@@ -17,8 +17,8 @@ import trio
 from ottla.kproto.records import Record, build_batch
 from ottla.metastore.store import Put
 from ottla.server.metadata import keys
+from ottla.server.metadata.changes.partition_changes import reassign
 from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionState, TopicImage
-from ottla.server.metadata.partition_changes import reassign
 from ottla.server.replica.errors import NotLeaderError
 from ottla.server.replica.high_watermarks import HighWatermarks
 from ottla.server.replica.kept_logs import KeptLogs

@@ -12,7 +12,7 @@ import trio
 
 from ottla.cli.proxy.security import Securities
 from ottla.client import sasl
-from ottla.client.users import credential
+from ottla.client.admin.users import credential
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse

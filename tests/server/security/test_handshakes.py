@@ -19,7 +19,7 @@ from trio.testing import memory_stream_pair
 pytest.importorskip("cryptography")
 
 from ottla.client import sasl
-from ottla.client.users import credential
+from ottla.client.admin.users import credential
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
 from ottla.kproto.messages.metadata import MetadataRequest

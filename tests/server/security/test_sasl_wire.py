@@ -347,7 +347,7 @@ class TestSettings:
         assert "secret" not in repr(caught.value)
 
     async def test_mechanisms_may_change_while_it_runs(self, serve_sasl: Callable[..., Any]) -> None:
-        from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+        from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
         from ottla.server.metadata.image import ConfigResource, ResourceType
 
         async with serve_sasl() as node:

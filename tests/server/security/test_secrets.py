@@ -15,10 +15,10 @@ import trio
 pytest.importorskip("cryptography")
 
 from ottla.client import sasl
+from ottla.client.admin.users import credential
 from ottla.client.client import Client as BlockingClient
 from ottla.client.errors import ClientError
 from ottla.client.security import from_properties
-from ottla.client.users import credential
 from ottla.kproto.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ottla.kproto.messages.create_delegation_token import CreateDelegationTokenRequest
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -27,7 +27,7 @@ from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.security.certificates import Pair, issue, make_authority
 from ottla.server.security.credentials import Credentials

@@ -131,7 +131,7 @@ def test_settings_are_in_use_exactly_if_the_code_reads_them() -> None:
     for name, setting in {**TOPIC_SETTINGS, **GROUP_SETTINGS}.items():
         if name in read:
             read.update(broker for broker, _ in setting.broker_names)
-            # Bounds of a group's settings are looked up by name (ottla.server.metadata.config_changes).
+            # Bounds of a group's settings are looked up by name (ottla.server.metadata.changes.config_changes).
             kind, _, rest = name.partition(".")
             read.update(f"group.{kind}.{bound}.{rest.removeprefix('num.')}" for bound in ("min", "max"))
     # The words of these are common ones.

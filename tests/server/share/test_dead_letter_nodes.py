@@ -12,7 +12,7 @@ import trio.testing
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.records import iter_records
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.server.share.dead_letters import DeadLetterQueues

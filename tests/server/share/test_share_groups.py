@@ -37,7 +37,7 @@ from ottla.server.coordinator.errors import (
     UninitializedShareError,
 )
 from ottla.server.coordinator.share.cluster import ClusterPersister
-from ottla.server.metadata.config_changes import ConfigChange, ConfigOperation
+from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.server.metadata.image import ConfigResource, ResourceType
 from ottla.server.network.connection import Connection
 from ottla.server.replica.append import Records, TopicIdPartition

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
+    from ottla.client.admin.group_state import Coordinator
     from ottla.client.client import Client
-    from ottla.client.group_state import Coordinator
 
 _SHARE: Final = 2
 """The type of key by which the coordinator of a share partition is found."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Sequence
 
+from ottla.server.metadata.changes.placement import check_assignment
 from ottla.server.metadata.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
@@ -18,7 +19,6 @@ from ottla.server.metadata.errors import (
     PreferredLeaderNotAvailableError,
 )
 from ottla.server.metadata.image import NO_LEADER, PartitionState
-from ottla.server.metadata.placement import check_assignment
 
 PartitionUpdate = Callable[[PartitionState], PartitionState]
 

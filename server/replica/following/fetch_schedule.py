@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import trio
 
-from ottla.server.replica.leader_session import Key
+from ottla.server.replica.following.leader_session import Key
 
 
 class Fetched(Protocol):

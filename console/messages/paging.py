@@ -9,14 +9,14 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.console.readable import Found, Readable, find_readable
-from ottla.console.reading import Budget, Message, scan, scan_back
-from ottla.console.search import Search, Start
+from ottla.console.messages.readable import Found, Readable, find_readable
+from ottla.console.messages.reading import Budget, Message, scan, scan_back
+from ottla.console.messages.search import Search, Start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.console.reading import Keep
+    from ottla.console.messages.reading import Keep
     from ottla.server.broker import Broker
     from ottla.server.metadata.image import TopicImage
 

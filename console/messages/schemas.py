@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.client.schema_registry import RegistryError
-from ottla.console.protobuf import Descriptors
+from ottla.console.messages.protobuf import Descriptors
 from ottla.schemas.errors import SchemaError
 from ottla.schemas.files import FolderSchemas
 from ottla.server.schemas.registry_address import RegistryAtAddress

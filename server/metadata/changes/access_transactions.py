@@ -17,8 +17,8 @@ from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion, p
 
 if TYPE_CHECKING:
     from ottla.metastore.errors import MetadataError
+    from ottla.server.metadata.changes.transactions import Plan, Planner, RevisionOf
     from ottla.server.metadata.delegation_tokens import DelegationToken, TokenChanges
-    from ottla.server.metadata.transactions import Plan, Planner, RevisionOf
 
 
 def credentials_change(

@@ -15,9 +15,7 @@ from ottla.metastore.store import Compare, Delete, DeletePrefix, Operation, Put
 from ottla.runtime.pace import Pace
 from ottla.server.errors import kept
 from ottla.server.metadata import keys
-from ottla.server.metadata.errors import TopicDeletionDisabledError, UnknownTopicError, UnknownTopicIdError
-from ottla.server.metadata.image import MetadataImage, TopicImage
-from ottla.server.metadata.topic_changes import (
+from ottla.server.metadata.changes.topic_changes import (
     NewPartitions,
     NewTopic,
     added_partitions,
@@ -26,10 +24,12 @@ from ottla.server.metadata.topic_changes import (
     plan_partitions,
     plan_topic,
 )
+from ottla.server.metadata.errors import TopicDeletionDisabledError, UnknownTopicError, UnknownTopicIdError
+from ottla.server.metadata.image import MetadataImage, TopicImage
 from ottla.server.metadata.topic_names import CollisionIndex
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.transactions import Plan, Planner, RevisionOf
+    from ottla.server.metadata.changes.transactions import Plan, Planner, RevisionOf
     from ottla.server.settings.config import BrokerConfig
 
 #: Counts partitions that a topic gains or loses against a client's quota; raises ThrottlingQuotaExceededError.

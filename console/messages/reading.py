@@ -22,7 +22,7 @@ from ottla.kproto.records import (
 )
 
 if TYPE_CHECKING:
-    from ottla.console.readable import Fetched, Readable
+    from ottla.console.messages.readable import Fetched, Readable
 
 _MAX_DECOMPRESSED_BYTES: Final = 32 * 1_048_576
 _INLINE_BYTES: Final = 16_384

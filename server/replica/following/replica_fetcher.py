@@ -15,9 +15,9 @@ import trio
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 from ottla.runtime.backoff import Backoff
-from ottla.server.replica.followed_log import FollowedLog
-from ottla.server.replica.leader_session import Key, Position
-from ottla.server.replica.log_follower import PASSING, FetchTerms, LeaderConnection, LogFollower
+from ottla.server.replica.following.followed_log import FollowedLog
+from ottla.server.replica.following.leader_session import Key, Position
+from ottla.server.replica.following.log_follower import PASSING, FetchTerms, LeaderConnection, LogFollower
 
 if TYPE_CHECKING:
     from ottla.server.replica.manager import ReplicaManager

@@ -15,7 +15,7 @@ from ottla.schemas.errors import ValueMismatchError
 from ottla.schemas.framing import HEADER_SIZE_BYTES, schema_id
 
 if TYPE_CHECKING:
-    from ottla.console.schemas import Schemas
+    from ottla.console.messages.schemas import Schemas
 
 PREVIEW_CHARACTERS: Final = 160
 LIST_BYTES: Final = 8_192

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ottla.client.admin.topology_description import Part, described_parts
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError, UnsupportedVersionError
 from ottla.client.offsets import TopicPartition
-from ottla.client.topology_description import Part, described_parts
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol

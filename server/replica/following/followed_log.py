@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.runtime.backoff import Backoff
-    from ottla.server.replica.leader_session import Key, Position
+    from ottla.server.replica.following.leader_session import Key, Position
     from ottla.server.replica.partition import Partition
 
 

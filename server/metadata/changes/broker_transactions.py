@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from ottla.metastore.errors import StoreUnavailableError
 from ottla.metastore.store import Compare, Delete, Operation, Put
 from ottla.server.metadata import keys
+from ottla.server.metadata.changes.partition_changes import leave
+from ottla.server.metadata.changes.partition_transactions import changes_of_all
 from ottla.server.metadata.errors import BrokerIdNotRegisteredError, DuplicateBrokerIdError, InvalidRequestError
 from ottla.server.metadata.image import NO_LEADER, BrokerImage, MetadataImage
-from ottla.server.metadata.partition_changes import leave
-from ottla.server.metadata.partition_transactions import changes_of_all
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.partition_changes import PartitionUpdate
-    from ottla.server.metadata.partition_transactions import PartitionKey
-    from ottla.server.metadata.transactions import Plan, Planner, RevisionOf
+    from ottla.server.metadata.changes.partition_changes import PartitionUpdate
+    from ottla.server.metadata.changes.partition_transactions import PartitionKey
+    from ottla.server.metadata.changes.transactions import Plan, Planner, RevisionOf
 
 
 def registration(broker: BrokerImage, lease: int, *, is_new: bool) -> Planner[None]:

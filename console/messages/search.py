@@ -7,15 +7,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.client.json_condition import Condition, parse_condition
-from ottla.console.decoding import Format, tree_of
+from ottla.console.messages.decoding import Format, tree_of
+from ottla.console.messages.times import read_time_ms
 from ottla.console.parameters import as_integer, integer, text
-from ottla.console.times import read_time_ms
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from ottla.console.reading import Keep, Message
-    from ottla.console.schemas import Schemas
+    from ottla.console.messages.reading import Keep, Message
+    from ottla.console.messages.schemas import Schemas
     from ottla.server.metadata.image import TopicImage
 
 MAX_POSITIONS: Final = 256

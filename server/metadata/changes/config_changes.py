@@ -22,8 +22,8 @@ from ottla.server.settings.config import (
     setting_of_broker,
 )
 from ottla.server.settings.declaration import Setting
+from ottla.server.settings.declared.groups import streams_assignor_names
 from ottla.server.settings.dynamic import fixed, of_one_broker, refusal
-from ottla.server.settings.groups import streams_assignor_names
 from ottla.server.settings.mirrored import MIRROR_SETTING, Mirroring, mirrored
 from ottla.server.settings.types import SettingType
 

@@ -22,11 +22,11 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.runtime.pace import Pace
-from ottla.server.replica.copying import append_copied
 from ottla.server.replica.errors import NotLeaderError
-from ottla.server.replica.fetch_schedule import FetchSchedule
-from ottla.server.replica.followed_log import FollowedLog
-from ottla.server.replica.leader_session import Key, LeaderSession, Position
+from ottla.server.replica.following.copying import append_copied
+from ottla.server.replica.following.fetch_schedule import FetchSchedule
+from ottla.server.replica.following.followed_log import FollowedLog
+from ottla.server.replica.following.leader_session import Key, LeaderSession, Position
 from ottla.server.replica.offset_lookup import OffsetSpec
 from ottla.storage.errors import StorageError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.server.replica.whole_batches import pieces
+from ottla.server.replica.following.whole_batches import pieces
 from ottla.storage.errors import UnexpectedAppendOffsetError
 
 if TYPE_CHECKING:

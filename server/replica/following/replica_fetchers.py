@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from ottla.runtime.supervisor import Supervisor
     from ottla.server.metadata.image import MetadataDelta
-    from ottla.server.replica.leader_session import Key
+    from ottla.server.replica.following.leader_session import Key
+    from ottla.server.replica.following.replica_fetcher import Connect, ReplicaFetcher
     from ottla.server.replica.manager import ReplicaManager
     from ottla.server.replica.partition import Partition
-    from ottla.server.replica.replica_fetcher import Connect, ReplicaFetcher
     from ottla.server.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
 
@@ -108,7 +108,7 @@ class ReplicaFetchers:
         if known is not None:
             return known[0]
         # Not before there is something to follow: a node alone needs none of it.
-        from ottla.server.replica.replica_fetcher import ReplicaFetcher
+        from ottla.server.replica.following.replica_fetcher import ReplicaFetcher
 
         fetcher = ReplicaFetcher(
             slot[0], self._manager, self._connect, self._config, self._clock, broker_epoch=self._broker_epoch

@@ -14,23 +14,23 @@ from ottla.metastore.store import Compare, Delete, Operation, Put
 from ottla.runtime.pace import Pace
 from ottla.server.errors import kept
 from ottla.server.metadata import keys
-from ottla.server.metadata.config_changes import (
+from ottla.server.metadata.changes.config_changes import (
     ConfigChange,
     change_configs,
     check_configs,
     check_mirroring,
     config_after,
 )
-from ottla.server.metadata.feature_changes import FeatureUpdate, change_feature
+from ottla.server.metadata.changes.feature_changes import FeatureUpdate, change_feature
+from ottla.server.metadata.changes.partition_changes import in_next_epoch
+from ottla.server.metadata.changes.quota_changes import change_quota
 from ottla.server.metadata.image import ConfigResource, MetadataImage, QuotaEntity, ResourceType
-from ottla.server.metadata.partition_changes import in_next_epoch
-from ottla.server.metadata.quota_changes import change_quota
 from ottla.server.settings.mirrored import MIRROR_SETTING
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.partition_changes import PartitionUpdate
-    from ottla.server.metadata.partition_transactions import PartitionKey
-    from ottla.server.metadata.transactions import Plan, Planner, RevisionOf
+    from ottla.server.metadata.changes.partition_changes import PartitionUpdate
+    from ottla.server.metadata.changes.partition_transactions import PartitionKey
+    from ottla.server.metadata.changes.transactions import Plan, Planner, RevisionOf
     from ottla.server.settings.config import BrokerConfig
 
 

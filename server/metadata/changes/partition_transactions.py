@@ -10,17 +10,17 @@ from ottla.metastore.store import Compare, Operation, Put
 from ottla.runtime.pace import Pace
 from ottla.server.errors import kept
 from ottla.server.metadata import keys
-from ottla.server.metadata.eligible_leaders import min_in_sync as min_in_sync_of
-from ottla.server.metadata.eligible_leaders import with_eligible
+from ottla.server.metadata.changes.eligible_leaders import min_in_sync as min_in_sync_of
+from ottla.server.metadata.changes.eligible_leaders import with_eligible
 from ottla.server.metadata.errors import UnknownTopicError
 from ottla.server.metadata.image import PartitionState
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.server.metadata.changes.partition_changes import PartitionUpdate
+    from ottla.server.metadata.changes.transactions import Plan, Planner, RevisionOf
     from ottla.server.metadata.image import MetadataImage, TopicImage
-    from ottla.server.metadata.partition_changes import PartitionUpdate
-    from ottla.server.metadata.transactions import Plan, Planner, RevisionOf
     from ottla.server.settings.config import BrokerConfig
 
 #: etcd takes 128 comparisons a transaction; the rest is left for the keys of brokers.

@@ -11,7 +11,8 @@ from zlib import crc32
 
 from ottla.metastore.store import Put
 from ottla.server.metadata import keys
-from ottla.server.metadata.config_changes import check_topic_configs
+from ottla.server.metadata.changes.config_changes import check_topic_configs
+from ottla.server.metadata.changes.placement import check_assignment, place_replicas
 from ottla.server.metadata.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -23,7 +24,6 @@ from ottla.server.metadata.errors import (
 )
 from ottla.server.metadata.image import MetadataImage, PartitionState, TopicImage
 from ottla.server.metadata.image_delta import initial_state
-from ottla.server.metadata.placement import check_assignment, place_replicas
 from ottla.server.metadata.topic_names import CollisionIndex, check_topic_name
 from ottla.server.settings.config import BrokerConfig
 from ottla.server.settings.mirrored import MIRROR_SETTING, Mirrored, Mirroring

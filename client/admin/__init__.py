@@ -1,0 +1,1 @@
+"""What administrators ask of a cluster, and how people write it."""

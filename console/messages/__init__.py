@@ -1,0 +1,1 @@
+"""Messages of topics: found, read, decoded and written as files."""

@@ -1,0 +1,1 @@
+"""Every setting, by concern: its name, type, default, check and what it does."""
