@@ -85,8 +85,9 @@ class Ready(NamedTuple):
     broker: Broker
     #: Where the HTTP port is, None if there is none.
     http_url: str | None = None
-    #: Where the schema registry is, None if there is none.
+    #: Where the schema registry and the REST proxy are, None if there is none.
     registry_url: str | None = None
+    rest_url: str | None = None
 
 
 class Node:
@@ -216,10 +217,11 @@ class Node:
             nursery.start_soon(self._end_when_asked, parts, following)
             broker.is_serving = True
             http_url = None if parts.http is None else parts.http.url
-            registry_url = None if parts.registry is None else parts.registry.url
-            task_status.started(Ready(config.node_id, endpoints, bound, broker, http_url, registry_url))
-            if parts.registry is not None:
-                nursery.start_soon(parts.registry.run, broker)
+            urls = {server.port.name: server.url for server in parts.mounted}
+            found = urls.get("registry"), urls.get("rest")
+            task_status.started(Ready(config.node_id, endpoints, bound, broker, http_url, *found))
+            for server in parts.mounted:
+                nursery.start_soon(server.run, broker)
             try:
                 await parts.listeners.run(STOP_GRACE_SECONDS)
                 await parts.membership.leave()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.server.network.endpoints import parse_http_address
+from ottla.server.network.http_ports import PORTS
 
 if TYPE_CHECKING:
     from ottla.server.metadata.image import Endpoint
@@ -43,14 +44,15 @@ def exposed_console(config: BrokerConfig) -> list[str]:
     return [f"{config.ottla_http_listen} (the web console)"]
 
 
-def exposed_registry(config: BrokerConfig) -> list[str]:
-    """The address of a schema registry on which anybody can do anything."""
-    if not config.ottla_registry_listeners or config.authorizer_class_name:
+def exposed_ports(config: BrokerConfig) -> list[str]:
+    """The addresses of a schema registry and a REST proxy on which anybody can do anything."""
+    if config.authorizer_class_name or config.ottla_http_security_protocol.startswith("SASL_"):
         return []
-    host = parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners").host
-    if is_loopback(host) or config.ottla_http_security_protocol.startswith("SASL_"):
-        return []
-    return [f"{config.ottla_registry_listeners} (the schema registry)"]
+    return [
+        f"{port.text(config)} (the {port.what})"
+        for port in PORTS
+        if (address := port.address(config)) is not None and not is_loopback(address.host)
+    ]
 
 
 def exposed(listening: Iterable[ListenAddress], endpoints: Iterable[Endpoint], config: BrokerConfig) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ottla.cli.doctor import network
 from ottla.cli.doctor.finding import Finding, fail, ok, warn
 from ottla.server.network.endpoints import parse_http_address
+from ottla.server.network.http_ports import PORTS
 from ottla.server.network.listener import ListenAddress
 from ottla.server.settings.config import BrokerConfig
 
@@ -23,11 +24,13 @@ _EVERY_ADDRESS: Final = ("", "0.0.0.0", "::")
 
 def examine(config: BrokerConfig) -> Iterator[Finding]:
     """Whether the HTTP ports can be had; where a broker has them, `/readyz` is asked."""
-    if config.ottla_registry_listeners:
-        address = parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners")
-        finding = network.port(address, "--registry")
-        if finding is None and not _answers(address, "/subjects", config):
-            finding = _taken(address, "--registry", "schema registry")
+    for port in PORTS:
+        address = port.address(config)
+        if address is None:
+            continue
+        finding = network.port(address, port.flag)
+        if finding is None and not _answers(address, "/", config):
+            finding = _taken(address, port.flag, port.what)
         if finding is not None:
             yield finding
     if not config.ottla_http_listen:

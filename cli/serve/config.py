@@ -42,6 +42,8 @@ def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | No
         flags.setdefault("ottla.http.listen", arguments.console)
     if arguments.registry is not None:
         flags["ottla.registry.listeners"] = arguments.registry
+    if arguments.rest is not None:
+        flags["ottla.rest.listeners"] = arguments.rest
     if arguments.log_format is not None:
         flags["ottla.log.format"] = arguments.log_format
     flags.update(overrides or {})

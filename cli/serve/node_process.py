@@ -211,6 +211,7 @@ def _announce(ready: Ready) -> None:
         others = "".join(f", {other.host}:{other.port}" for other in ready.endpoints[1:])
         others += f", {ready.http_url}" if ready.http_url else ""
         others += f", schema registry {ready.registry_url}" if ready.registry_url else ""
+        others += f", REST proxy {ready.rest_url}" if ready.rest_url else ""
         print(f"Ottla {version()} ready on {endpoint.host}:{endpoint.port}{others} (stop with Ctrl-C)", flush=True)
         return
     import json
@@ -220,6 +221,8 @@ def _announce(ready: Ready) -> None:
         line["http"] = ready.http_url
     if ready.registry_url:
         line["registry"] = ready.registry_url
+    if ready.rest_url:
+        line["rest"] = ready.rest_url
     print(json.dumps(line), flush=True)
 
 
@@ -228,15 +231,21 @@ def _log_ready(ready: Ready) -> None:
     if sys.stdout.isatty():
         return
     listeners = ", ".join(f"{it.name}://{it.host}:{it.port}" for it in ready.listening)
-    keys = {"node": ready.node_id, "listeners": listeners, "http": ready.http_url, "registry": ready.registry_url}
+    keys = {
+        "node": ready.node_id,
+        "listeners": listeners,
+        "http": ready.http_url,
+        "registry": ready.registry_url,
+        "rest": ready.rest_url,
+    }
     logger.info("ready: node %d listens on %s", ready.node_id, listeners, extra=keys)
 
 
 def _warn_if_exposed(ready: Ready) -> None:
-    from ottla.cli.access.exposure import WHAT_ANYBODY_CAN_DO, exposed, exposed_console, exposed_registry
+    from ottla.cli.access.exposure import WHAT_ANYBODY_CAN_DO, exposed, exposed_console, exposed_ports
 
     config = ready.broker.config
-    others = exposed_console(config) + exposed_registry(config)
+    others = exposed_console(config) + exposed_ports(config)
     if where := ", ".join(exposed(ready.listening, ready.endpoints, config) + others):
         advice = "set up authentication, keep others away with a firewall, or --listen on 127.0.0.1"
         logger.warning("%s: %s; %s", where, WHAT_ANYBODY_CAN_DO, advice, extra={"listeners": where})

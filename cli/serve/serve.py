@@ -66,6 +66,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="serve a schema registry with Confluent's HTTP interface (default 127.0.0.1:8081)",
     )
     parser.add_argument(
+        "--rest",
+        nargs="?",
+        const="127.0.0.1:8082",
+        metavar="HOST:PORT",
+        help="serve records and topics by HTTP, as Confluent's REST proxy does (default 127.0.0.1:8082)",
+    )
+    parser.add_argument(
         "--log-format", choices=["auto", "console", "json"], help="how log lines are written (default: auto)"
     )
     parser.add_argument(

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.server.cluster.peers import PeerEndpoint
 from ottla.server.network.endpoints import HTTP_LISTENER, listener_protocols, parse_http_address
+from ottla.server.network.http_ports import configured
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.cluster.peers import Peers
     from ottla.server.coordinator.share.cluster import OtherShareCoordinators
     from ottla.server.coordinator.transaction.other_brokers import OtherBrokers
-    from ottla.server.http.registry import RegistryServer
+    from ottla.server.http.mounted import MountedServer
     from ottla.server.http.server import HttpServer
     from ottla.server.metadata.controller import Controller
     from ottla.server.metadata.image import Endpoint
@@ -56,8 +57,7 @@ def credentials(
 ) -> Credentials | None:
     """What passwords are compared with; None where no port asks for any, and then nothing of it is loaded."""
     if not (
-        asks_for_anything(config)
-        or ((config.ottla_http_listen or config.ottla_registry_listeners) and _http_asks_for_login(config))
+        asks_for_anything(config) or ((config.ottla_http_listen or configured(config)) and _http_asks_for_login(config))
     ):
         return None
     from ottla.server.security.credentials import Credentials
@@ -145,19 +145,30 @@ def schema_source(config: BrokerConfig) -> SchemaSource | None:
         raise ConfigError(f"ottla.schema.registry.url: {error}") from None
 
 
-def registry_server(config: BrokerConfig) -> RegistryServer | None:
-    """The schema registry's port; None where there is none, and then nothing of it is loaded."""
-    if not config.ottla_registry_listeners:
-        return None
-    from ottla.server.http.registry import RegistryServer
+def mounted_servers(config: BrokerConfig) -> list[MountedServer]:
+    """The ports of the schema registry and the REST proxy; where there is none, nothing of it is loaded."""
+    ports = configured(config)
+    if not ports:
+        return []
+    from ottla.server.http.mounted import MountedServer
 
-    if config.authorizer_class_name and not _http_asks_for_login(config):
-        logger.warning(
-            "the schema registry requires no login, so everybody may do what ACLs allow User:ANONYMOUS: set "
-            "ottla.http.security.protocol=SASL_SSL"
-        )
-    address = parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners")
-    return RegistryServer(address, tls_of_http(config))
+    servers: list[MountedServer] = []
+    try:
+        for port in ports:
+            if config.authorizer_class_name and not _http_asks_for_login(config):
+                logger.warning(
+                    "the %s requires no login, so everybody may do what ACLs allow User:ANONYMOUS: set "
+                    "ottla.http.security.protocol=SASL_SSL",
+                    port.what,
+                )
+            address = port.address(config)
+            assert address is not None, "it is configured"
+            servers.append(MountedServer(port, address, tls_of_http(config)))
+    except BaseException:
+        for server in servers:
+            server.close()
+        raise
+    return servers
 
 
 def _http_asks_for_login(config: BrokerConfig) -> bool:

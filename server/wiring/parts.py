@@ -123,7 +123,7 @@ class Parts:
         self._connection_settings = ConnectionSettings(config, environment.network, self.listeners)
         self.guard = optional.guard(config, self.broker.credentials, self.listeners)
         self.http = optional.http_server(config, environment.page_socket)
-        self.registry = optional.registry_server(config)
+        self.mounted = optional.mounted_servers(config)
         self.broker.codecs.look_up_in(optional.schema_source(config))
 
     def _join_cluster(self) -> None:
@@ -319,8 +319,8 @@ class Parts:
         self.listeners.close()
         if self.http is not None:
             self.http.close()
-        if self.registry is not None:
-            self.registry.close()
+        for server in self.mounted:
+            server.close()
 
 
 def _throttled(config: BrokerConfig, topic: TopicImage) -> Throttled:

@@ -13,6 +13,7 @@ from ottla.server.errors import StartupError
 from ottla.server.metadata import keys
 from ottla.server.metadata.open_store import SQLITE_FILE
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses, parse_http_address
+from ottla.server.network.http_ports import configured
 from ottla.server.network.network import open_listening_socket
 from ottla.server.wiring.optional import asks_for_anything, tls_of_http
 
@@ -38,9 +39,10 @@ def check_ports(config: BrokerConfig) -> None:
         entrances(config, Credentials(dict))
     if config.ottla_http_listen:
         parse_http_address(config.ottla_http_listen)
-    if config.ottla_registry_listeners:
-        parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners")
-    if config.ottla_http_listen or config.ottla_registry_listeners:
+    ports = configured(config)
+    for port in ports:
+        port.address(config)
+    if config.ottla_http_listen or ports:
         tls_of_http(config)
 
 
@@ -53,9 +55,9 @@ def try_addresses(config: BrokerConfig, addresses: list[ListenAddress], network:
     if config.ottla_http_listen:
         http = parse_http_address(config.ottla_http_listen)
         open_listening_socket(http.host, http.port, backlog, "--http").close()
-    if config.ottla_registry_listeners:
-        registry = parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners")
-        open_listening_socket(registry.host, registry.port, backlog, "--registry").close()
+    for port in configured(config):
+        if (wanted := port.address(config)) is not None:
+            open_listening_socket(wanted.host, wanted.port, backlog, port.flag).close()
 
 
 def refuse_without_metadata(data_dir: str, node_path: str, disk: Disk) -> None:

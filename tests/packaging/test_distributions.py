@@ -23,6 +23,7 @@ PACKAGES = (
     "server",
     "proxy",
     "registry",
+    "rest",
     "console",
     "cli",
     "pipeline",

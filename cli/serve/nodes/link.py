@@ -94,6 +94,7 @@ class UnderSupervisor:
                 "listeners": listeners,
                 "http": ready.http_url,
                 "registry": ready.registry_url,
+                "rest": ready.rest_url,
             }
         )
 

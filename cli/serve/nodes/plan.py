@@ -15,6 +15,7 @@ from ottla.cli.serve.config import data_dir, load_config
 from ottla.cli.serve.memory import machine_memory
 from ottla.server.errors import StartupError
 from ottla.server.network.endpoints import listen_addresses, parse_http_address, parse_listener
+from ottla.server.network.http_ports import PORTS
 from ottla.server.network.listener import ListenAddress
 from ottla.server.network.network import open_listening_socket
 
@@ -52,15 +53,16 @@ class NodePlan(NamedTuple):
     #: The socket at which the page of all nodes asks it; None if there is no such page.
     page_socket: str | None = None
 
-    def pinned(self, listeners: str, http_url: str | None, registry_url: str | None = None) -> NodePlan:
-        """The same node on the ports that it got."""
+    def pinned(self, listeners: str, http_url: str | None, urls: Mapping[str, str | None]) -> NodePlan:
+        """The same node on the ports that it got; `urls` has those of `http_ports` by their names."""
         overrides = {**self.overrides, "listeners": listeners}
         if http_url is not None:
             address = parse_http_address(self.config.ottla_http_listen or "")
             overrides["ottla.http.listen"] = f"{_bracketed(address.host)}:{http_url.rpartition(':')[2]}"
-        if registry_url is not None:
-            address = parse_http_address(self.config.ottla_registry_listeners or "", "ottla.registry.listeners")
-            overrides["ottla.registry.listeners"] = f"{_bracketed(address.host)}:{registry_url.rpartition(':')[2]}"
+        for port in PORTS:
+            wanted, got = port.address(self.config), urls.get(port.name)
+            if wanted is not None and got is not None:
+                overrides[port.setting] = f"{_bracketed(wanted.host)}:{got.rpartition(':')[2]}"
         return self._replace(overrides=overrides, config=load_config(self.arguments, overrides), http_url=http_url)
 
     def run(self, link: UnderSupervisor) -> int:
@@ -182,10 +184,10 @@ def _node(
         http = parse_http_address(config.ottla_http_listen)
         port = http.port and _port(http.port + 1 + index, config.ottla_http_listen)
         overrides["ottla.http.listen"] = f"{_bracketed(http.host)}:{port}"
-    if config.ottla_registry_listeners:
-        registry = parse_http_address(config.ottla_registry_listeners, "ottla.registry.listeners")
-        port = registry.port and _port(registry.port + index, config.ottla_registry_listeners)
-        overrides["ottla.registry.listeners"] = f"{_bracketed(registry.host)}:{port}"
+    for each in PORTS:
+        if (wanted := each.address(config)) is not None:
+            number = wanted.port and _port(wanted.port + index, each.text(config) or "")
+            overrides[each.setting] = f"{_bracketed(wanted.host)}:{number}"
     return NodePlan(own, overrides, load_config(own, overrides))
 
 
@@ -232,9 +234,10 @@ def _ports(plan: Plan) -> list[tuple[ListenAddress, str]]:
         (parse_http_address(config.ottla_http_listen), "--http") for config in plan.configs if config.ottla_http_listen
     ]
     wanted += [
-        (parse_http_address(config.ottla_registry_listeners), "--registry")
+        (address, port.flag)
         for config in plan.configs
-        if config.ottla_registry_listeners
+        for port in PORTS
+        if (address := port.address(config)) is not None
     ]
     if plan.page is not None:
         wanted.append((plan.page, "--http"))

@@ -59,7 +59,7 @@ class NodeMember(Member):
 
     def pin(self) -> None:
         assert self.ready is not None
-        self.plan = self.plan.pinned(self.ready["listeners"], self.ready["http"], self.ready["registry"])
+        self.plan = self.plan.pinned(self.ready["listeners"], self.ready["http"], self.ready)
         self.work = self.plan.run
 
     def state(self) -> Message:
@@ -283,7 +283,7 @@ def _be_page(plan: Plan, link: UnderSupervisor) -> int:
     return serve_page(plan.page, plan.configs[0], link)
 
 
-_SHOWN: Final = ("node_id", "host", "port", "pid", "http", "registry")
+_SHOWN: Final = ("node_id", "host", "port", "pid", "http", "registry", "rest")
 
 
 def announce(nodes: list[Message], page: Message | None) -> None:

@@ -104,6 +104,11 @@ class OttlaSettings:
         "Where the schema registry is served, as host:port; port 0 takes a free one, unset is nowhere. TLS and logins "
         "are those of the HTTP port (ottla.http.security.protocol).",
     )
+    ottla_rest_listeners: str | None = string(
+        None,
+        "Where the REST proxy is served, as host:port; port 0 takes a free one, unset is nowhere. TLS and logins are "
+        "those of the HTTP port (ottla.http.security.protocol).",
+    )
     ottla_schema_registry_url: str | None = string(
         None,
         "The schema registry that the broker asks for schemas, as http://host:port; unset: its own, if it serves one. "

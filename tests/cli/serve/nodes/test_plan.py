@@ -59,7 +59,7 @@ def test_free_ports_stay_free_and_pages_lie_behind_the_common_one(tmp_path: Path
     assert made.page is not None
     assert made.page.port == 9644
     assert [config.ottla_http_listen for config in made.configs] == ["127.0.0.1:9645", "127.0.0.1:9646"]
-    again = made.nodes[0].pinned("PLAINTEXT://127.0.0.1:40001", "http://127.0.0.1:9645")
+    again = made.nodes[0].pinned("PLAINTEXT://127.0.0.1:40001", "http://127.0.0.1:9645", {})
     assert list(again.config.listeners) == ["PLAINTEXT://127.0.0.1:40001"]
 
 

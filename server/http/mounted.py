@@ -1,6 +1,4 @@
-"""The port of the schema registry, which builds on a client of the broker: it is loaded by its name, and only where
-`ottla.registry.listeners` asks for it, when the broker already serves.
-"""
+"""A port of the schema registry or of the REST proxy, which build on a client of the broker (`http_ports`)."""
 
 from __future__ import annotations
 
@@ -19,21 +17,22 @@ if TYPE_CHECKING:
 
     from ottla.server.broker import Broker
     from ottla.server.http.login import HttpLogin
+    from ottla.server.network.http_ports import HttpPort
     from ottla.server.network.listener import ListenAddress
     from ottla.server.security.tls import ReloadedTls
 
 logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 100
-_REGISTRY: Final = "ottla.registry.node"
 
 
-class RegistryServer:
-    """Serves the registry on one address; listens from the first, and answers once `run` has begun."""
+class MountedServer:
+    """Serves one of `http_ports` on one address; listens from the first, and answers once `run` has begun."""
 
-    def __init__(self, address: ListenAddress, tls: ReloadedTls | None = None) -> None:
+    def __init__(self, port: HttpPort, address: ListenAddress, tls: ReloadedTls | None = None) -> None:
+        self.port = port
         self._tls = tls
-        self._socket = open_listening_socket(address.host, address.port, _BACKLOG, "--registry")
+        self._socket = open_listening_socket(address.host, address.port, _BACKLOG, port.flag)
         #: What is listened on, with the real port.
         self.address = address._replace(port=int(self._socket.getsockname()[1]))
         self.url = url(self.address, "http" if tls is None else "https")
@@ -45,14 +44,14 @@ class RegistryServer:
         try:
             login = login_of(broker)
             context = None if self._tls is None else self._tls.context
-            mounted = await trio.to_thread.run_sync(_mount, broker, login, self._socket, context)
+            mounted = await trio.to_thread.run_sync(_mount, self.port.module, broker, login, self._socket, context)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(mounted.log)
+                nursery.start_soon(mounted.run)
                 if self._tls is not None:
                     nursery.start_soon(follow_certificate, self._tls)
                 await mounted.serve()
         except Exception:
-            logger.exception("the schema registry on %s has failed and is closed; the broker continues", self.url)
+            logger.exception("the %s on %s has failed and is closed; the broker continues", self.port.what, self.url)
         finally:
             self.close()
 
@@ -61,5 +60,7 @@ class RegistryServer:
         self._socket.close()
 
 
-def _mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, context: SSLContext | None) -> Any:
-    return import_module(_REGISTRY).mount(broker, login, listening, context)
+def _mount(
+    module: str, broker: Broker, login: HttpLogin | None, listening: socket.socket, context: SSLContext | None
+) -> Any:
+    return import_module(module).mount(broker, login, listening, context)

@@ -1,0 +1,58 @@
+"""Who asks, and what they may do. A server that has users says so; without one everybody may do everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Protocol
+
+
+class Right(Enum):
+    """What one may do to a topic, or to a subject, which is protected as the topic `subject:` and its name."""
+
+    DESCRIBE = "describe"
+    READ = "read"
+    WRITE = "write"
+    SEE_SETTINGS = "see the settings of"
+
+
+class Caller(Protocol):
+    """Somebody who was let in."""
+
+    def may(self, right: Right, topic: str) -> bool:
+        """Whether they may do this; for what is left out of an answer."""
+
+    def require(self, right: Right, topic: str) -> None:
+        """RestError 40301 if they may not."""
+
+    def may_create(self, topic: str) -> bool:
+        """Whether a topic that they write to is created if it does not exist."""
+
+    async def has_produced(self, size_bytes: int) -> None:
+        """Return once they are within their quota of bytes a second again."""
+
+
+class Access(Protocol):
+    """Lets callers in."""
+
+    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
+        """Who sends a request with these headers (names in lower case) from this address. RestError 401 or 429."""
+
+
+class Everybody:
+    """An `Access` and a `Caller` without any rule."""
+
+    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
+        return self
+
+    def may(self, right: Right, topic: str) -> bool:
+        return True
+
+    def require(self, right: Right, topic: str) -> None:
+        return None
+
+    def may_create(self, topic: str) -> bool:
+        return True
+
+    async def has_produced(self, size_bytes: int) -> None:
+        return None

@@ -1,0 +1,27 @@
+"""Limits of what one request may ask for, and of what all of them hold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: The body of a request that is read whole.
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
+#: The bodies of all requests that are being worked on.
+MAX_HELD_BYTES: Final = 64 * 1024 * 1024
+#: Records of one request, or of one part of a stream.
+MAX_RECORDS: Final = 10_000
+#: The text of one record in a stream.
+MAX_RECORD_TEXT_BYTES: Final = 4 * 1024 * 1024
+#: Records of one batch; those of a topic that takes less are divided when it refuses them.
+MAX_BATCH_BYTES: Final = 900_000
+#: Work on less than this is done at once, and on more in a worker thread.
+SMALL_BYTES: Final = 4 * 1024
+#: Objects and arrays inside each other.
+MAX_DEPTH: Final = 100
+#: How long an answer is held back for whoever is beyond a quota.
+MAX_HELD_BACK_SECONDS: Final = 30.0
+THREADS: Final = 2
+#: Within this time a body, or a record of a stream that has begun, has to come whole.
+MAX_ARRIVAL_SECONDS: Final = 60.0
+#: How long a stream may wait for its next record.
+MAX_STREAM_PAUSE_SECONDS: Final = 600.0

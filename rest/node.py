@@ -1,0 +1,178 @@
+"""The REST proxy of a node: a client of the node's own listener, for the users of the cluster.
+
+It shares the node's users and ACLs, and holds answers back from whoever is beyond the quota `producer_byte_rate`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+
+from ottla.registry.errors import RegistryError
+from ottla.registry.node import OwnSchemas
+from ottla.registry.registry import ForwardError
+from ottla.registry.requests import SchemaRequest
+from ottla.registry.serving import known_host
+from ottla.registry.store.records import Content
+from ottla.rest.access import Caller, Right
+from ottla.rest.cluster import Cluster
+from ottla.rest.errors import NOT_AUTHORIZED, RestError, invalid_schema
+from ottla.rest.http.app import application
+from ottla.rest.http.call import Proxy
+from ottla.rest.limits import MAX_HELD_BACK_SECONDS
+from ottla.rest.producing import Producing
+from ottla.rest.work import Work
+from ottla.schemas.codec import Codec
+from ottla.server.http.known_logins import KnownLogins, NotLetInError
+from ottla.server.http.own_client import connect_as_node, own_endpoint, own_host_names
+from ottla.server.http.server import prepare
+from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.server.quotas.clients import PRODUCER_BYTE_RATE
+from ottla.server.schemas.source import SchemasUnavailableError
+from ottla.server.security.access import Access as Rights
+
+if TYPE_CHECKING:
+    import socket
+    from ssl import SSLContext
+
+    from ottla.server.broker import Broker
+    from ottla.server.http.login import HttpLogin
+
+_CLIENT_ID: Final = "ottla-rest"
+_OPERATIONS: Final = {
+    Right.DESCRIBE: AclOperation.DESCRIBE,
+    Right.READ: AclOperation.READ,
+    Right.WRITE: AclOperation.WRITE,
+    Right.SEE_SETTINGS: AclOperation.DESCRIBE_CONFIGS,
+}
+
+
+class Mounted(NamedTuple):
+    """A REST proxy that can be run: `run` keeps its connections, `serve` answers."""
+
+    run: Callable[[], Awaitable[None]]
+    serve: Callable[[], Awaitable[None]]
+
+
+def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, context: SSLContext | None) -> Mounted:
+    """The REST proxy of a broker that serves, on a socket that listens. Imports much: call it in a worker thread."""
+    endpoint = own_endpoint(broker)
+    cluster = Cluster(connect_as_node(broker, endpoint, _CLIENT_ID), (endpoint.host, endpoint.port))
+    work = Work()
+    proxy = Proxy(
+        cluster=cluster,
+        producing=Producing(cluster, work, random.randrange),
+        work=work,
+        access=NodeAccess(broker, login),
+        schemas=NodeSchemas(broker),
+        knows_host=known_host(lambda: own_host_names(broker)),
+        now_ms=broker.clock.time_ms,
+    )
+    app: Any = application(proxy)
+    return Mounted(cluster.run, prepare(app, listening, context))
+
+
+class NodeCaller:
+    """A user of the cluster, with the rights that its ACLs give; all of them where there is no authorizer."""
+
+    def __init__(self, broker: Broker, principal: str, rights: Rights | None) -> None:
+        self._broker = broker
+        self._principal = principal
+        self._rights = rights
+
+    def may(self, right: Right, topic: str) -> bool:
+        return self._allows(right, topic, is_asked=False)
+
+    def require(self, right: Right, topic: str) -> None:
+        if not self._allows(right, topic, is_asked=True):
+            raise RestError(NOT_AUTHORIZED, f"{self._principal} may not {right.value} {topic}")
+
+    def may_create(self, topic: str) -> bool:
+        if not self._broker.config.auto_create_topics_enable:
+            return False
+        rights = self._rights
+        return (
+            rights is None
+            or rights.allows_on_cluster(AclOperation.CREATE, is_asked=False)
+            or rights.allows(AclOperation.CREATE, AclResource.TOPIC, topic, is_asked=False)
+        )
+
+    async def has_produced(self, size_bytes: int) -> None:
+        ahead = self._broker.quotas.throttle_seconds(PRODUCER_BYTE_RATE, self._principal, _CLIENT_ID, size_bytes)
+        if ahead:
+            self._broker.quotas.throttles[PRODUCER_BYTE_RATE].add(ahead)
+            await trio.sleep(min(ahead, MAX_HELD_BACK_SECONDS))
+
+    def _allows(self, right: Right, topic: str, *, is_asked: bool) -> bool:
+        if self._rights is None:
+            return True
+        return self._rights.allows(_OPERATIONS[right], AclResource.TOPIC, topic, is_asked=is_asked)
+
+
+class NodeAccess:
+    """Lets the cluster's users in."""
+
+    def __init__(self, broker: Broker, login: HttpLogin | None) -> None:
+        self._broker = broker
+        self._logins = KnownLogins(login)
+
+    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
+        """Who sends a request. Raises RestError 401 or 429."""
+        try:
+            principal = await self._logins.principal(headers, host)
+        except NotLetInError as error:
+            code = 40101 if error.status == 401 else error.status
+            raise RestError(code, str(error), error.headers) from None
+        authorizer = self._broker.authorizer
+        rights = None if authorizer is None else Rights(authorizer, principal, host, "REST")
+        return NodeCaller(self._broker, principal, rights)
+
+
+class NodeSchemas:
+    """Implements SchemaStore by the registry that the broker serves, or that its settings name."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def codec(self, schema_id: int) -> Codec | None:
+        try:
+            return await self._broker.codecs.find(schema_id)
+        except SchemasUnavailableError as error:
+            raise _unavailable(error) from None
+
+    async def subjects(self, schema_id: int) -> frozenset[str]:
+        source = self._broker.codecs.source
+        if source is None:
+            return frozenset()
+        try:
+            return await source.subjects(schema_id)
+        except SchemasUnavailableError as error:
+            raise _unavailable(error) from None
+
+    async def register(self, subject: str, kind: str, text: str) -> int:
+        source = self._broker.codecs.source
+        if not isinstance(source, OwnSchemas):
+            raise RestError(50101, "Schemas can be registered only where the broker serves the schema registry itself")
+        registry, request = source.registry, SchemaRequest(Content(kind, text))
+        try:
+            await registry.log.wait_ready()
+            try:
+                return (await registry.lookup(subject, request, normalize=False, deleted=False)).id
+            except RegistryError as error:
+                if error.status != 404:
+                    raise
+            return (await registry.register(subject, request, normalize=False)).id
+        except ForwardError as error:
+            what = f"the schema is new, and the registry at {error.writer.url} registers: register it there"
+            raise RestError(50301, what) from None
+        except RegistryError as error:
+            if error.status >= 500:
+                raise _unavailable(error) from None
+            raise invalid_schema(error) from None
+
+
+def _unavailable(error: Exception) -> RestError:
+    return RestError(50301, f"The schema registry cannot be asked: {error}")

@@ -1,0 +1,46 @@
+"""What a node serves by HTTP beside its metrics and console, each on a port of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.server.network.endpoints import parse_http_address
+
+if TYPE_CHECKING:
+    from ottla.server.network.listener import ListenAddress
+    from ottla.server.settings.config import BrokerConfig
+
+
+class HttpPort(NamedTuple):
+    """One of them. `module` has `mount(broker, login, listening, context)`; it builds on the server, which imports
+    nothing of it, and is loaded by its name, only where its setting asks for it, when the broker already serves.
+    """
+
+    name: str
+    setting: str
+    flag: str
+    what: str
+    module: str
+
+    def text(self, config: BrokerConfig) -> str | None:
+        """What is set, as host:port; None where it is not served."""
+        found: str | None = getattr(config, self.setting.replace(".", "_"))
+        return found or None
+
+    def address(self, config: BrokerConfig) -> ListenAddress | None:
+        """Where it is to be served; None where it is not. Raises ConfigError."""
+        text = self.text(config)
+        return None if text is None else parse_http_address(text, self.setting)
+
+
+REGISTRY: Final = HttpPort(
+    "registry", "ottla.registry.listeners", "--registry", "schema registry", "ottla.registry.node"
+)
+REST: Final = HttpPort("rest", "ottla.rest.listeners", "--rest", "REST proxy", "ottla.rest.node")
+
+PORTS: Final = (REGISTRY, REST)
+
+
+def configured(config: BrokerConfig) -> list[HttpPort]:
+    """Those that the node is to serve."""
+    return [port for port in PORTS if port.text(config) is not None]
