@@ -28,8 +28,18 @@ class Caller(Protocol):
     def may_create(self, topic: str) -> bool:
         """Whether a topic that they write to is created if it does not exist."""
 
+    @property
+    def principal(self) -> str:
+        """Who they are, as `User:name`."""
+
+    def require_group(self, group_id: str) -> None:
+        """RestError 40301 if they may not read as members of a group."""
+
     async def has_produced(self, size_bytes: int) -> None:
         """Return once they are within their quota of bytes a second again."""
+
+    async def has_consumed(self, size_bytes: int) -> None:
+        """The same for what they were sent."""
 
 
 class Access(Protocol):
@@ -54,5 +64,13 @@ class Everybody:
     def may_create(self, topic: str) -> bool:
         return True
 
+    principal = "User:ANONYMOUS"
+
+    def require_group(self, group_id: str) -> None:
+        return None
+
     async def has_produced(self, size_bytes: int) -> None:
+        return None
+
+    async def has_consumed(self, size_bytes: int) -> None:
         return None

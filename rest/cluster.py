@@ -12,6 +12,7 @@ from ottla.client.offsets import TopicPartition, list_offsets_request
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -61,9 +62,9 @@ class _Link:
 class Cluster:
     """Connections to the brokers that are needed, one for each. Whoever calls `run` owns them."""
 
-    def __init__(self, connect: Connect, bootstrap: Address) -> None:
+    def __init__(self, connect: Connect, bootstrap: Sequence[Address]) -> None:
         self._connect = connect
-        self._bootstrap = bootstrap
+        self._bootstrap = tuple(bootstrap)
         self._links: dict[Address, _Link] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -78,7 +79,7 @@ class Cluster:
     async def metadata(self, names: Sequence[str] | None, *, create: bool = False) -> MetadataResponse:
         """The cluster with these topics, or (None) with all. Raises ClientError."""
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        connection = await self._connection(self._bootstrap)
+        connection = await self._any()
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=create)
         answer: MetadataResponse = await connection.call(request)
         self._forget_all_but({(broker.host, broker.port) for broker in answer.brokers})
@@ -98,10 +99,18 @@ class Cluster:
                 raise BrokerError(code, what=f"topic {name}")
             await trio.sleep(_PAUSE_SECONDS)
 
+    async def coordinator(self, group_id: str) -> Address:
+        """Where a group is coordinated. Raises ClientError."""
+        connection = await self._any()
+        answer: Any = await connection.call(FindCoordinatorRequest(key=group_id, key_type=0), at_most=3)
+        if answer.error_code:
+            raise BrokerError(answer.error_code, answer.error_message, what=f"the coordinator of group {group_id}")
+        return answer.host, answer.port
+
     async def topic_configs(self, name: str) -> dict[str, str | None]:
         """A topic's settings; what is secret is None. Raises ClientError."""
         asked = DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
-        connection = await self._connection(self._bootstrap)
+        connection = await self._any()
         answer: Any = await connection.call(DescribeConfigsRequest(resources=[asked]))
         (result,) = answer.results
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -114,7 +123,7 @@ class Cluster:
         """The offset of a partition's EARLIEST or LATEST record, or of the first at or after a time. ClientError."""
         _, leader = await self._leader(topic, partition)
         asked = list_offsets_request({TopicPartition(topic, partition): timestamp_ms})
-        answer = await (await self._connection(leader)).call(asked)
+        answer = await (await self.connection(leader)).call(asked)
         (result,) = answer.topics[0].partitions
         if result.error_code:
             raise BrokerError(result.error_code, what=f"{topic}-{partition}")
@@ -130,7 +139,7 @@ class Cluster:
             failure: ClientError
             try:
                 topic_id, leader = await self._leader(topic, partition)
-                connection = await self._connection(leader)
+                connection = await self.connection(leader)
             except UnreachableError as error:
                 failure = error
             else:
@@ -163,7 +172,18 @@ class Cluster:
                 return found.topic_id, address
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what=f"{topic}-{partition}")
 
-    async def _connection(self, address: Address) -> TrioConnection:
+    async def _any(self) -> TrioConnection:
+        """A connection to the first broker that there is one to."""
+        failure = UnreachableError("the cluster", "no broker is named")
+        for address in self._bootstrap:
+            try:
+                return await self.connection(address)
+            except UnreachableError as error:
+                failure = error
+        raise failure
+
+    async def connection(self, address: Address) -> TrioConnection:
+        """The connection to a broker, made if there is none. UnreachableError if there cannot be one."""
         link = self._links.setdefault(address, _Link())
         async with link.connecting:
             if link.connection is None or not link.connection.is_open:
@@ -178,10 +198,8 @@ class Cluster:
             return link.connection
 
     def _forget_all_but(self, addresses: set[Address]) -> None:
-        """Close connections to brokers that are gone."""
-        for address in [it for it in self._links if it not in addresses and it != self._bootstrap]:
+        """Forget connections that have ended, to brokers that are gone."""
+        for address in [it for it in self._links if it not in addresses and it not in self._bootstrap]:
             link = self._links[address]
-            if not link.connecting.locked():
+            if not link.connecting.locked() and (link.connection is None or not link.connection.is_open):
                 del self._links[address]
-                if link.connection is not None:
-                    link.connection.close()

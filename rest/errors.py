@@ -44,6 +44,27 @@ def partition_not_found() -> RestError:
     return RestError(40402, "Partition not found.")
 
 
+def consumer_not_found() -> RestError:
+    return RestError(40403, "Consumer instance not found.")
+
+
+def format_mismatch() -> RestError:
+    what = "The requested embedded data format does not match the deserializer for this consumer instance"
+    return RestError(40601, what)
+
+
+def consumer_exists() -> RestError:
+    return RestError(40902, "Consumer with specified consumer ID already exists in the specified consumer group.")
+
+
+def illegal_state(why: str) -> RestError:
+    return RestError(40903, f"Illegal state: {why}")
+
+
+def invalid_consumer_config(why: str) -> RestError:
+    return RestError(42204, f"Invalid consumer configuration: {why}")
+
+
 def key_schema_missing() -> RestError:
     return RestError(42201, "Request includes keys but does not include key schema")
 

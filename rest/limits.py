@@ -25,3 +25,13 @@ THREADS: Final = 2
 MAX_ARRIVAL_SECONDS: Final = 60.0
 #: How long a stream may wait for its next record.
 MAX_STREAM_PAUSE_SECONDS: Final = 600.0
+#: Consumers of all users, and of one.
+MAX_CONSUMERS: Final = 500
+MAX_CONSUMERS_OF_USER: Final = 100
+#: After this time without a request a consumer ends.
+MAX_IDLE_SECONDS: Final = 300.0
+#: What one answer has of records, and how long it is waited for.
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+MAX_WAIT_MS: Final = 30_000
+#: Topics or partitions that one request names.
+MAX_NAMED: Final = 1_000

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
@@ -19,6 +20,7 @@ from ottla.registry.serving import known_host
 from ottla.registry.store.records import Content
 from ottla.rest.access import Caller, Right
 from ottla.rest.cluster import Cluster
+from ottla.rest.consumers.consumers import Consumers
 from ottla.rest.errors import NOT_AUTHORIZED, RestError, invalid_schema
 from ottla.rest.http.app import application
 from ottla.rest.http.call import Proxy
@@ -30,7 +32,7 @@ from ottla.server.http.known_logins import KnownLogins, NotLetInError
 from ottla.server.http.own_client import connect_as_node, own_endpoint, own_host_names
 from ottla.server.http.server import prepare
 from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.quotas.clients import PRODUCER_BYTE_RATE
+from ottla.server.quotas.clients import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from ottla.server.schemas.source import SchemasUnavailableError
 from ottla.server.security.access import Access as Rights
 
@@ -51,7 +53,7 @@ _OPERATIONS: Final = {
 
 
 class Mounted(NamedTuple):
-    """A REST proxy that can be run: `run` keeps its connections, `serve` answers."""
+    """A REST proxy that can be run: `run` keeps its connections and consumers, `serve` answers."""
 
     run: Callable[[], Awaitable[None]]
     serve: Callable[[], Awaitable[None]]
@@ -60,11 +62,13 @@ class Mounted(NamedTuple):
 def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, context: SSLContext | None) -> Mounted:
     """The REST proxy of a broker that serves, on a socket that listens. Imports much: call it in a worker thread."""
     endpoint = own_endpoint(broker)
-    cluster = Cluster(connect_as_node(broker, endpoint, _CLIENT_ID), (endpoint.host, endpoint.port))
-    work = Work()
+    new_cluster = partial(Cluster, connect_as_node(broker, endpoint, _CLIENT_ID), [(endpoint.host, endpoint.port)])
+    cluster, work = new_cluster(), Work()
+    consumers = Consumers(cluster, new_cluster, work)
     proxy = Proxy(
         cluster=cluster,
         producing=Producing(cluster, work, random.randrange),
+        consumers=consumers,
         work=work,
         access=NodeAccess(broker, login),
         schemas=NodeSchemas(broker),
@@ -72,15 +76,21 @@ def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, con
         now_ms=broker.clock.time_ms,
     )
     app: Any = application(proxy)
-    return Mounted(cluster.run, prepare(app, listening, context))
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.run)
+            nursery.start_soon(consumers.run)
+
+    return Mounted(run, prepare(app, listening, context))
 
 
 class NodeCaller:
     """A user of the cluster, with the rights that its ACLs give; all of them where there is no authorizer."""
 
     def __init__(self, broker: Broker, principal: str, rights: Rights | None) -> None:
+        self.principal = principal
         self._broker = broker
-        self._principal = principal
         self._rights = rights
 
     def may(self, right: Right, topic: str) -> bool:
@@ -88,7 +98,11 @@ class NodeCaller:
 
     def require(self, right: Right, topic: str) -> None:
         if not self._allows(right, topic, is_asked=True):
-            raise RestError(NOT_AUTHORIZED, f"{self._principal} may not {right.value} {topic}")
+            raise RestError(NOT_AUTHORIZED, f"{self.principal} may not {right.value} {topic}")
+
+    def require_group(self, group_id: str) -> None:
+        if self._rights is not None and not self._rights.allows(AclOperation.READ, AclResource.GROUP, group_id):
+            raise RestError(NOT_AUTHORIZED, f"{self.principal} may not read as a member of group {group_id}")
 
     def may_create(self, topic: str) -> bool:
         if not self._broker.config.auto_create_topics_enable:
@@ -101,9 +115,15 @@ class NodeCaller:
         )
 
     async def has_produced(self, size_bytes: int) -> None:
-        ahead = self._broker.quotas.throttle_seconds(PRODUCER_BYTE_RATE, self._principal, _CLIENT_ID, size_bytes)
+        await self._count(PRODUCER_BYTE_RATE, size_bytes)
+
+    async def has_consumed(self, size_bytes: int) -> None:
+        await self._count(CONSUMER_BYTE_RATE, size_bytes)
+
+    async def _count(self, kind: str, size_bytes: int) -> None:
+        ahead = self._broker.quotas.throttle_seconds(kind, self.principal, _CLIENT_ID, size_bytes)
         if ahead:
-            self._broker.quotas.throttles[PRODUCER_BYTE_RATE].add(ahead)
+            self._broker.quotas.throttles[kind].add(ahead)
             await trio.sleep(min(ahead, MAX_HELD_BACK_SECONDS))
 
     def _allows(self, right: Right, topic: str, *, is_asked: bool) -> bool:

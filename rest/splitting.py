@@ -41,7 +41,7 @@ class ObjectSplitter:
                 found.append(text)
         except RestError as error:
             self.failure = error
-        if len(self._text) > self._max_text_bytes:
+        if len(found) < MAX_RECORDS and len(self._text) > self._max_text_bytes:
             self.failure = RestError(413, f"A record may have {self._max_text_bytes} bytes")
         return found
 

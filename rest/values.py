@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -18,6 +18,9 @@ from ottla.schemas.json_text import is_deep, value_json
 
 Encode = Callable[[Any], bytes | None]
 """The bytes of what JSON has; None of null. Raises RestError."""
+
+Decode = Callable[[bytes], Any]
+"""What JSON has for some bytes. Raises ValueMismatchError."""
 
 
 class Format(Enum):
@@ -55,6 +58,23 @@ def encoder(form: Format) -> Encode:
     return {Format.BINARY: _binary, Format.JSON: _json, Format.STRING: _string}[form]
 
 
+def decoder(form: Format) -> Decode:
+    """How values without a schema are shown."""
+    return _binary_shown if form is Format.BINARY else value_json
+
+
+def schema_decoder(codecs: Mapping[int, Codec], form: Format) -> Decode:
+    """How values that begin with the id of one of these schemas are shown."""
+
+    def decode(data: bytes) -> Any:
+        codec = codecs.get(framing.schema_id(data) or 0)
+        if codec is None or codec.kind != form.schema_kind:
+            raise ValueMismatchError(f"it does not begin with the id of a schema of {form.schema_kind}")
+        return value_json(codec.to_json(data[framing.HEADER_SIZE_BYTES :]))
+
+    return decode
+
+
 def schema_encoder(codec: Codec, schema_id: int) -> Encode:
     """How values with a schema are encoded, as Confluent's serializers write them."""
 
@@ -77,6 +97,10 @@ def base64_bytes(value: Any) -> bytes:
         return b64decode(value, validate=True)
     except (Base64Error, ValueError):
         raise conversion_failed(f"{value[:40]!r} is not base64") from None
+
+
+def _binary_shown(data: bytes) -> str:
+    return b64encode(data).decode()
 
 
 def _binary(value: Any) -> bytes | None:

@@ -164,7 +164,7 @@ class Broker(Contents):
 
     def close(self) -> None:
         """Stop for good, and forget what was kept in memory or in a temporary folder."""
-        self._close_schemas()
+        self._close_ports()
         self._forget_clients()
         self._node.close()
         if self._temporary is not None:
@@ -240,6 +240,7 @@ class Broker(Contents):
         For them it looks like a deletion: deleted topics are unknown, waiting fetches return, members are unknown. A
         clock that was set forward shows the right date again.
         """
+        self._forget_consumers()
         if self._thread is not None:
             from ottla.testing.reset import reset
 

@@ -170,7 +170,7 @@ class Cluster(Contents):
 
     def close(self) -> None:
         """Stop all nodes for good, and delete their temporary folder, if they have one."""
-        self._close_schemas()
+        self._close_ports()
         self.stop()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -180,6 +180,7 @@ class Cluster(Contents):
         for node_id in list(self._paused):
             self.resume(node_id)
         self.start()
+        self._forget_consumers()
         with self._client() as client:
             topics.delete_all(client)
         self._reset_schemas()

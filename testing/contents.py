@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.testing.groups import Group
+    from ottla.testing.rest import Rest
     from ottla.testing.schemas import Schemas
 
 _REQUEST_SECONDS: Final = 30.0
@@ -38,6 +39,7 @@ class Contents:
         self._mutex = threading.Lock()
         self._idle_clients: list[Client] = []
         self._schemas: Schemas | None = None
+        self._rest: Rest | None = None
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
         """Create a topic, which accepts records when this returns; `configs` by Kafka's names."""
@@ -202,9 +204,33 @@ class Contents:
         if self._schemas is not None:
             self._schemas.wait_empty()
 
-    def _close_schemas(self) -> None:
+    # The REST proxy.
+
+    @property
+    def rest_url(self) -> str:
+        """The address of a REST proxy for this broker, as Confluent's, started when it is first asked for.
+
+        It asks for no login, and finds schemas at `schema_registry_url`.
+        """
+        from ottla.testing.rest import Rest
+
+        with self._mutex:
+            if self._rest is None:
+                self._rest = Rest(list(self._addresses), self._access.own, lambda: self.schema_registry_url)
+            return self._rest.url
+
+    def _forget_consumers(self) -> None:
+        """End those of the REST proxy, if it runs: their groups would come back."""
+        if self._rest is not None:
+            self._rest.reset()
+
+    def _close_ports(self) -> None:
+        """Stop the schema registry and the REST proxy."""
         with self._mutex:
             schemas, self._schemas = self._schemas, None
+            rest, self._rest = self._rest, None
+        if rest is not None:
+            rest.close()
         if schemas is not None:
             schemas.close()
 

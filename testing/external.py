@@ -58,7 +58,7 @@ class ExternalBroker(Contents):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close_schemas()
+        self._close_ports()
         self.reset()
         self._forget_clients()
 
@@ -74,6 +74,7 @@ class ExternalBroker(Contents):
 
     def reset(self) -> None:
         """Remove the topics and groups that were not there at first. A group with members is left alone."""
+        self._forget_consumers()
         with self._client() as client:
             made = set(topics.listed(client)) - self._topics
             if made:

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from ottla.client.errors import ClientError
 from ottla.rest.access import Access, Caller
 from ottla.rest.cluster import Cluster
+from ottla.rest.consumers.consumers import Consumers
 from ottla.rest.errors import RestError, of_kafka
 from ottla.rest.limits import MAX_ARRIVAL_SECONDS, MAX_BODY_BYTES
 from ottla.rest.producing import Producing
@@ -38,6 +39,7 @@ class Proxy:
 
     cluster: Cluster
     producing: Producing
+    consumers: Consumers
     work: Work
     access: Access
     schemas: SchemaStore

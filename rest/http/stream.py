@@ -15,10 +15,12 @@ from typing import Any, Final
 import trio
 from starlette.types import Message, Receive, Scope, Send
 
-from ottla.rest.errors import RestError
+from ottla.client.errors import ClientError
+from ottla.rest.access import Right
+from ottla.rest.errors import RestError, of_kafka
 from ottla.rest.http.call import JSON, Answer, Call
 from ottla.rest.limits import MAX_ARRIVAL_SECONDS, MAX_STREAM_PAUSE_SECONDS
-from ottla.rest.producing import NewRecord, Outcome
+from ottla.rest.producing import Outcome
 from ottla.rest.splitting import ObjectSplitter
 from ottla.rest.stream_records import RecordGiven, record_given, time_text
 from ottla.rest.work import Held
@@ -26,9 +28,9 @@ from ottla.rest.work import Held
 _SEPARATOR: Final = b"\r\n"
 
 
-def produce(call: Call, cluster_id: str, topic: str, partition_count: int) -> Answer:
+def produce(call: Call, cluster_id: str, topic: str) -> Answer:
     """What reads the records of a request and answers them."""
-    stream = _Stream(call, cluster_id, topic, partition_count)
+    stream = _Stream(call, cluster_id, topic)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", JSON.encode()), (b"cache-control", b"no-store")]
@@ -48,11 +50,10 @@ def _lines(reports: Iterable[dict[str, Any]]) -> bytes:
 class _Stream:
     """One request's records. What has come is appended together, and then answered in its order."""
 
-    def __init__(self, call: Call, cluster_id: str, topic: str, partition_count: int) -> None:
+    def __init__(self, call: Call, cluster_id: str, topic: str) -> None:
         self._call = call
         self._cluster_id = cluster_id
         self._topic = topic
-        self._partition_count = partition_count
         self._splitter = ObjectSplitter()
 
     async def run(self, receive: Receive, send: Send, held: Held) -> None:
@@ -88,20 +89,21 @@ class _Stream:
         raise RestError(408, "The next record did not come in time")
 
     async def _appended(self, texts: Sequence[bytes]) -> list[dict[str, Any]]:
+        """Append records; rights and partitions are those of now, however long the request has been going on."""
         proxy = self._call.proxy
+        self._call.caller.require(Right.WRITE, self._topic)
+        try:
+            partition_count = len((await proxy.cluster.topic(self._topic)).partitions)
+        except ClientError as error:
+            raise of_kafka(error) from None
         size_bytes = sum(map(len, texts))
-        given = await proxy.work.do(size_bytes, partial(_all_given, texts, self._partition_count))
+        given = await proxy.work.do(size_bytes, partial(_all_given, texts, partition_count))
         now_ms = proxy.now_ms()
         records = [it.record(now_ms) for it in given if isinstance(it, RecordGiven)]
-        outcomes = iter(await self._outcomes(records))
+        outcomes = iter(await proxy.producing.append(self._topic, partition_count, records) if records else ())
         reports = [self._report(it, next(outcomes)) if isinstance(it, RecordGiven) else _failure(it) for it in given]
         await self._call.caller.has_produced(size_bytes)
         return reports
-
-    async def _outcomes(self, records: Sequence[NewRecord]) -> Sequence[Outcome]:
-        if not records:
-            return []
-        return await self._call.proxy.producing.append(self._topic, self._partition_count, records)
 
     def _report(self, given: RecordGiven, outcome: Outcome) -> dict[str, Any]:
         if isinstance(outcome, RestError):

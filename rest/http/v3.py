@@ -99,8 +99,8 @@ async def records(call: Call) -> Any:
         raise RestError(415, "HTTP 415 Unsupported Media Type")
     call.caller.require(Right.WRITE, name)
     found = await _known(call, [])
-    state = await call.proxy.cluster.topic(name, create=call.caller.may_create(name))
-    return produce(call, found.cluster_id or "", name, len(state.partitions))
+    await call.proxy.cluster.topic(name, create=call.caller.may_create(name))
+    return produce(call, found.cluster_id or "", name)
 
 
 async def _known(call: Call, names: list[str] | None) -> MetadataResponse:

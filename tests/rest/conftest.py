@@ -15,6 +15,8 @@ V2 = "application/vnd.kafka.v2+json"
 CONFIG = {
     "ottla.rest.listeners": "127.0.0.1:0",
     "ottla.registry.listeners": "127.0.0.1:0",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
 }
 
 
@@ -24,6 +26,7 @@ class Rest:
     def __init__(self, broker: Broker) -> None:
         assert broker._thread is not None
         self.url = broker._thread.ready.rest_url or ""
+        self.consumers: list[str] = []
         self.client = httpx.Client(base_url=self.url, trust_env=False, timeout=30)
 
     def get(self, path: str, **options: Any) -> tuple[int, Any]:
@@ -64,3 +67,5 @@ def rest(broker: Broker) -> Iterator[Rest]:
     rest = Rest(broker)
     with rest.client:
         yield rest
+        for uri in rest.consumers:  # or they would be members of the next test's groups
+            rest.client.delete(uri)

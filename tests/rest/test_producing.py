@@ -237,3 +237,21 @@ def test_version_3_refuses_before_the_stream_begins(broker: Broker, rest: Rest) 
     assert rest.stream("other", "orders", b"{}")[0] == 404
     path = f"/v3/clusters/{cluster_of(rest)}/topics/orders/records"
     assert rest.client.post(path, content=b"{}", headers={"content-type": "text/plain"}).status_code == 415
+
+
+def test_version_3_follows_its_topic_while_records_come(broker: Broker, rest: Rest) -> None:
+    broker.create_topic("orders")
+    path = f"/v3/clusters/{cluster_of(rest)}/topics/orders/records"
+
+    def body() -> Iterator[bytes]:
+        yield b'{"value": {"type": "STRING", "data": "one"}}'
+        broker.wait_for("orders", 1)
+        broker.delete_topic("orders")
+        broker.create_topic("orders", partitions=3)
+        yield b'{"partition_id": 2, "value": {"type": "STRING", "data": "two"}}'
+        broker.wait_for("orders", 1)
+        broker.delete_topic("orders")
+        yield b'{"value": {"type": "STRING", "data": "three"}}'
+
+    answer = rest.client.post(path, content=body(), headers={"content-type": "application/json"})
+    assert [json.loads(line)["error_code"] for line in answer.text.splitlines()] == [200, 200, 40401]

@@ -8,7 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
+import trio
+import trio.testing
 
+from ottla.rest.node import NodeCaller
+from ottla.server.quotas.clients import ClientQuotas
 from ottla.testing.broker import Broker
 
 USERS = {"ann": "a-secret", "bob": "b-secret", "eve": "e-secret"}
@@ -17,6 +21,8 @@ ACLS = [
     "ann read,write topic:subject:orders*",
     "bob describe topic:orders",
     "bob write topic:orders",
+    "ann read group:readers",
+    "bob read group:readers",
 ]
 
 
@@ -41,11 +47,11 @@ def broker() -> Iterator[Broker]:
 def ask(broker: Broker, user: str | None, method: str, path: str, body: object = None, form: str = "json") -> Any:
     assert broker._thread is not None
     auth = None if user is None else (user, USERS.get(user, "wrong"))
-    headers = {"content-type": f"application/vnd.kafka.{form}.v2+json"}
+    headers = {"content-type": f"application/vnd.kafka.{form}.v2+json" if form else "application/json"}
     data = None if body is None else json.dumps(body).encode()
     url = f"{broker._thread.ready.rest_url}{path}"
     answer = httpx.request(method, url, content=data, headers=headers, auth=auth, trust_env=False, timeout=30)
-    return answer.status_code, answer.json()
+    return answer.status_code, answer.json() if answer.content else None
 
 
 def cluster_of(broker: Broker) -> str:
@@ -78,7 +84,9 @@ def test_acls_say_what_is_written(broker: Broker) -> None:
     assert ask(broker, "bob", "POST", "/topics/secret", body)[0] == 403
     assert broker.records("secret") == []
     cluster = cluster_of(broker)
-    assert ask(broker, "eve", "POST", f"/v3/clusters/{cluster}/topics/orders/records", {})[0] in (403, 415)
+    path = f"/v3/clusters/{cluster}/topics/orders/records"
+    assert ask(broker, "eve", "POST", path, {}, "")[0] == 403
+    assert ask(broker, "bob", "POST", path, {}, "")[1]["error_code"] == 200
 
 
 def test_only_who_may_create_topics_does_so_by_writing(broker: Broker) -> None:
@@ -96,3 +104,40 @@ def test_subjects_are_protected_as_at_the_registry(broker: Broker) -> None:
     by_id = {"records": [{"value": 1}], "value_schema_id": schema_id}
     assert ask(broker, "ann", "POST", "/topics/orders", by_id, "avro")[0] == 200
     assert ask(broker, "bob", "POST", "/topics/orders", by_id, "avro")[0] == 403
+
+
+def test_a_consumer_is_its_users(broker: Broker) -> None:
+    path = "/consumers/readers/instances/mine"
+    assert ask(broker, "eve", "POST", "/consumers/readers", {})[0] == 403
+    assert ask(broker, "ann", "POST", "/consumers/others", {})[0] == 403
+    assert ask(broker, "ann", "POST", "/consumers/readers", {"name": "mine", "format": "json"})[0] == 200
+    assert ask(broker, "bob", "GET", f"{path}/subscription")[1]["error_code"] == 40403
+    assert ask(broker, "ann", "POST", f"{path}/subscription", {"topics": ["secret"]})[1]["error_code"] == 40301
+    parts = {"partitions": [{"topic": "secret", "partition": 0}]}
+    assert ask(broker, "ann", "POST", f"{path}/assignments", parts)[1]["error_code"] == 40301
+    assert ask(broker, "ann", "GET", f"{path}/subscription") == (200, {"topics": []})
+    bobs = "/consumers/readers/instances/bobs"
+    assert ask(broker, "bob", "POST", "/consumers/readers", {"name": "bobs"})[0] == 200
+    assert ask(broker, "bob", "POST", f"{bobs}/subscription", {"topics": ["orders"]})[1]["error_code"] == 40301
+
+
+class Held:
+    """A broker as far as its quotas are asked."""
+
+    def __init__(self) -> None:
+        self.quotas = ClientQuotas()
+
+
+async def test_who_is_beyond_a_quota_is_answered_later(autojump_clock: trio.testing.MockClock) -> None:
+    broker: Any = Held()
+    broker.quotas.set_quotas({(("user", "ann"),): {"producer_byte_rate": 1000.0}})
+    ann, bob = NodeCaller(broker, "User:ann", None), NodeCaller(broker, "User:bob", None)
+    began = trio.current_time()
+    await bob.has_produced(1_000_000)
+    assert trio.current_time() == began
+    await ann.has_produced(20_000)
+    assert trio.current_time() > began + 5
+    began = trio.current_time()
+    await ann.has_produced(10_000_000)
+    assert trio.current_time() == began + 30
+    assert broker.quotas.throttles["producer_byte_rate"].count == 2

@@ -1,0 +1,1 @@
+"""Consumers that live here for clients that ask by HTTP."""
