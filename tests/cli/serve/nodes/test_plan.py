@@ -63,6 +63,18 @@ def test_free_ports_stay_free_and_pages_lie_behind_the_common_one(tmp_path: Path
     assert list(again.config.listeners) == ["PLAINTEXT://127.0.0.1:40001"]
 
 
+def test_ports_of_the_registry_and_the_rest_proxy_count_up_and_stay(tmp_path: Path) -> None:
+    made = plan(tmp_path, "--nodes", "2", "--registry", "--rest", "[::1]:9000")
+    assert [config.ottla_registry_listeners for config in made.configs] == ["127.0.0.1:8081", "127.0.0.1:8082"]
+    assert [config.ottla_rest_listeners for config in made.configs] == ["[::1]:9000", "[::1]:9001"]
+    free = plan(tmp_path, "--nodes", "2", "--rest", "127.0.0.1:0").nodes[1]
+    assert free.config.ottla_rest_listeners == "127.0.0.1:0"
+    urls = {"rest": "http://127.0.0.1:40002", "registry": None}
+    again = free.pinned("PLAINTEXT://127.0.0.1:40001", None, urls)
+    assert again.config.ottla_rest_listeners == "127.0.0.1:40002"
+    assert again.config.ottla_registry_listeners is None
+
+
 def test_auto_is_a_node_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5})
     assert len(plan(tmp_path, "--nodes", "auto", "--port", "0").nodes) == 3
