@@ -27,7 +27,7 @@ class Rest:
         assert broker._thread is not None
         self.url = broker._thread.ready.rest_url or ""
         self.consumers: list[str] = []
-        self.client = httpx.Client(base_url=self.url, trust_env=False, timeout=30)
+        self.client = httpx.Client(base_url=self.url, trust_env=False, timeout=300)
 
     def get(self, path: str, **options: Any) -> tuple[int, Any]:
         return self.answer(self.client.get(path, **options))
