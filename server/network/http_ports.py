@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.server.network.endpoints import parse_http_address
@@ -18,14 +19,14 @@ class HttpPort(NamedTuple):
 
     name: str
     setting: str
+    value: Callable[[BrokerConfig], str | None]
     flag: str
     what: str
     module: str
 
     def text(self, config: BrokerConfig) -> str | None:
         """What is set, as host:port; None where it is not served."""
-        found: str | None = getattr(config, self.setting.replace(".", "_"))
-        return found or None
+        return self.value(config) or None
 
     def address(self, config: BrokerConfig) -> ListenAddress | None:
         """Where it is to be served; None where it is not. Raises ConfigError."""
@@ -34,9 +35,21 @@ class HttpPort(NamedTuple):
 
 
 REGISTRY: Final = HttpPort(
-    "registry", "ottla.registry.listeners", "--registry", "schema registry", "ottla.registry.node"
+    "registry",
+    "ottla.registry.listeners",
+    lambda config: config.ottla_registry_listeners,
+    "--registry",
+    "schema registry",
+    "ottla.registry.node",
 )
-REST: Final = HttpPort("rest", "ottla.rest.listeners", "--rest", "REST proxy", "ottla.rest.node")
+REST: Final = HttpPort(
+    "rest",
+    "ottla.rest.listeners",
+    lambda config: config.ottla_rest_listeners,
+    "--rest",
+    "REST proxy",
+    "ottla.rest.node",
+)
 
 PORTS: Final = (REGISTRY, REST)
 
