@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
 from ottla.storage.config import INT64_MAX, LogConfig
-from ottla.storage.errors import CorruptLogError, LogClosedError, OffsetOutOfRangeError, StorageError, StoreOfflineError
+from ottla.storage.errors import (
+    CorruptLogError,
+    DiskFullError,
+    LogClosedError,
+    OffsetOutOfRangeError,
+    StorageError,
+    StoreOfflineError,
+)
 from ottla.storage.format.block import RunKind
 from ottla.storage.log.append_types import AppendInfo, AppendOrigin
 from ottla.storage.log.appendable import AppendableLog
@@ -267,7 +274,11 @@ class PartitionLog(AppendableLog):
             raise StoreOfflineError(f"{self}: its files cannot be looked at: {error}") from error
         if offset > self.log_start_offset:
             self.move_log_start(offset)
-            await self.store.writer.flush(sync=False)
+            try:
+                await self.store.writer.flush(sync=False)
+            except DiskFullError:
+                # The disk may have become full only meanwhile. A flush that begins on a full disk gives up the reserve.
+                await self.store.writer.flush(sync=False)
 
     def move_log_start(self, offset: int) -> None:
         """Make everything below offset unreadable; the next block says so. The log's spans must be known."""

@@ -235,6 +235,24 @@ async def test_what_waited_for_room_keeps_no_segment_alive(harness: Any, autojum
     assert not check_node(disk, os.path.join(harness.folder, "node-0")).is_damaged
 
 
+async def test_a_log_start_that_finds_the_disk_full_has_the_reserve(harness: Any, autojump_clock: Any) -> None:
+    """Nobody has noticed before that the disk is full: its own block is the first that finds no room."""
+    capacity_bytes = 20_000_000
+    disk = SimulatedDisk(1, capacity_bytes=capacity_bytes)
+    async with harness.manager(disk, disk_reserve_bytes=4_000_000) as manager:
+        await trio.sleep(2)
+        log = await harness.open(manager)
+        for _ in range(3):
+            harness.append(log, VALUE)
+            await log.flush()
+        log.advance_high_watermark(3)
+        disk.capacity_bytes = capacity_bytes - disk.free_bytes(harness.folder)
+        assert not manager.context.space.is_full
+        await log.advance_log_start_offset(2)
+        assert log.log_start_offset == 2
+        assert manager.context.space.is_full
+
+
 async def test_a_disk_that_fills_up_soon_after_a_start_has_room_soon(harness: Any, autojump_clock: Any) -> None:
     """The cleaner does not wait out its first pause, as long as it takes for an idle node."""
     disk = SimulatedDisk()
