@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LISTEN ?= 127.0.0.1:9092
 SPARKS := 4.0 4.1 4.2
-LINKS := $(addprefix dev/ottla/,kproto storage client schemas runtime metastore metrics server proxy registry rest console cli pipeline testing simulation)
+LINKS := $(addprefix dev/ottla/,kproto storage client schemas runtime metastore metrics settings metadata security replica coordinator server proxy registry rest console cli pipeline testing simulation)
 
 # Hundreds of processes are started by the tests: each would compile all modules anew where the environment says this.
 unexport PYTHONDONTWRITEBYTECODE
@@ -84,7 +84,7 @@ test-snippets: .venv/.test-ready jars ## every snippet of the documentation, in 
 	$(PYTEST) tests/docs -m "snippets or not snippets"
 
 test-without-linux: .venv/.test-ready ## storage, server and testing without the system calls that only Linux has
-	PYTHONPATH=tests/without_linux $(PYTEST) --numprocesses=auto --dist=loadfile -m "not linux" tests/storage tests/server tests/testing
+	PYTHONPATH=tests/without_linux $(PYTEST) --numprocesses=auto --dist=loadfile -m "not linux" tests/storage tests/replica tests/coordinator tests/metadata tests/settings tests/security tests/server tests/testing
 
 recipes: .venv/.test-ready .cache/recipes/.ready ## the recipes of the documentation, with the frameworks that they are for
 	$(PYTEST) tests/docs/test_recipes.py -m "recipes or not recipes"
@@ -163,7 +163,7 @@ damage: .venv/.test-ready ## 2,000 flipped bits (BITS) and each file lost once: 
 	DAMAGE_BITS=$${BITS:-2000} $(PYTEST) --numprocesses=auto tests/storage/test_damage.py tests/metastore/test_sqlite_damage.py
 
 handshakes: .venv/.test-ready ## 20,000 conversations (HANDSHAKES) of strangers, and as many of hasty logins at each door, by HANDSHAKES_SEED
-	HANDSHAKES=$${HANDSHAKES:-20000} $(PYTEST) tests/server/security/test_handshakes.py tests/server/security/test_logins.py
+	HANDSHAKES=$${HANDSHAKES:-20000} $(PYTEST) tests/security/test_handshakes.py tests/security/test_logins.py
 
 fuzz: .venv/.fuzz-ready ## hostile sequences of requests, and coverage-guided fuzzers of parsers and handlers: SECONDS (300) each
 	$(BIN)/python -m tests.fuzz.fuzz_sequences --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))

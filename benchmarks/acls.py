@@ -15,8 +15,8 @@ from functools import partial
 
 from benchmarks.figures import shown
 from benchmarks.micro import Operation, best_us, by_pyperf
-from ottla.server.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
-from ottla.server.security.authorizer import Authorizer
+from ottla.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
+from ottla.security.authorizer import Authorizer
 
 COUNTS = (10, 1_000, 10_000)
 HOST = "10.1.2.3"

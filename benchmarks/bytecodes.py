@@ -32,11 +32,11 @@ from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Request
+from ottla.metadata.changes.topic_changes import NewTopic
 from ottla.runtime.purgatory import Purgatory
 from ottla.server.main import Node
-from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.network import readiness
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 
 _TOPIC: Final = "t"
 _ROUNDS: Final = 5

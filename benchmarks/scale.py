@@ -24,12 +24,12 @@ from ottla.kproto.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.metadata import keys
+from ottla.metadata.changes.partition_changes import PartitionUpdate, follow_live, hand_over
+from ottla.metadata.changes.partition_transactions import PartitionKey, in_transactions, plan_changes
+from ottla.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState
+from ottla.metadata.image_delta import evolve
 from ottla.metastore.store import KeyValue, Put
-from ottla.server.metadata import keys
-from ottla.server.metadata.changes.partition_changes import PartitionUpdate, follow_live, hand_over
-from ottla.server.metadata.changes.partition_transactions import PartitionKey, in_transactions, plan_changes
-from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState
-from ottla.server.metadata.image_delta import evolve
 
 REPLICAS = 3
 _METADATA_VERSION = 13

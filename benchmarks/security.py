@@ -37,7 +37,7 @@ from compat_tests.apache_kafka import ApacheKafka
 from compat_tests.java import missing
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import HOST, BrokerProcess, free_port
-from ottla.server.security.certificates import issue, make_authority
+from ottla.security.certificates import issue, make_authority
 
 _SIZE_BYTES: Final = 1_000
 _PARTITIONS: Final = 4

@@ -224,7 +224,7 @@ def _module(name: str) -> str:
 
 
 def _overview() -> argparse.ArgumentParser:
-    from ottla.server.version import version
+    from ottla.runtime.version import version
 
     parser = Parser(prog="ottla", description="A broker that speaks Kafka's protocol.")
     parser.add_argument("--version", action="version", version=f"ottla {version()}")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from ottla.server.settings.units import size_bytes, with_unit, without_unit
+from ottla.settings.units import size_bytes, with_unit, without_unit
 
 _COLORS: Final = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 _NEXT_SETTING: Final = re.compile(r",(?=\s*[A-Za-z][A-Za-z0-9_.-]*=)\s*")

@@ -53,9 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     from ottla.client.addresses import parse_addresses
     from ottla.client.errors import ClientError
     from ottla.client.security import NO_SECURITY, from_properties, read_properties
-    from ottla.server.errors import StartupError
+    from ottla.runtime.errors import StartupError
     from ottla.server.network.endpoints import parse_http_address
-    from ottla.server.settings.config import ConfigError
+    from ottla.settings.config import ConfigError
 
     logs.configure("INFO", arguments.log_format)
     import_trio()

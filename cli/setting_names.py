@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from ottla.kproto.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.server.settings.declaration import Setting
+    from ottla.settings.declaration import Setting
 
 _REFUSALS = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)
 
 
 def own_settings(kind: str) -> list[str]:
     """The settings of this kind that Kafka does not have: a broker tells them only to who names them."""
-    from ottla.server.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
-    from ottla.server.settings.description import OTTLAS_OWN
+    from ottla.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
+    from ottla.settings.description import OTTLAS_OWN
 
     known: Mapping[str, Setting] = {"topic": TOPIC_SETTINGS, "broker": BROKER_SETTINGS}.get(kind, {})
     return [name for name, setting in known.items() if name.startswith(OTTLAS_OWN) and not setting.internal]
@@ -26,9 +26,9 @@ def did_you_mean(kind: str, names: Iterable[str], error_code: int) -> str:
     """' Did you mean …?' for the first of these names that is not a setting or quota of this kind; else nothing."""
     if error_code not in _REFUSALS:
         return ""
-    from ottla.server.metadata.changes.quota_changes import QUOTA_NAMES
-    from ottla.server.settings.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
-    from ottla.server.settings.sources import did_you_mean as nearest
+    from ottla.metadata.changes.quota_changes import QUOTA_NAMES
+    from ottla.settings.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+    from ottla.settings.sources import did_you_mean as nearest
 
     known: Collection[str] | None = {
         "topic": TOPIC_SETTINGS,

@@ -12,7 +12,7 @@ from typing import Final
 from ottla.cli import CommandError
 from ottla.client.client import Client
 from ottla.client.offsets import EARLIEST, LATEST, TopicPartition, offsets_at
-from ottla.server.settings.units import duration_ms
+from ottla.settings.units import duration_ms
 
 HELP: Final = (
     "beginning, end, now, an offset, -N (N before the end), -1h (or s, m, d, w: so long ago), "

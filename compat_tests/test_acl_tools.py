@@ -12,7 +12,7 @@ import pytest
 from compat_tests.java.tools import JavaTools
 from compat_tests.process import HOST
 from compat_tests.test_security import SecureOttla, run_ottla
-from ottla.server.settings.sources import STANDARD_AUTHORIZER
+from ottla.settings.sources import STANDARD_AUTHORIZER
 
 JAAS = 'PlainLoginModule required user_admin="admin-p" user_bob="bob-p";'
 

@@ -97,9 +97,9 @@ from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Request, Struct
+from ottla.metadata.acls import AclOperation as Op
+from ottla.metadata.acls import AclResource as On
 from ottla.server.apis.table import needing_http, served
-from ottla.server.metadata.acls import AclOperation as Op
-from ottla.server.metadata.acls import AclResource as On
 
 pytestmark = [pytest.mark.java, pytest.mark.kafka, pytest.mark.security]
 

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Message, Producer
 from compat_tests.clients.confluent import Confluent
 from compat_tests.java.tools import Done, JavaTools
 from compat_tests.process import BrokerProcess
-from ottla.server.coordinator.partitioning import coordinator_partition
+from ottla.coordinator.partitioning import coordinator_partition
 
 pytestmark = pytest.mark.java
 

@@ -15,7 +15,7 @@ from compat_tests.java.tools import JavaTools
 from compat_tests.process import HOST, free_port
 from compat_tests.secure_clients import CLIENTS, VALUE, RefusedError
 from compat_tests.test_security import SecureOttla, client
-from ottla.server.security.certificates import issue, make_authority
+from ottla.security.certificates import issue, make_authority
 
 __all__ = ["client"]
 

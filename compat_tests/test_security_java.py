@@ -26,7 +26,7 @@ from compat_tests.process import HOST
 from compat_tests.secure_clients import CLIENTS, VALUE, RefusedError, for_java
 from compat_tests.test_security import SecureOttla, run_ottla
 from compat_tests.test_streams import word_count
-from ottla.server.security.certificates import issue, make_authority
+from ottla.security.certificates import issue, make_authority
 
 pytestmark = [pytest.mark.security, pytest.mark.java]
 

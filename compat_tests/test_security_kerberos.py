@@ -13,7 +13,7 @@ from compat_tests import secure_clients
 from compat_tests.java.tools import JavaTools
 from compat_tests.secure_clients import CLIENTS, VALUE, RefusedError
 from compat_tests.test_security import SecureOttla
-from ottla.server.settings.sources import STANDARD_AUTHORIZER
+from ottla.settings.sources import STANDARD_AUTHORIZER
 from tests import kerberos
 from tests.kerberos import HOST, SERVICE, Realm
 

@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Certificates of an authority, of the broker and of alice."""
     pytest.importorskip("cryptography")
-    from ottla.server.security.certificates import issue, make_authority
+    from ottla.security.certificates import issue, make_authority
 
     folder = tmp_path_factory.mktemp("certificates")
     authority = make_authority("CA of the scenarios")

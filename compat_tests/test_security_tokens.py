@@ -32,7 +32,7 @@ from ottla.kproto.messages.renew_delegation_token import RenewDelegationTokenReq
 from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.kproto.schema import Request
-from ottla.server.metadata.acls import AclResource
+from ottla.metadata.acls import AclResource
 
 pytestmark = [pytest.mark.java, pytest.mark.kafka, pytest.mark.security]
 

@@ -35,7 +35,7 @@ from ottla.kproto.messages.incremental_alter_configs import (
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.unregister_controller import UnregisterControllerRequest
 from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from ottla.server.metadata.acls import AclOperation, AclPermission, AclResource
+from ottla.metadata.acls import AclOperation, AclPermission, AclResource
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

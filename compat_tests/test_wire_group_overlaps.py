@@ -17,6 +17,7 @@ from compat_tests.group_wire import ASSIGNMENT, GroupWire
 from compat_tests.process import BrokerProcess
 from compat_tests.test_wire_groups import Topic, create
 from compat_tests.wire import Wire
+from ottla.coordinator.partitioning import coordinator_partition
 from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
@@ -26,7 +27,6 @@ from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.join_group import JoinGroupRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.server.coordinator.partitioning import coordinator_partition
 
 RACES = 12
 OFFSETS_PARTITIONS = 4

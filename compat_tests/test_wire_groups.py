@@ -16,6 +16,7 @@ import pytest
 from compat_tests.group_wire import ASSIGNMENT, SUBSCRIPTION, GroupWire, name
 from compat_tests.process import BrokerProcess
 from compat_tests.wire import Wire
+from ottla.coordinator.partitioning import coordinator_partition
 from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.kproto.messages.consumer_group_heartbeat import TopicPartitions
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -26,7 +27,6 @@ from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.records import iter_batches, iter_records
-from ottla.server.coordinator.partitioning import coordinator_partition
 
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"
 UNKNOWN_PARTITION = "UNKNOWN_TOPIC_OR_PARTITION"

@@ -13,7 +13,7 @@ import pytest
 from compat_tests.process import BrokerProcess
 from compat_tests.wire import Wire
 from ottla.kproto.messages import incremental_alter_configs as iac
-from ottla.server.settings.config import BROKER_SETTINGS
+from ottla.settings.config import BROKER_SETTINGS
 from tests.setting_values import dynamic_settings, values
 
 BROKER: Final = 4

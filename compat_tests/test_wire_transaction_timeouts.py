@@ -125,7 +125,7 @@ def use_up_epochs(peer: Peer) -> None:
                 assert name(answer.error_code) == "CONCURRENT_TRANSACTIONS"
 
 
-# It takes 33,000 requests. What the coordinator does then, every run sees in tests/server/coordinator.
+# It takes 33,000 requests. What the coordinator does then, every run sees in tests/coordinator.
 @pytest.mark.groups
 def test_a_timeout_in_the_last_epoch(peer: Peer) -> None:
     use_up_epochs(peer)

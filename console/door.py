@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from ottla.console.parameters import text
 from ottla.console.rendering import url
 from ottla.console.visitors import DeniedError
-from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
+from ottla.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -19,14 +19,14 @@ from ottla.console.messages.reading import Kind
 from ottla.console.messages.times import TimeError
 from ottla.console.nodes import NodeError
 from ottla.kproto.errors import ProtocolError
-from ottla.server.replica.errors import ReplicaError
+from ottla.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
     from ottla.console.messages.reading import Keep, Message
     from ottla.console.messages.search import Search
-    from ottla.server.metadata.image import TopicImage
+    from ottla.metadata.image import TopicImage
 
 MAX_MESSAGES: Final = 10_000
 MAX_BYTES: Final = 256 * 1_048_576

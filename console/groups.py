@@ -12,24 +12,24 @@ from ottla.client.errors import BrokerError
 from ottla.console.messages.readable import led_elsewhere
 from ottla.console.nodes import NodeError, ask, ask_each, other_nodes
 from ottla.console.rendering import Slices
+from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
+from ottla.coordinator.group.classic.group import ClassicGroup
+from ottla.coordinator.group.classic.member import ClassicMember
+from ottla.coordinator.group.config import OFFSETS_TOPIC
+from ottla.coordinator.group.consumer.assignors import assignor_names
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.member import ConsumerMember
+from ottla.coordinator.group.listing import GroupListing
+from ottla.coordinator.group.share.group import ASSIGNOR_NAME, ShareGroup
+from ottla.coordinator.group.share.member import ShareMember
+from ottla.coordinator.group.streams.assignor import ASSIGNOR_NAME as STREAMS_ASSIGNOR_NAME
+from ottla.coordinator.group.streams.group import StreamsGroup
+from ottla.coordinator.group.streams.member import StreamsMember
+from ottla.coordinator.group.streams.topology import Topology
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.server.apis.groups.streams_descriptions import described
-from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
-from ottla.server.coordinator.group.classic.group import ClassicGroup
-from ottla.server.coordinator.group.classic.member import ClassicMember
-from ottla.server.coordinator.group.config import OFFSETS_TOPIC
-from ottla.server.coordinator.group.consumer.assignors import assignor_names
-from ottla.server.coordinator.group.consumer.group import ConsumerGroup
-from ottla.server.coordinator.group.consumer.member import ConsumerMember
-from ottla.server.coordinator.group.listing import GroupListing
-from ottla.server.coordinator.group.share.group import ASSIGNOR_NAME, ShareGroup
-from ottla.server.coordinator.group.share.member import ShareMember
-from ottla.server.coordinator.group.streams.assignor import ASSIGNOR_NAME as STREAMS_ASSIGNOR_NAME
-from ottla.server.coordinator.group.streams.group import StreamsGroup
-from ottla.server.coordinator.group.streams.member import StreamsMember
-from ottla.server.coordinator.group.streams.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

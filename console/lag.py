@@ -16,8 +16,8 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
 
 if TYPE_CHECKING:
+    from ottla.coordinator.group.shard.shard import GroupShard
     from ottla.server.broker import Broker
-    from ottla.server.coordinator.group.shard.shard import GroupShard
 
 _FETCH_BY_NAME: Final = 7
 

@@ -50,14 +50,14 @@ from ottla.console.pages.export import Exports
 from ottla.console.pages.live import LiveTails
 from ottla.console.rendering import PREFIX, Renderer
 from ottla.console.visitors import Visitors
-from ottla.server.version import version
+from ottla.runtime.version import version
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ottla.server.broker import Broker
     from ottla.server.http.login import HttpLogin
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 _STATIC: Final = {
     "console.css": "text/css; charset=utf-8",

@@ -9,12 +9,12 @@ from ottla.console.groups import coordinator_of
 from ottla.console.lag import PartitionLag, ends_of
 from ottla.console.nodes import NodeError, ask
 from ottla.console.rendering import Slices
+from ottla.coordinator.share.state import UNINITIALIZED_COUNT
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
-from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker

@@ -11,10 +11,10 @@ from ottla.schemas.codec import PROTOBUF
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ottla.metadata.image import MetadataImage
     from ottla.registry.registry import Registry
     from ottla.registry.store.state import State, Version
     from ottla.server.broker import Broker
-    from ottla.server.metadata.image import MetadataImage
 
 MAX_COMPARED_LINES: Final = 1_000
 """Of each version: the time that a comparison takes grows with the square of it."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console.formatting import size
 from ottla.console.rendering import Slices
-from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.settings.types import INT64_MAX
+from ottla.metadata.image import ConfigResource, ResourceType
+from ottla.settings.types import INT64_MAX
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import PartitionState, TopicImage
     from ottla.server.broker import Broker
-    from ottla.server.metadata.image import PartitionState, TopicImage
 
 _LEADER_RATE: Final = "leader.replication.throttled.rate"
 _FOLLOWER_RATE: Final = "follower.replication.throttled.rate"

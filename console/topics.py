@@ -8,13 +8,13 @@ from uuid import UUID
 
 from ottla.console.messages.readable import MAX_ASKED, RemotePartition, led_elsewhere, refresh
 from ottla.console.rendering import Slices
-from ottla.server.replica.errors import ReplicaError
+from ottla.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import TopicImage
+    from ottla.replica.partition import Partition
     from ottla.server.broker import Broker
-    from ottla.server.metadata.image import TopicImage
-    from ottla.server.replica.partition import Partition
 
 
 class TopicSummary(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console.guard import session_cookie
+from ottla.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
+from ottla.security.access import Access
+from ottla.security.principal import ANONYMOUS
 from ottla.server.http.peer import peer_host
-from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
-from ottla.server.security.access import Access
-from ottla.server.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from starlette.requests import Request

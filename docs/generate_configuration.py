@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ottla.server.settings.config import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
-from ottla.server.settings.declaration import Setting, settings_of
-from ottla.server.settings.declared.cluster import ClusterSettings
-from ottla.server.settings.declared.dead_letters import DeadLetterSettings
-from ottla.server.settings.declared.groups import GroupCoordinatorSettings
-from ottla.server.settings.declared.log import LogSettings
-from ottla.server.settings.declared.mirror import MirrorSettings
-from ottla.server.settings.declared.network import NetworkSettings
-from ottla.server.settings.declared.operation import OperationSettings
-from ottla.server.settings.declared.ottla import OttlaSettings
-from ottla.server.settings.declared.remote_storage import RemoteStorageSettings
-from ottla.server.settings.declared.replication import ReplicationSettings
-from ottla.server.settings.declared.security import SecuritySettings
-from ottla.server.settings.declared.transactions import TransactionSettings
-from ottla.server.settings.types import INT32_MAX, INT64_MAX
+from ottla.settings.config import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from ottla.settings.declaration import Setting, settings_of
+from ottla.settings.declared.cluster import ClusterSettings
+from ottla.settings.declared.dead_letters import DeadLetterSettings
+from ottla.settings.declared.groups import GroupCoordinatorSettings
+from ottla.settings.declared.log import LogSettings
+from ottla.settings.declared.mirror import MirrorSettings
+from ottla.settings.declared.network import NetworkSettings
+from ottla.settings.declared.operation import OperationSettings
+from ottla.settings.declared.ottla import OttlaSettings
+from ottla.settings.declared.remote_storage import RemoteStorageSettings
+from ottla.settings.declared.replication import ReplicationSettings
+from ottla.settings.declared.security import SecuritySettings
+from ottla.settings.declared.transactions import TransactionSettings
+from ottla.settings.types import INT32_MAX, INT64_MAX
 
 PAGE = Path(__file__).with_name("configuration.md")
 
@@ -41,7 +41,7 @@ _SECTIONS = (
 _INTRODUCTION = """\
 # Configuration
 
-This page is generated from the table of settings in `server/settings/` by `docs/generate_configuration.py`.
+This page is generated from the table of settings in `settings/` by `docs/generate_configuration.py`.
 
 Settings have the names of Kafka 4.4; Ottla's own begin with `ottla.`. A broker reads them from these places; each
 overrides the ones before it:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import trio
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.metadata.changes.topic_changes import NewTopic
 from ottla.server.main import Node
-from ottla.server.metadata.changes.topic_changes import NewTopic
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from tests.console.devtools import PHONE, browser
 
 IMAGES = Path(__file__).parent / "images"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.client.schema_registry import SchemaText
+from ottla.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla.registry.errors import RegistryError, UnavailableError
 from ottla.registry.http.access import Caller, Everybody, RefusedError, Right
 from ottla.registry.http.app import RegistryApp
@@ -24,21 +25,20 @@ from ottla.registry.serving import identity_of, known_host, served
 from ottla.registry.store.log import SchemaLog
 from ottla.registry.writer.election import Election
 from ottla.registry.writer.identity import Identity
+from ottla.security.access import Access as Rights
 from ottla.server.http.known_logins import KnownLogins, NotLetInError
 from ottla.server.http.own_client import connect_as_node, own_endpoint, own_host_names
-from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla.server.schemas.source import SchemasUnavailableError
-from ottla.server.security.access import Access as Rights
 
 if TYPE_CHECKING:
     import socket
     from ssl import SSLContext
 
+    from ottla.metadata.image import Endpoint
     from ottla.registry.http.access import Access
     from ottla.registry.store.state import IdEntry
     from ottla.server.broker import Broker
     from ottla.server.http.login import HttpLogin
-    from ottla.server.metadata.image import Endpoint
 
 _CLIENT_ID: Final = "ottla-registry"
 _OPERATIONS: Final = {
@@ -105,7 +105,7 @@ def _open_stream(broker: Broker, own: Endpoint) -> OpenStream:
     """What connects to another node's registry; by TLS as to another node, if that is how they speak."""
     if not own.security_protocol.endswith("SSL"):
         return open_plain
-    from ottla.server.security import between_brokers
+    from ottla.security import between_brokers
 
     async def connect(identity: Identity) -> trio.abc.Stream:
         if identity.scheme != "https":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.registry.errors import RegistryError
 from ottla.registry.node import OwnSchemas
 from ottla.registry.registry import ForwardError
@@ -28,13 +29,12 @@ from ottla.rest.limits import MAX_HELD_BACK_SECONDS
 from ottla.rest.producing import Producing
 from ottla.rest.work import Work
 from ottla.schemas.codec import Codec
+from ottla.security.access import Access as Rights
 from ottla.server.http.known_logins import KnownLogins, NotLetInError
 from ottla.server.http.own_client import connect_as_node, own_endpoint, own_host_names
 from ottla.server.http.server import prepare
-from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.quotas.clients import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from ottla.server.schemas.source import SchemasUnavailableError
-from ottla.server.security.access import Access as Rights
 
 if TYPE_CHECKING:
     import socket

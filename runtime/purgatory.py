@@ -3,7 +3,7 @@
 It is the seed's and Kafka's `DelayedOperationPurgatory`. A task awaits (`wait`): its next line is what Kafka has in
 callbacks. What waits in no task is told by a call (`watch`). Every event that can change the answer of a waiting
 operation must signal one of its keys. This is the table of them; each line has a test for append and one for fetch
-(`tests/server/replica/test_triggers.py`).
+(`tests/replica/test_triggers.py`).
 
 | event                                      | who signals                                | append | fetch |
 |--------------------------------------------|--------------------------------------------|--------|-------|

@@ -14,28 +14,28 @@ from ottla.storage.histogram import Histogram
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ottla.coordinator.coordinators import Coordinators
+    from ottla.coordinator.group.coordinator import GroupCoordinator
+    from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+    from ottla.coordinator.transaction.markers import ReplicaMarkers
+    from ottla.coordinator.transaction.other_brokers import TransactionVerifier
     from ottla.kproto.api_keys import ApiKey
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.image import MetadataImage
+    from ottla.metadata.producer_ids import ProducerIds
+    from ottla.replica.manager import ReplicaManager
     from ottla.runtime.request_budget import RequestBudget
     from ottla.runtime.watchdog import LoopWatchdog
     from ottla.runtime.work import Lane
+    from ottla.security.authorizer import Authorizer
+    from ottla.security.credentials import Credentials
+    from ottla.security.delegation_tokens import DelegationTokens
     from ottla.server.client_metrics.manager import ClientMetrics
     from ottla.server.cluster.peers import Peers
-    from ottla.server.coordinator.coordinators import Coordinators
-    from ottla.server.coordinator.group.coordinator import GroupCoordinator
-    from ottla.server.coordinator.transaction.coordinator import TransactionCoordinator
-    from ottla.server.coordinator.transaction.markers import ReplicaMarkers
-    from ottla.server.coordinator.transaction.other_brokers import TransactionVerifier
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import MetadataImage
-    from ottla.server.metadata.producer_ids import ProducerIds
     from ottla.server.mirror.mirror import Mirror
-    from ottla.server.replica.manager import ReplicaManager
     from ottla.server.request_metrics import RequestMetrics
-    from ottla.server.security.authorizer import Authorizer
-    from ottla.server.security.credentials import Credentials
-    from ottla.server.security.delegation_tokens import DelegationTokens
-    from ottla.server.settings.config import BrokerConfig
     from ottla.server.share.leader import ShareLeader
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
     from ottla.storage.log_manager import LogManager
     from ottla.storage.memory.buffer_pool import BufferPool

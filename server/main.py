@@ -28,15 +28,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from ottla.metadata.open_store import open_store
 from ottla.metastore.errors import MetadataError
+from ottla.runtime.errors import StartupError
 from ottla.runtime.supervisor import Supervisor
 from ottla.server.cluster.controlled_shutdown import hand_over_partitions, leave_after_loss
-from ottla.server.errors import StartupError
-from ottla.server.metadata.open_store import open_store
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses
 from ottla.server.network.network import TcpNetwork
-from ottla.server.settings.storage import storage_config
 from ottla.server.wiring.parts import NodeEnvironment, Parts
 from ottla.server.wiring.start_checks import (
     compare_with_folders,
@@ -44,6 +43,7 @@ from ottla.server.wiring.start_checks import (
     refuse_without_metadata,
     try_addresses,
 )
+from ottla.settings.storage import storage_config
 from ottla.storage.clock import Clock, SystemClock
 from ottla.storage.disk import Disk, RealDisk
 from ottla.storage.log_manager import LogManager
@@ -52,16 +52,16 @@ from ottla.storage.node_dir import make_folder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.image import Endpoint
     from ottla.metastore.store import MetadataStore
     from ottla.runtime.watchdog import LoopWatchdog
     from ottla.server.apis.table import ApiTable
     from ottla.server.broker import Broker
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import Endpoint
     from ottla.server.network.listener import ListenAddress
     from ottla.server.network.network import Network
     from ottla.server.quotas.clients import ClientQuotas
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.store.context import RunBlocking
 
 logger = logging.getLogger(__name__)

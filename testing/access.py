@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.client.client import Client
     from ottla.client.tls import Tls
     from ottla.kproto.messages.create_acls import AclCreation
-    from ottla.server.security.certificates import Pair
+    from ottla.security.certificates import Pair
 
 SCRAM: Final = "SCRAM-SHA-512"
 
@@ -174,8 +174,8 @@ def _entries(acls: Iterable[str]) -> list[AclCreation]:
 @lru_cache(maxsize=1)
 def _certificates() -> tuple[Pair, Pair]:
     """An authority and a broker's certificate, for this process."""
-    from ottla.server.security.certificates import issue, make_authority
-    from ottla.server.settings.config import ConfigError
+    from ottla.security.certificates import issue, make_authority
+    from ottla.settings.config import ConfigError
 
     try:
         authority = make_authority("Ottla CA for tests", days=7)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.schema import ZERO_UUID
-from ottla.server.settings.sources import did_you_mean
+from ottla.settings.sources import did_you_mean
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Struct
-    from ottla.server.metadata.image import MetadataImage
+    from ottla.metadata.image import MetadataImage
 
 
 def api_key(name: str) -> ApiKey:

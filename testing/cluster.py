@@ -277,8 +277,8 @@ class Cluster(Contents):
 
     def move_coordinator(self, group: str, node_id: int, timeout_s: float = 15.0) -> None:
         """Let a node coordinate a group: it leads the partition of `__consumer_offsets` that keeps the group."""
-        from ottla.server.coordinator.partitioning import coordinator_partition
-        from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS
+        from ottla.coordinator.partitioning import coordinator_partition
+        from ottla.metadata.internal_topics import CONSUMER_OFFSETS
 
         self.coordinator(group)  # makes the topic
         with self._client() as client:

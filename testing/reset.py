@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.server.metadata.scram_changes import ScramDeletion
+from ottla.metadata.scram_changes import ScramDeletion
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker

@@ -10,13 +10,13 @@ import pytest
 import trio
 
 from ottla.kproto.api_keys import ApiKey
+from ottla.metadata.image import MetadataImage
 from ottla.metastore.errors import StoreUnavailableError
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import Change, Compare, KeyValue, Listing, Operation, Watch
 from ottla.runtime.supervisor import Supervisor
 from ottla.server.main import Node
-from ottla.server.metadata.image import MetadataImage
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from ottla.storage.disk import Disk
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from tests.servers import Client, RunningNode

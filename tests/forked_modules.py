@@ -7,11 +7,12 @@ from contextlib import suppress
 from importlib import import_module
 from pkgutil import walk_packages
 
-import ottla.server
+from tests.rooms import BROKER
 
-for found in walk_packages(ottla.server.__path__, "ottla.server."):
-    with suppress(ImportError):  # of an extra that is not installed
-        import_module(found.name)
+for room in BROKER:
+    for found in walk_packages(import_module(f"ottla.{room}").__path__, f"ottla.{room}."):
+        with suppress(ImportError):  # of an extra that is not installed
+            import_module(found.name)
 for name in ("topic", "group", "config", "produce", "consume", "doctor", "serve", "fsck", "backup", "proxy"):
     import_module(f"ottla.cli.{name}")
 # So no child's collection of garbage touches, and with that copies, the pages of what is there.

@@ -16,6 +16,7 @@ import trio
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.schema import Request, Response
+from ottla.metadata.changes.topic_changes import NewTopic
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Supervisor
 from ottla.runtime.work import Lane
@@ -23,11 +24,10 @@ from ottla.server.apis.pending import finish, handler_of
 from ottla.server.apis.served_api import ServedApi
 from ottla.server.apis.table import ApiTable, declaration
 from ottla.server.main import Node, Ready
-from ottla.server.metadata.changes.topic_changes import NewTopic
 from ottla.server.network.dispatch import Dispatcher
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.connections import ConnectionLimits
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from ottla.simulation.turns import SoonEnded
 from ottla.storage.disk import Disk
 from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ottla.server.settings.config import BROKER_SETTINGS
-from ottla.server.settings.declaration import Setting
-from ottla.server.settings.types import SettingType
+from ottla.settings.config import BROKER_SETTINGS
+from ottla.settings.declaration import Setting
+from ottla.settings.types import SettingType
 
 #: Mistakes that people make with any setting.
 _ANYTHING: Final = (None, "", " ", "nonsense", "0", "-1", "1", "-2", "1.5", "2147483648", "9223372036854775808", ",")

@@ -28,7 +28,7 @@ from ottla.kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsReques
 from ottla.kproto.messages.describe_acls import DescribeAclsRequest
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.acls import Acl
+    from ottla.metadata.acls import Acl
 
 HAS_ACTIONS = True
 
@@ -146,8 +146,8 @@ def _delete(client: Client, arguments: argparse.Namespace) -> None:
 
 def _explain(client: Client, arguments: argparse.Namespace) -> int:
     """0 if it is allowed, 1 if not. Super users are named in the brokers' settings, which not everybody may read."""
-    from ottla.server.metadata.acls import AclOperation, AclResource
-    from ottla.server.security.authorizer import Authorizer
+    from ottla.metadata.acls import AclOperation, AclResource
+    from ottla.security.authorizer import Authorizer
 
     authorizer = Authorizer(_super_users(client), allows_without_acl=_allows_without_acl(client))
     authorizer.replace(_described(client, None, None, None, ANY, None))
@@ -190,7 +190,7 @@ def _described(
     operation: int,
     pattern: int | None,
 ) -> list[Acl]:
-    from ottla.server.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
+    from ottla.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 
     answer = client.call(
         DescribeAclsRequest(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ottla.cli import CommandError, options
 from ottla.cli.access.secure import FOLDER, SecureFolder, write_private
-from ottla.server.security.certificates import DAYS, issue
-from ottla.server.settings.config import ConfigError
+from ottla.security.certificates import DAYS, issue
+from ottla.settings.config import ConfigError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -10,9 +10,9 @@ from ottla.server.network.endpoints import parse_http_address
 from ottla.server.network.http_ports import PORTS
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.image import Endpoint
+    from ottla.metadata.image import Endpoint
     from ottla.server.network.listener import ListenAddress
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 WHAT_ANYBODY_CAN_DO = "there is no authentication, so anyone who can connect may read, write and delete everything"
 

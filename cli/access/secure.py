@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli import CommandError
-from ottla.server.security.certificates import Pair, issue, make_authority
+from ottla.security.certificates import Pair, issue, make_authority
 from ottla.storage.disk.private import make_private_folder
 
 if TYPE_CHECKING:

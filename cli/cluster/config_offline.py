@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.cli import CommandError, options
+from ottla.metadata import keys
+from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.metastore.errors import StoreUnavailableError
 from ottla.metastore.store import Compare, Delete, Put
-from ottla.server.metadata import keys
-from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.settings.config import GROUP_SETTINGS, TOPIC_SETTINGS, setting_of_broker
+from ottla.settings.config import GROUP_SETTINGS, TOPIC_SETTINGS, setting_of_broker
 
 if TYPE_CHECKING:
     from ottla.metastore.store import KeyValue, MetadataStore, Operation

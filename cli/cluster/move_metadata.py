@@ -14,18 +14,18 @@ from ottla.cli import CommandError
 from ottla.cli.folders.backup.snapshot import node_dirs
 from ottla.cli.folders.lock_holder import refuse_running
 from ottla.cli.options import counted
+from ottla.metadata.move import Place, move
+from ottla.metadata.open_store import SQLITE_FILE, open_etcd
 from ottla.metastore.address import MEMORY, SQLITE, parse_metadata_address
 from ottla.metastore.errors import MetadataError
-from ottla.server.metadata.move import Place, move
-from ottla.server.metadata.open_store import SQLITE_FILE, open_etcd
-from ottla.server.settings.config import ConfigError
+from ottla.settings.config import ConfigError
 
 if TYPE_CHECKING:
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 
 def move_metadata(arguments: argparse.Namespace) -> int:
-    from ottla.server.settings.sources import load
+    from ottla.settings.sources import load
 
     is_toml = arguments.config is not None and arguments.config.suffix == ".toml"
     try:

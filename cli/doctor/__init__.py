@@ -20,7 +20,7 @@ from ottla.cli.doctor import etcd, http, machine, network, start
 from ottla.cli.doctor.finding import FAIL, Finding, fail, ok, warn
 from ottla.cli.serve import config as serve_config
 from ottla.cli.serve import serve
-from ottla.server.settings.config import BrokerConfig, ConfigError
+from ottla.settings.config import BrokerConfig, ConfigError
 
 _SIGNS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}

@@ -15,10 +15,10 @@ import trio
 
 from ottla.cli.doctor.finding import Finding, fail, ok, warn
 from ottla.cli.options import human_size
+from ottla.metadata import keys
 from ottla.metastore.address import parse_metadata_address
 from ottla.metastore.clock_difference import CONSEQUENCE, TOLERATED_SECONDS, sentence
 from ottla.metastore.errors import MetadataError, StoreUnavailableError
-from ottla.server.metadata import keys
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import UnsupportedFormatError
 from ottla.storage.node_dir import node_ids_in, read_note
@@ -26,7 +26,7 @@ from ottla.storage.node_dir import node_ids_in, read_note
 if TYPE_CHECKING:
     from ottla.metastore.address import EtcdAddress
     from ottla.metastore.etcd_client import EtcdAccess, EtcdClient
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 _OLDEST: Final = (3, 4)
 _ASKED: Final = 5
@@ -144,7 +144,7 @@ def _alarms(errors: Collection[str]) -> Finding:
 
 async def _contents(address: EtcdAddress, config: BrokerConfig, data_dir: str) -> list[Finding]:
     """Which cluster's metadata is there, and whether the data folder belongs to it."""
-    from ottla.server.metadata.open_store import open_etcd
+    from ottla.metadata.open_store import open_etcd
 
     subject = "metadata"
     try:

@@ -15,7 +15,7 @@ from ottla.cli.doctor.finding import Finding, fail, ok, warn
 from ottla.server.network.endpoints import parse_http_address
 from ottla.server.network.http_ports import PORTS
 from ottla.server.network.listener import ListenAddress
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 
 _TIMEOUT_SECONDS: Final = 3.0
 _MOST_BYTES: Final = 1 << 20

@@ -15,12 +15,12 @@ from ottla.client.client import Client
 from ottla.client.errors import AuthenticationError, ClientError
 from ottla.client.security import NO_SECURITY, Security
 from ottla.client.tls import Tls
-from ottla.server.errors import ListenError
+from ottla.runtime.errors import ListenError
+from ottla.security.tls import client_auth
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses
 from ottla.server.network.listener import ListenAddress
 from ottla.server.network.network import open_listening_socket
-from ottla.server.security.tls import client_auth
-from ottla.server.settings.config import BrokerConfig, ConfigError
+from ottla.settings.config import BrokerConfig, ConfigError
 
 _TIMEOUT_SECONDS: Final = 3.0
 _EVERY_ADDRESS: Final = ("", "0.0.0.0", "::")

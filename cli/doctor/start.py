@@ -18,10 +18,10 @@ from ottla.cli.folders.lock_holder import refusal, refuse_running
 from ottla.cli.folders.nodes import check_lone_node
 from ottla.cli.serve.config import data_dir, load_config
 from ottla.cli.serve.nodes import plan
-from ottla.server.errors import StartupError
+from ottla.runtime.errors import StartupError
 from ottla.server.network.endpoints import listen_addresses
-from ottla.server.settings.config import BrokerConfig
 from ottla.server.wiring.start_checks import check_ports, refuse_without_metadata
+from ottla.settings.config import BrokerConfig
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import UnsupportedFormatError
 from ottla.storage.node_dir import read_note

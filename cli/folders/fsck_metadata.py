@@ -28,9 +28,9 @@ def check_cluster(node_dir: Path, cluster_id: str, *, may_be_none: bool) -> None
 
 async def known_topics(data_dir: Path, metadata: str | None) -> tuple[str, dict[UUID, list[tuple[int, ...]]]]:
     """The id of the cluster, and of each of its topics the replicas of each partition."""
+    from ottla.metadata import keys
+    from ottla.metadata.move import refuse_moved
     from ottla.metastore.errors import StoreUnavailableError
-    from ottla.server.metadata import keys
-    from ottla.server.metadata.move import refuse_moved
 
     place, store = await open_metadata(data_dir, metadata)
     try:
@@ -52,11 +52,11 @@ async def known_topics(data_dir: Path, metadata: str | None) -> tuple[str, dict[
 
 
 async def open_metadata(data_dir: Path, metadata: str | None) -> tuple[str, MetadataStore]:
+    from ottla.metadata.open_store import SQLITE_FILE, open_etcd
     from ottla.metastore.address import parse_metadata_address
     from ottla.metastore.errors import StoreUnavailableError
     from ottla.metastore.sqlite import open_sqlite_store
-    from ottla.server.metadata.open_store import SQLITE_FILE, open_etcd
-    from ottla.server.settings.sources import load
+    from ottla.settings.sources import load
     from ottla.storage.clock import SystemClock
 
     try:

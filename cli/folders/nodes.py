@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli import CommandError
-from ottla.server.metadata.open_store import SQLITE_FILE
+from ottla.metadata.open_store import SQLITE_FILE
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import DataDirLockedError
 from ottla.storage.node_dir import LOCK_FILE, node_ids_in
@@ -15,7 +15,7 @@ from ottla.storage.node_dir import LOCK_FILE, node_ids_in
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 _DEFAULT_NODE_ID: Final = 1
 

@@ -19,8 +19,8 @@ from ottla.storage.errors import DataDirLockedError, StorageError
 from ottla.storage.node_dir import node_ids_in
 
 if TYPE_CHECKING:
+    from ottla.metadata.from_data import Aside, Choice
     from ottla.metastore.store import Operation
-    from ottla.server.metadata.from_data import Aside, Choice
 
 _NEVER_MS: Final = 1 << 40
 _NAMED: Final = 20
@@ -97,7 +97,7 @@ def _sentence(it: Aside) -> str:
 
 
 async def _rebuild(data_dir: Path, nodes: list[int], prefer: int | None) -> Choice:
-    from ottla.server.metadata.from_data import UndecidedError, choose, metadata_of
+    from ottla.metadata.from_data import UndecidedError, choose, metadata_of
     from ottla.storage.clock import SystemClock
     from ottla.storage.config import StorageConfig
     from ottla.storage.disk import RealDisk

@@ -41,7 +41,7 @@ from ottla.cli.mirror.transactions import committed_there, undecided_there, wait
 from ottla.client.client import Client
 from ottla.client.offsets import TopicPartition
 from ottla.server.mirror.names import NamePattern
-from ottla.server.settings.mirrored import Mirrored, Mirroring
+from ottla.settings.mirrored import Mirrored, Mirroring
 
 if TYPE_CHECKING:
     from ottla.kproto.messages.metadata import MetadataResponseTopic

@@ -24,7 +24,7 @@ from ottla.kproto.messages.incremental_alter_configs import (
 )
 from ottla.kproto.messages.metadata import MetadataResponseTopic
 from ottla.server.mirror.names import NamePattern
-from ottla.server.settings.mirrored import MIRROR_SETTING, NOT_MIRRORED, Mirrored, Mirroring, parse_mirrored
+from ottla.settings.mirrored import MIRROR_SETTING, NOT_MIRRORED, Mirrored, Mirroring, parse_mirrored
 
 SERVERS: Final = "ottla.mirror.bootstrap.servers"
 TOPICS: Final = "ottla.mirror.topics"

@@ -17,7 +17,7 @@ from ottla.client.errors import AddressError
 from ottla.proxy.errors import ProxyError
 from ottla.proxy.filters.chain import Named
 from ottla.proxy.shared import CacheSettings, Settings
-from ottla.server.settings.units import duration_ms, size_bytes
+from ottla.settings.units import duration_ms, size_bytes
 
 if TYPE_CHECKING:
     from ottla.cli.proxy.security import Securities, Source

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from ottla.cli import CommandError
 from ottla.metrics import process
 from ottla.metrics.exposition import CONTENT_TYPE, render
-from ottla.server.errors import StartupError
+from ottla.runtime.errors import StartupError
 from ottla.server.http.hosts import host_name, is_local
 from ottla.server.http.server import prepare
 from ottla.server.http.streaming import StreamedResponse

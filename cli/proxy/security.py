@@ -24,21 +24,21 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.metadata.scram_changes import ScramCredential, ScramKey, ScramMechanism, credential_of
 from ottla.proxy.errors import NotLetInError
 from ottla.proxy.login import ANONYMOUS
 from ottla.proxy.shared import Ways
 from ottla.proxy.transport import Accepted, SocketTransport, Transport, open_tcp, unmapped
 from ottla.proxy.upstream_login import log_in
 from ottla.runtime.errors import CloseConnectionError
+from ottla.security.credentials import Credentials, salted
+from ottla.security.entrance import Entrance, entrance
+from ottla.security.errors import NoRuleError
 from ottla.server.apis.access.sasl_authenticate import answer as answer_authenticate
 from ottla.server.apis.access.sasl_handshake import answer as answer_handshake
-from ottla.server.metadata.scram_changes import ScramCredential, ScramKey, ScramMechanism, credential_of
 from ottla.server.network.tls_transport import TlsTransport
-from ottla.server.security.credentials import Credentials, salted
-from ottla.server.security.entrance import Entrance, entrance
-from ottla.server.security.errors import NoRuleError
-from ottla.server.settings.config import ConfigError
-from ottla.server.settings.sources import load
+from ottla.settings.config import ConfigError
+from ottla.settings.sources import load
 
 if TYPE_CHECKING:
     import ssl
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ottla.client.tls import Tls
     from ottla.kproto.schema import Request, Response
     from ottla.proxy.login import ClientLogin
-    from ottla.server.security.sasl import Sasl
+    from ottla.security.sasl import Sasl
 
 logger = logging.getLogger(__name__)
 

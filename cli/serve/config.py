@@ -12,7 +12,7 @@ from ottla.cli import CommandError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 
 def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
@@ -20,7 +20,7 @@ def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | No
 
     Raises ConfigError if they are wrong.
     """
-    from ottla.server.settings.sources import load
+    from ottla.settings.sources import load
 
     flags = dict(arguments.set)
     _set_listeners(flags, arguments)

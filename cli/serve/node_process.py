@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ottla.runtime.watchdog import LoopWatchdog
     from ottla.server.main import Node, Ready
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.disk import Disk
 
 logger = logging.getLogger(__name__)
@@ -74,9 +74,9 @@ def with_free_id(arguments: argparse.Namespace, config: BrokerConfig) -> BrokerC
     import trio
 
     from ottla.cli.serve.config import load_config
+    from ottla.metadata.free_ids import find_node_id
     from ottla.metastore.errors import MetadataError
-    from ottla.server.errors import StartupError
-    from ottla.server.metadata.free_ids import find_node_id
+    from ottla.runtime.errors import StartupError
     from ottla.storage.clock import SystemClock
 
     try:
@@ -96,9 +96,9 @@ def run_node(
     import trio
 
     from ottla.metastore.errors import MetadataError
-    from ottla.server.errors import StartupError
+    from ottla.runtime.errors import StartupError
     from ottla.server.main import Node
-    from ottla.server.settings.config import ConfigError
+    from ottla.settings.config import ConfigError
     from ottla.storage.errors import DataDirLockedError, StorageError
 
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
@@ -206,7 +206,7 @@ def _announce(ready: Ready) -> None:
     """Say on standard output that the broker is ready: one line for people, or one JSON object for programs."""
     endpoint = ready.endpoints[0]
     if sys.stdout.isatty():
-        from ottla.server.version import version
+        from ottla.runtime.version import version
 
         others = "".join(f", {other.host}:{other.port}" for other in ready.endpoints[1:])
         others += f", {ready.http_url}" if ready.http_url else ""

@@ -122,7 +122,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     from ottla.cli.folders.nodes import check_lone_node, data_dir_of
     from ottla.cli.serve.node_process import Shell, run_node, with_free_id
     from ottla.cli.serve.refused_start import leaving_nothing
-    from ottla.server.settings.config import ConfigError
+    from ottla.settings.config import ConfigError
 
     try:
         config = load_config(arguments)

@@ -44,8 +44,8 @@ def _answering(answer: Any) -> Callable[[Any], Any]:
 
 
 _GZIP_WINDOW_BITS: Final = 31
-_GROUP: Final = "ottla.server.coordinator.group"
-_TRANSACTION: Final = "ottla.server.coordinator.transaction"
+_GROUP: Final = "ottla.coordinator.group"
+_TRANSACTION: Final = "ottla.coordinator.transaction"
 _PRODUCERS: Final = "ottla.storage.state.producer_state:ProducerStateManager"
 
 FAULTS: Final[dict[str, PlantedFault]] = {
@@ -73,7 +73,7 @@ FAULTS: Final[dict[str, PlantedFault]] = {
         "LIST_OFFSETS",
     ),
     "members-without-a-common-protocol-join": PlantedFault(
-        "ottla.server.coordinator.group.classic.group:ClassicGroup",
+        "ottla.coordinator.group.classic.group:ClassicGroup",
         "supports_protocols",
         _answering(answer=True),
         "classic_groups",
@@ -132,7 +132,7 @@ FAULTS: Final[dict[str, PlantedFault]] = {
         "PRODUCE",
     ),
     "settings-of-topics-are-not-checked": PlantedFault(
-        "ottla.server.metadata.changes.config_changes",
+        "ottla.metadata.changes.config_changes",
         "check_topic_configs",
         _answering(None),
         "topics",

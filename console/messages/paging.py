@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.console.messages.reading import Keep
+    from ottla.metadata.image import TopicImage
     from ottla.server.broker import Broker
-    from ottla.server.metadata.image import TopicImage
 
 MESSAGES_A_PAGE: Final = 50
 MAX_PARTITIONS: Final = 32

@@ -15,18 +15,18 @@ from ottla.kproto.messages.describe_log_dirs import DescribableLogDirTopic, Desc
 from ottla.kproto.messages.fetch import FetchPartition as AskedPartition
 from ottla.kproto.messages.fetch import FetchRequest, FetchTopic
 from ottla.kproto.records import parse_batch_header
+from ottla.replica.errors import ReplicaError
+from ottla.replica.fetch import FetchParams, FetchPartition
+from ottla.replica.offset_lookup import find_offset
+from ottla.replica.partition import Isolation
 from ottla.runtime.stages import finish
-from ottla.server.replica.errors import ReplicaError
-from ottla.server.replica.fetch import FetchParams, FetchPartition
-from ottla.server.replica.offset_lookup import find_offset
-from ottla.server.replica.partition import Isolation
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader
+    from ottla.metadata.image import TopicImage
+    from ottla.replica.partition import Partition
     from ottla.server.broker import Broker
-    from ottla.server.metadata.image import TopicImage
-    from ottla.server.replica.partition import Partition
 
 _FETCH_BYTES: Final = 65_536
 _MAX_BATCH_BYTES: Final = 16 * 1_048_576

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.client.schema_registry import SchemaText
     from ottla.schemas.codec import Codec
     from ottla.server.schemas.source import SchemaSource
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 _THREADS: Final = 2
 

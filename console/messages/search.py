@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ottla.console.messages.reading import Keep, Message
     from ottla.console.messages.schemas import Schemas
-    from ottla.server.metadata.image import TopicImage
+    from ottla.metadata.image import TopicImage
 
 MAX_POSITIONS: Final = 256
 """Partitions whose positions an address names, and so those that the live view follows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ottla.server.settings.units import duration_ms
+from ottla.settings.units import duration_ms
 
 
 class TimeError(Exception):

@@ -12,12 +12,12 @@ from ottla.console.messages.readable import led_elsewhere
 from ottla.console.nodes import NodeError, ask
 from ottla.console.parameters import text
 from ottla.console.rendering import url
+from ottla.coordinator.errors import ConcurrentTransactionsError, CoordinatorError, TransactionalIdNotFoundError
+from ottla.coordinator.transaction.coordinator import TRANSACTIONS_TOPIC
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError, TransactionalIdNotFoundError
-from ottla.server.coordinator.transaction.coordinator import TRANSACTIONS_TOPIC
-from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from starlette.requests import Request

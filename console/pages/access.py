@@ -12,13 +12,13 @@ from ottla.client.admin.acls import AclTextError, parse_entry
 from ottla.client.admin.users import MECHANISMS, credential
 from ottla.console.forms import FormError, read_form
 from ottla.console.rendering import Slices, url
+from ottla.metadata.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, AclPattern, AclResource, new_acl
+from ottla.metadata.changes.quota_changes import QUOTA_NAMES
+from ottla.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
+from ottla.metadata.image import CLIENT_ID, USER, QuotaEntity
+from ottla.metadata.scram_changes import ScramDeletion, ScramMechanism, ScramUpsertion
 from ottla.metastore.errors import MetadataError
-from ottla.server.metadata.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, AclPattern, AclResource, new_acl
-from ottla.server.metadata.changes.quota_changes import QUOTA_NAMES
-from ottla.server.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
-from ottla.server.metadata.image import CLIENT_ID, USER, QuotaEntity
-from ottla.server.metadata.scram_changes import ScramDeletion, ScramMechanism, ScramUpsertion
-from ottla.server.settings.units import with_unit, without_unit
+from ottla.settings.units import with_unit, without_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -13,9 +13,9 @@ from ottla.console.nodes import NodeError
 from ottla.console.parameters import text
 from ottla.console.selection import Ranking, select
 from ottla.console.shares import share_lags
-from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.server.share.held import held_by_member, in_flight
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ottla.console.charts import Sparkline
     from ottla.console.console import Console
-    from ottla.server.coordinator.group.listing import GroupListing
+    from ottla.coordinator.group.listing import GroupListing
 
 GROUPS_A_PAGE: Final = 100
 MAX_LAGS: Final = 1_000

@@ -17,9 +17,9 @@ from ottla.console.messages.search import MAX_POSITIONS, MAX_POSITIONS_TEXT, eve
 from ottla.console.nodes import NodeError
 from ottla.console.pages.messages import row_of
 from ottla.console.parameters import integer, text
+from ottla.replica.errors import ReplicaError
+from ottla.replica.fetch import FetchParams, FetchPartition
 from ottla.server.http.streaming import StreamedResponse
-from ottla.server.replica.errors import ReplicaError
-from ottla.server.replica.fetch import FetchParams, FetchPartition
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ottla.console.console import Console
-    from ottla.server.metadata.image import TopicImage
+    from ottla.metadata.image import TopicImage
 
 MAX_STREAMS: Final = 16
 ROWS_AT_ONCE: Final = 50

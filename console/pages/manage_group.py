@@ -17,6 +17,8 @@ from ottla.console.nodes import NodeError, ask
 from ottla.console.parameters import as_integer, text
 from ottla.console.rendering import Slices, url
 from ottla.console.shares import share_lags
+from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
+from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -29,10 +31,8 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
-from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.replica.errors import ReplicaError
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:

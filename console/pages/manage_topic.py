@@ -18,15 +18,15 @@ from ottla.kproto.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.changes.topic_changes import USE_DEFAULT, NewPartitions, NewTopic
+from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.metastore.errors import MetadataError
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewPartitions, NewTopic
-from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.replica.append import TopicIdPartition
-from ottla.server.replica.delete_records import TO_HIGH_WATERMARK
-from ottla.server.replica.errors import ReplicaError
-from ottla.server.settings.units import without_unit
+from ottla.replica.append import TopicIdPartition
+from ottla.replica.delete_records import TO_HIGH_WATERMARK
+from ottla.replica.errors import ReplicaError
+from ottla.settings.units import without_unit
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ottla.console.console import Console
     from ottla.console.visitors import Visitor
-    from ottla.server.metadata.image import TopicImage
+    from ottla.metadata.image import TopicImage
 
 T = TypeVar("T")
 

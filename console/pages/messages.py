@@ -17,14 +17,14 @@ from ottla.console.messages.times import TimeError
 from ottla.console.nodes import NodeError
 from ottla.console.parameters import as_integer, integer, text
 from ottla.kproto.errors import ProtocolError
-from ottla.server.replica.errors import ReplicaError
+from ottla.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ottla.console.console import Console
-    from ottla.server.metadata.image import TopicImage
+    from ottla.metadata.image import TopicImage
 
 
 class Row(NamedTuple):

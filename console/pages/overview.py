@@ -18,8 +18,8 @@ from ottla.console.groups import list_groups
 from ottla.console.nodes import ask_each, other_nodes
 from ottla.console.rendering import Slices
 from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.data.describe_log_dirs import disk_space, log_dir
-from ottla.server.metadata.acls import AclOperation, AclResource
 from ottla.server.telemetry.readiness import unready_reasons
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ottla.console.console import Console
     from ottla.console.visitors import Visitor
+    from ottla.metadata.image import BrokerImage
     from ottla.server.broker import Broker
-    from ottla.server.metadata.image import BrokerImage
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")

@@ -17,7 +17,7 @@ from ottla.kproto.errors import ErrorCode, ProtocolError
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.partitioner import partition_for_key
 from ottla.kproto.records import Record, build_batch
-from ottla.server.replica.append import Records, TopicIdPartition
+from ottla.replica.append import Records, TopicIdPartition
 from ottla.storage.errors import RefusedRecordsError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ottla.console.console import Console
-    from ottla.server.metadata.image import TopicImage
+    from ottla.metadata.image import TopicImage
 
 MAX_LINES: Final = 1_000
 """Messages of one form: building their batch holds the loop."""

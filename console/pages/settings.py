@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.console.parameters import text
 from ottla.console.rendering import Slices
-from ottla.server.settings.config import setting_of_broker
-from ottla.server.settings.description import ConfigDescription, ConfigSource, describe_broker
+from ottla.settings.config import setting_of_broker
+from ottla.settings.description import ConfigDescription, ConfigSource, describe_broker
 
 if TYPE_CHECKING:
     from starlette.requests import Request

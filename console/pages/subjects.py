@@ -11,11 +11,11 @@ from ottla.console.forms import FormError, read_form
 from ottla.console.parameters import integer, text
 from ottla.console.selection import select
 from ottla.console.subjects import referring, registry_of, side_by_side, text_of, topic_uses
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.registry import settings
 from ottla.registry.errors import RegistryError
 from ottla.registry.requests import schema_request
 from ottla.schemas.codec import KINDS
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

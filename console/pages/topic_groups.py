@@ -17,7 +17,7 @@ from ottla.kproto.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ottla.console.console import Console
+    from ottla.coordinator.group.listing import GroupListing
+    from ottla.metadata.image import TopicImage
     from ottla.server.broker import Broker
-    from ottla.server.coordinator.group.listing import GroupListing
-    from ottla.server.metadata.image import TopicImage
 
 MAX_GROUPS: Final = 500
 """How many groups' offsets are looked at for one page."""

@@ -10,9 +10,9 @@ from ottla.console.rendering import Slices
 from ottla.console.selection import Ranking, select
 from ottla.console.throttles import rates, throttled
 from ottla.console.topics import figures, held_partition, summarize
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.replica.partition import Role
-from ottla.server.settings.description import ConfigSource, describe_topic
+from ottla.metadata.acls import AclOperation
+from ottla.replica.partition import Role
+from ottla.settings.description import ConfigSource, describe_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ottla.console.console import Console
     from ottla.console.throttles import ThrottledReplicas
     from ottla.console.topics import Figures, PartitionFigures, TopicSummary
-    from ottla.server.metadata.image import MetadataImage, PartitionState, TopicImage
-    from ottla.server.replica.partition import Partition
+    from ottla.metadata.image import MetadataImage, PartitionState, TopicImage
+    from ottla.replica.partition import Partition
 
 TOPICS_A_PAGE: Final = 100
 PARTITIONS_A_PAGE: Final = 100

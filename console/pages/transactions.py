@@ -10,11 +10,11 @@ from ottla.console.nodes import ask_each, other_nodes
 from ottla.console.parameters import text
 from ottla.console.rendering import Slices
 from ottla.console.selection import select
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.kproto.messages.list_transactions import ListTransactionsRequest
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
-from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ottla.console.console import Console
     from ottla.console.visitors import Visitor
+    from ottla.coordinator.transaction.state import Transaction
     from ottla.server.broker import Broker
-    from ottla.server.coordinator.transaction.state import Transaction
 
 MAX_TRANSACTIONS: Final = 200
 MAX_OPEN: Final = 200

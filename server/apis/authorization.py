@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from ottla.kproto.error_responses import error_response_in_steps, item_errors_in_steps
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import Response, Struct
+from ottla.metadata.acls import AclOperation
 from ottla.runtime.errors import CloseConnectionError
 from ottla.runtime.stages import Stages
 from ottla.server.apis.pending import Answer, Changed, InTask, Pending, begin, finish
 from ottla.server.apis.rules import DENIED, All, Each, Left
-from ottla.server.metadata.acls import AclOperation
 
 if TYPE_CHECKING:
+    from ottla.security.access import Access
     from ottla.server.apis.context import RequestContext
-    from ottla.server.security.access import Access
 
 
 def handle(context: RequestContext, access: Access) -> Answer:

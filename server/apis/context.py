@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.kproto.errors import ErrorCode
 from ottla.runtime.work import Work
+from ottla.security.access import Access
 from ottla.server.apis.pending import InStages, Pending
-from ottla.server.security.access import Access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
+    from ottla.security.sasl import Sasl
     from ottla.server.apis.pending import Answer
     from ottla.server.apis.served_api import ServedApi
     from ottla.server.broker import Broker
-    from ottla.server.security.sasl import Sasl
     from ottla.storage.memory.iobuf import Fragment
 
 

@@ -18,18 +18,18 @@ import trio
 
 from ottla.kproto.error_responses import error_response_in_steps
 from ottla.kproto.errors import ErrorCode
-from ottla.metastore.errors import StoreUnavailableError
-from ottla.server.apis.errors import error_code
-from ottla.server.apis.pending import finish, handler_of
 
 # The controller imports these when it first needs them, which would be on the event loop.
-from ottla.server.metadata.changes import (  # noqa: F401
+from ottla.metadata.changes import (  # noqa: F401
     access_transactions,
     broker_transactions,
     config_transactions,
     partition_transactions,
     topic_transactions,
 )
+from ottla.metastore.errors import StoreUnavailableError
+from ottla.server.apis.errors import error_code
+from ottla.server.apis.pending import finish, handler_of
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

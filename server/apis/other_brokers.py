@@ -13,6 +13,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ottla.client.errors import ClientError, UnexpectedAnswerError
+from ottla.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    LaterEpochError,
+)
+from ottla.coordinator.transaction.markers import APPEND_TIMEOUT_MS
+from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.errors import ErrorCode, errors_by_code
 from ottla.kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -24,17 +32,9 @@ from ottla.kproto.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from ottla.replica import errors as replica
 from ottla.runtime import remote_time
 from ottla.runtime.batches import Batches
-from ottla.server.coordinator.errors import (
-    CoordinatorError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    LaterEpochError,
-)
-from ottla.server.coordinator.transaction.markers import APPEND_TIMEOUT_MS
-from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
-from ottla.server.replica import errors as replica
 from ottla.storage.errors import StoreOfflineError
 
 if TYPE_CHECKING:

@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import ClientError
+from ottla.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorNotAvailableError,
+    FencedShareLeaderError,
+    UninitializedShareError,
+    UnknownSharePartitionError,
+)
+from ottla.coordinator.share.state import UNINITIALIZED_COUNT, SharePartitionKey, ShareState, StateBatch
 from ottla.kproto.errors import ErrorCode, errors_by_code
 from ottla.kproto.messages import delete_share_group_state as deleting
 from ottla.kproto.messages import initialize_share_group_state as initializing
@@ -12,23 +20,15 @@ from ottla.kproto.messages import read_share_group_state as reading
 from ottla.kproto.messages import read_share_group_state_summary as summing
 from ottla.kproto.messages import write_share_group_state as writing
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.server.coordinator.errors import (
-    CoordinatorError,
-    CoordinatorNotAvailableError,
-    FencedShareLeaderError,
-    UninitializedShareError,
-    UnknownSharePartitionError,
-)
-from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, SharePartitionKey, ShareState, StateBatch
-from ottla.server.errors import kept
+from ottla.runtime.errors import kept
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ottla.coordinator.share.persister import Initialization
+    from ottla.coordinator.share.state import StateChange
     from ottla.kproto.schema import Request
     from ottla.server.cluster.peers import Peers
-    from ottla.server.coordinator.share.persister import Initialization
-    from ottla.server.coordinator.share.state import StateChange
 
 _CHANNEL: Final = "share state"
 TIMEOUT_SECONDS: Final = 10.0

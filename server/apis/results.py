@@ -7,9 +7,9 @@ from functools import partial
 from typing import Final
 
 from ottla.kproto.errors import ErrorCode
+from ottla.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
+from ottla.security.access import Access
 from ottla.server.apis.errors import error_code, error_message
-from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
-from ottla.server.security.access import Access
 
 #: Bits of the operations that exist for a resource, which without an authorizer are all allowed (KIP-430).
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.schema import ZERO_UUID
-from ottla.server.metadata.acls import AclOperation, AclResource
+from ottla.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.image import MetadataImage
-    from ottla.server.security.access import Access
+    from ottla.metadata.image import MetadataImage
+    from ottla.security.access import Access
 
 DENIED: Final = {
     AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,

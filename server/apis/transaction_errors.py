@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from ottla.coordinator import errors as coordinator
 from ottla.kproto.errors import ErrorCode
 from ottla.server.apis.errors import error_code
-from ottla.server.coordinator import errors as coordinator
 
 # What a client from before transactions v2 takes for a temporary error, and tries again without looking for the leader.
 _PASSING: Final = (

@@ -26,6 +26,7 @@ import trio
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.records.crc import crc32c
 from ottla.kproto.records.errors import RecordError
+from ottla.metadata.image import ResourceType
 from ottla.runtime.pace import Pace
 from ottla.server.client_metrics.errors import (
     ClientMetricsError,
@@ -37,14 +38,13 @@ from ottla.server.client_metrics.errors import (
     UnsupportedTelemetryCompressionError,
 )
 from ottla.server.client_metrics.series import Pushed
-from ottla.server.metadata.image import ResourceType
-from ottla.server.settings.client_match import Pattern, matches, parse_match
-from ottla.server.settings.config import CLIENT_METRICS_SETTINGS
+from ottla.settings.client_match import Pattern, matches, parse_match
+from ottla.settings.config import CLIENT_METRICS_SETTINGS
 
 if TYPE_CHECKING:
     from ottla.kproto.otlp import DataPoint
-    from ottla.server.metadata.image import MetadataDelta
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.metadata.image import MetadataDelta
+    from ottla.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 

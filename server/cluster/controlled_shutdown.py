@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from ottla.metadata import keys
+from ottla.metadata.changes.eligible_leaders import min_in_sync
+from ottla.metadata.changes.partition_changes import hand_over, leave
+from ottla.metadata.changes.partition_transactions import changes_of_all, in_transactions, plan_changes
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.image_delta import evolve
 from ottla.metastore.errors import ConflictError
 from ottla.metastore.store import Compare, Put
-from ottla.server.metadata import keys
-from ottla.server.metadata.changes.eligible_leaders import min_in_sync
-from ottla.server.metadata.changes.partition_changes import hand_over, leave
-from ottla.server.metadata.changes.partition_transactions import changes_of_all, in_transactions, plan_changes
-from ottla.server.metadata.image import MetadataImage
-from ottla.server.metadata.image_delta import evolve
 
 if TYPE_CHECKING:
+    from ottla.metadata.controller import Controller
     from ottla.metastore.store import MetadataStore
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 

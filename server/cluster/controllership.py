@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.metadata.image import NO_LEADER
 from ottla.metastore.errors import MetadataError
 from ottla.metastore.store import NO_LEASE
-from ottla.server.metadata.image import NO_LEADER
 
 if TYPE_CHECKING:
+    from ottla.metadata.controller import Controller
     from ottla.server.cluster.membership import Membership
-    from ottla.server.metadata.controller import Controller
 
 logger = logging.getLogger(__name__)
 

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from ottla.metadata.changes.eligible_leaders import may_forget, min_in_sync, reconsider
+from ottla.metadata.changes.partition_changes import elect_preferred, follow_live, is_unclean
+from ottla.metadata.image import NO_LEADER
 from ottla.metastore.errors import MetadataError
 from ottla.runtime.pace import Pace
-from ottla.server.metadata.changes.eligible_leaders import may_forget, min_in_sync, reconsider
-from ottla.server.metadata.changes.partition_changes import elect_preferred, follow_live, is_unclean
-from ottla.server.metadata.image import NO_LEADER
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.changes.partition_changes import PartitionUpdate
-    from ottla.server.metadata.changes.partition_transactions import PartitionKey
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import MetadataDelta, MetadataImage, TopicImage
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.metadata.changes.partition_changes import PartitionUpdate
+    from ottla.metadata.changes.partition_transactions import PartitionKey
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.image import MetadataDelta, MetadataImage, TopicImage
+    from ottla.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ import trio
 from ottla.metastore.errors import MetadataError
 
 if TYPE_CHECKING:
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.image import BrokerImage
     from ottla.server.cluster.peers import Peers
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import BrokerImage
 
 logger = logging.getLogger(__name__)
 

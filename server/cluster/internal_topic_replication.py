@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.metadata.image import INTERNAL_TOPICS, ConfigResource, ResourceType
+from ottla.metadata.internal_topics import internal_topic
 from ottla.runtime.pace import Pace
-from ottla.server.metadata.image import INTERNAL_TOPICS, ConfigResource, ResourceType
-from ottla.server.metadata.internal_topics import internal_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ottla.server.metadata.changes.partition_changes import PartitionUpdate
-    from ottla.server.metadata.changes.partition_transactions import PartitionKey
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import BrokerImage, MetadataDelta, MetadataImage, PartitionState, TopicImage
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.metadata.changes.partition_changes import PartitionUpdate
+    from ottla.metadata.changes.partition_transactions import PartitionKey
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.image import BrokerImage, MetadataDelta, MetadataImage, PartitionState, TopicImage
+    from ottla.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _MIN_IN_SYNC: Final = "min.insync.replicas"
 
 async def plan_growth(image: MetadataImage, config: BrokerConfig) -> dict[PartitionKey, PartitionUpdate]:
     """Reassignments that give the coordinators' partitions the replicas they lack, as far as there are brokers."""
-    from ottla.server.metadata.changes.partition_changes import is_reassigning, reassign
+    from ottla.metadata.changes.partition_changes import is_reassigning, reassign
 
     live = {broker.node_id: broker for broker in image.live_brokers()}
     brokers = tuple(image.brokers)
@@ -123,7 +123,7 @@ class InternalTopicReplication:
             logger.info(text, len(changes), extra={"partitions": len(changes)})
         min_in_sync = plan_min_in_sync(image, self._config)
         if min_in_sync:
-            from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
+            from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
 
             await controller.alter_configs(
                 {

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.metadata import keys
+from ottla.metadata.errors import DuplicateBrokerIdError
 from ottla.metastore.errors import ConflictError, LeaseExpiredError, StoreUnavailableError
 from ottla.metastore.store import NO_LEASE
-from ottla.server.metadata import keys
-from ottla.server.metadata.errors import DuplicateBrokerIdError
 
 if TYPE_CHECKING:
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.image import BrokerImage, MetadataDelta
     from ottla.metastore.store import MetadataStore
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import BrokerImage, MetadataDelta
 
 logger = logging.getLogger(__name__)
 

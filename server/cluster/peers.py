@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.client.security import Login
     from ottla.client.trio_connection import TrioConnection
     from ottla.kproto.schema import Request
-    from ottla.server.metadata.image import Endpoint, MetadataDelta, MetadataImage
+    from ottla.metadata.image import Endpoint, MetadataDelta, MetadataImage
 
 #: Kafka's `reconnect.backoff.ms` and `reconnect.backoff.max.ms` of connections among brokers.
 FIRST_BACKOFF_SECONDS: Final = 0.05

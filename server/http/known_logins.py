@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 import trio
 
+from ottla.security.principal import ANONYMOUS
 from ottla.server.http.login import HttpLogin, LockedOutError, WrongPasswordError, basic_credentials
-from ottla.server.security.principal import ANONYMOUS
 
 _ASK_BASIC: Final = {"www-authenticate": 'Basic realm="Ottla", charset="UTF-8"'}
 _ASK_BEARER: Final = {"www-authenticate": 'Bearer realm="Ottla"'}

@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 from starlette.responses import PlainTextResponse, Response
 
+from ottla.metadata.acls import AclOperation
+from ottla.security.access import Access
+from ottla.security.errors import InvalidCredentialsError
+from ottla.security.mechanism import OAUTHBEARER, PLAIN
+from ottla.security.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, TokenRefusedError
+from ottla.security.offers import configured_users, login_options
+from ottla.security.principal import user
 from ottla.server.http.lockout import ADDRESS, USER, Key, LockedOutError, Lockout
 from ottla.server.http.peer import peer_host
-from ottla.server.metadata.acls import AclOperation
 from ottla.server.network.endpoints import HTTP_LISTENER
-from ottla.server.security.access import Access
-from ottla.server.security.errors import InvalidCredentialsError
-from ottla.server.security.mechanism import OAUTHBEARER, PLAIN
-from ottla.server.security.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, TokenRefusedError
-from ottla.server.security.offers import configured_users, login_options
-from ottla.server.security.principal import user
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from ottla.security.credentials import Credentials
+    from ottla.security.oauthbearer import AccessToken, TokenValidator
     from ottla.server.broker import Broker
-    from ottla.server.security.credentials import Credentials
-    from ottla.server.security.oauthbearer import AccessToken, TokenValidator
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 __all__ = ["HttpLogin", "LockedOutError", "WrongPasswordError", "basic_credentials", "guarded_metrics", "login_of"]
 
@@ -140,7 +140,7 @@ def _token_validator(config: BrokerConfig, credentials: Credentials) -> TokenVal
         or OAUTHBEARER not in config.for_listener(HTTP_LISTENER).sasl_enabled_mechanisms
     ):
         return None
-    from ottla.server.security.token_validators import token_validator
+    from ottla.security.token_validators import token_validator
 
     own = config.for_listener(HTTP_LISTENER, OAUTHBEARER)
     options = login_options(own, HTTP_LISTENER, OAUTHBEARER)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import socket
     from ssl import SSLContext
 
+    from ottla.security.tls import ReloadedTls
     from ottla.server.broker import Broker
     from ottla.server.http.login import HttpLogin
     from ottla.server.network.http_ports import HttpPort
     from ottla.server.network.listener import ListenAddress
-    from ottla.server.security.tls import ReloadedTls
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from ottla.client.security import Security
 from ottla.client.trio_connection import TrioConnection
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import Endpoint
     from ottla.server.broker import Broker
-    from ottla.server.metadata.image import Endpoint
 
 
 def own_endpoint(broker: Broker) -> Endpoint:
@@ -24,7 +24,7 @@ def connect_as_node(broker: Broker, own: Endpoint, client_id: str) -> Callable[[
     """What makes a connection to a broker's host and port, as this node does by that listener; it is not open yet."""
     if own.security_protocol == "PLAINTEXT":
         return lambda host, port: TrioConnection(host, port, client_id=client_id)
-    from ottla.server.security import between_brokers
+    from ottla.security import between_brokers
 
     def connect(host: str, port: int) -> TrioConnection:
         endpoint = own._replace(host=host, port=port)

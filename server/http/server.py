@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ottla.server.errors import StartupError
+from ottla.runtime.errors import StartupError
 from ottla.server.network.network import open_listening_socket
-from ottla.server.settings.config import ConfigError
+from ottla.settings.config import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
+    from ottla.security.tls import ReloadedTls
     from ottla.server.broker import Broker
     from ottla.server.network.listener import ListenAddress
-    from ottla.server.security.tls import ReloadedTls
     from ottla.storage.histogram import Histogram
 
 logger = logging.getLogger(__name__)

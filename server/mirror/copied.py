@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.replica.following.followed_log import FollowedLog
+from ottla.replica.following.leader_session import Key, Position
 from ottla.runtime.backoff import Backoff
-from ottla.server.replica.following.followed_log import FollowedLog
-from ottla.server.replica.following.leader_session import Key, Position
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.server.replica.partition import Partition
+    from ottla.replica.partition import Partition
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 5.0

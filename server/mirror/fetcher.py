@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Final
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import PartitionData, ReplicaState
+from ottla.replica.following.log_follower import PASSING, FetchTerms, LogFollower
 from ottla.runtime.backoff import Backoff
 from ottla.runtime.pace import Pace
 from ottla.server.mirror.copied import CopiedPartition
-from ottla.server.replica.following.log_follower import PASSING, FetchTerms, LogFollower
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from ottla.replica.following.leader_session import Key
+    from ottla.replica.following.log_follower import LeaderConnection
+    from ottla.replica.manager import ReplicaManager
     from ottla.server.mirror.progress import MirrorProgress
     from ottla.server.mirror.source import Source
-    from ottla.server.replica.following.leader_session import Key
-    from ottla.server.replica.following.log_follower import LeaderConnection
-    from ottla.server.replica.manager import ReplicaManager
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -8,38 +8,38 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import BrokerError, ClientError
+from ottla.coordinator.errors import (
+    CoordinatorError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
+from ottla.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.replica.errors import ReplicaError
 from ottla.runtime.pace import Pace
-from ottla.server.coordinator.errors import (
-    CoordinatorError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    NotCoordinatorError,
-)
-from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
-from ottla.server.replica.errors import ReplicaError
-from ottla.server.settings.mirrored import Mirroring
+from ottla.settings.mirrored import Mirroring
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.coordinator.coordinators import Coordinators
     from ottla.kproto.messages.offset_fetch import OffsetFetchResponseGroup
     from ottla.kproto.schema import Request
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.image import MetadataImage
+    from ottla.replica.manager import ReplicaManager
     from ottla.server.cluster.peers import Peers
-    from ottla.server.coordinator.coordinators import Coordinators
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import MetadataImage
     from ottla.server.mirror.names import NamePattern
     from ottla.server.mirror.progress import MirrorProgress
     from ottla.server.mirror.source import Source
-    from ottla.server.replica.manager import ReplicaManager
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -24,14 +24,14 @@ from ottla.server.mirror.topics import follow_topics
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ottla.coordinator.coordinators import Coordinators
     from ottla.kproto.messages.metadata import MetadataResponse
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.producer_ids import ProducerIds
+    from ottla.replica.manager import ReplicaManager
     from ottla.server.cluster.peers import Peers
-    from ottla.server.coordinator.coordinators import Coordinators
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.producer_ids import ProducerIds
     from ottla.server.mirror.progress import MirrorProgress
-    from ottla.server.replica.manager import ReplicaManager
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)

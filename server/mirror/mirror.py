@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.server.metadata.image import ResourceType
+from ottla.metadata.image import ResourceType
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.image import MetadataDelta
+    from ottla.metadata.image import MetadataDelta
     from ottla.server.mirror.link import Link
     from ottla.server.mirror.progress import MirrorProgress
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 NewLink = Callable[[], "tuple[Link, MirrorProgress]"]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.kproto.errors import ErrorCode
+from ottla.metadata.changes.partition_changes import in_epoch
+from ottla.replica.errors import ReplicaError
+from ottla.replica.partition import Role
 from ottla.runtime.pace import Pace
-from ottla.server.metadata.changes.partition_changes import in_epoch
 from ottla.server.mirror.copied import CopiedPartition
 from ottla.server.mirror.fetcher import SourceFetcher
-from ottla.server.replica.errors import ReplicaError
-from ottla.server.replica.partition import Role
-from ottla.server.settings.mirrored import Mirroring
+from ottla.settings.mirrored import Mirroring
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePartition
-    from ottla.server.metadata.changes.partition_changes import PartitionUpdate
-    from ottla.server.metadata.changes.partition_transactions import PartitionKey
-    from ottla.server.metadata.controller import Controller
+    from ottla.metadata.changes.partition_changes import PartitionUpdate
+    from ottla.metadata.changes.partition_transactions import PartitionKey
+    from ottla.metadata.controller import Controller
+    from ottla.replica.following.leader_session import Key
+    from ottla.replica.manager import ReplicaManager
     from ottla.server.mirror.progress import MirrorProgress
-    from ottla.server.replica.following.leader_session import Key
-    from ottla.server.replica.manager import ReplicaManager
 
 _NO_LEADER = -1
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.server.replica.partition import Partition
+    from ottla.replica.partition import Partition
 
 
 class MirrorProgress:

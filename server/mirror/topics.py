@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.changes.topic_changes import NewPartitions, NewTopic
+from ottla.metadata.image import ConfigResource, MetadataImage, ResourceType, TopicImage
 from ottla.metastore.errors import MetadataError, PolicyViolationError
 from ottla.runtime.pace import Pace
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.changes.topic_changes import NewPartitions, NewTopic
-from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType, TopicImage
-from ottla.server.settings.config import TOPIC_SETTINGS
-from ottla.server.settings.mirrored import Mirroring
+from ottla.settings.config import TOPIC_SETTINGS
+from ottla.settings.mirrored import Mirroring
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
-    from ottla.server.metadata.controller import Controller
+    from ottla.metadata.controller import Controller
     from ottla.server.mirror.names import NamePattern
     from ottla.server.mirror.source import Source
 

@@ -25,22 +25,22 @@ import trio
 
 from ottla.runtime import remote_time
 from ottla.runtime.errors import CloseConnectionError
+from ottla.security.errors import NoRuleError
+from ottla.security.principal import ANONYMOUS
 from ottla.server.apis.pending import Pending
 from ottla.server.network.closed_log import ClosedLog
 from ottla.server.network.readiness import Served
 from ottla.server.network.receiver import Frame, FrameReceiver, LoneFrame
 from ottla.server.network.transport import Transport
-from ottla.server.security.errors import NoRuleError
-from ottla.server.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.runtime.request_budget import RequestBudget
+    from ottla.security.entrance import Entrance
+    from ottla.security.sasl import Sasl
     from ottla.server.apis.context import RequestContext
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.readiness import Readiness
-    from ottla.server.security.entrance import Entrance
-    from ottla.server.security.sasl import Sasl
     from ottla.storage.memory.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from ottla.server.quotas.connections import ConnectionLimits, ListenerLimits
 if TYPE_CHECKING:
     from ottla.server.network.listener import Listeners
     from ottla.server.network.network import Network
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 

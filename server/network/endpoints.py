@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.server.metadata.image import Endpoint
+from ottla.metadata.image import Endpoint
 from ottla.server.network.listener import ListenAddress
-from ottla.server.settings.config import BrokerConfig, ConfigError
+from ottla.settings.config import BrokerConfig, ConfigError
 
 #: The name by which the HTTP port is configured as a listener is.
 HTTP_LISTENER: Final = "HTTP"

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.metadata.errors import InvalidRequestError
-from ottla.server.metadata.image import ResourceType
+from ottla.metadata.errors import InvalidRequestError
+from ottla.metadata.image import ResourceType
+from ottla.security.entrance import ENCRYPTED, Entrance, entrance
 from ottla.server.network.endpoints import listener_protocols
-from ottla.server.security.entrance import ENCRYPTED, Entrance, entrance
-from ottla.server.settings.config import ConfigError
+from ottla.settings.config import ConfigError
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.image import MetadataDelta
+    from ottla.metadata.image import MetadataDelta
+    from ottla.security.credentials import Credentials
+    from ottla.security.tls import TlsFiles
     from ottla.server.network.listener import Listeners
-    from ottla.server.security.credentials import Credentials
-    from ottla.server.security.tls import TlsFiles
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Guard:
         return ""
 
     def _look(self) -> list[TlsFiles]:
-        from ottla.server.security.tls import tls_files
+        from ottla.security.tls import tls_files
 
         return [
             tls_files(self._config, name)

@@ -9,7 +9,7 @@ from ottla.server.network.endpoints import parse_http_address
 
 if TYPE_CHECKING:
     from ottla.server.network.listener import ListenAddress
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 
 class HttpPort(NamedTuple):

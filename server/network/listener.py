@@ -24,9 +24,9 @@ from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
     from ottla.runtime.request_budget import RequestBudget
+    from ottla.security.entrance import Entrance
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.network import Accepted, Listening, Network
-    from ottla.server.security.entrance import Entrance
     from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
     from ottla.storage.turn import Turn
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ottla.server.errors import ListenError
+from ottla.runtime.errors import ListenError
 from ottla.server.network.transport import SocketTransport
 
 if TYPE_CHECKING:

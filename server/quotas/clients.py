@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.server.metadata.errors import ThrottlingQuotaExceededError
-from ottla.server.metadata.image import CLIENT_ID, USER
+from ottla.metadata.errors import ThrottlingQuotaExceededError
+from ottla.metadata.image import CLIENT_ID, USER
 from ottla.server.quotas.rates import Rate, TokenBucket
 
 if TYPE_CHECKING:
     from ottla.kproto.headers import RequestHeader
     from ottla.kproto.schema import Request, Response
-    from ottla.server.metadata.image import MetadataDelta, QuotaEntity
+    from ottla.metadata.image import MetadataDelta, QuotaEntity
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"

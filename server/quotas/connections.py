@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from ottla.metadata.image import IP
 from ottla.runtime.pace import Pace
-from ottla.server.metadata.image import IP
 from ottla.server.quotas.rates import Rate
-from ottla.server.settings.types import INT32_MAX
+from ottla.settings.types import INT32_MAX
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.image import MetadataDelta, QuotaEntity
+    from ottla.metadata.image import MetadataDelta, QuotaEntity
 
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.kproto.records import Record
+    from ottla.metadata.image import MetadataDelta, TopicImage
     from ottla.schemas.codec import Codec
-    from ottla.server.metadata.image import MetadataDelta, TopicImage
     from ottla.server.schemas.source import Codecs
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 T = TypeVar("T")
 

@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.kproto.errors import ErrorCode, ProtocolError
 from ottla.kproto.records import Record, build_batch, iter_records, parse_batch_header
+from ottla.metadata.errors import InvalidConfigError, InvalidTopicError
+from ottla.metadata.image import NO_LEADER
 from ottla.metastore.errors import MetadataError, PolicyViolationError
+from ottla.replica.append import Records, TopicIdPartition
+from ottla.replica.errors import InternalTopicError, MirroredTopicError, ReplicaError
+from ottla.replica.fetch import FetchParams, FetchPartition
+from ottla.replica.partition import ACKS_ALL
 from ottla.runtime.backoff import Backoff
-from ottla.server.metadata.errors import InvalidConfigError, InvalidTopicError
-from ottla.server.metadata.image import NO_LEADER
-from ottla.server.replica.append import Records, TopicIdPartition
-from ottla.server.replica.errors import InternalTopicError, MirroredTopicError, ReplicaError
-from ottla.server.replica.fetch import FetchParams, FetchPartition
-from ottla.server.replica.partition import ACKS_ALL
 from ottla.storage.errors import DiskFullError, LogClosedError, StorageError, StoreOfflineError
 
 if TYPE_CHECKING:
+    from ottla.coordinator.share.state import SharePartitionKey
     from ottla.kproto.records import BatchHeader
-    from ottla.server.coordinator.share.state import SharePartitionKey
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import TopicImage
-    from ottla.server.replica.manager import ReplicaManager
-    from ottla.server.replica.partition import Partition
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.image import TopicImage
+    from ottla.replica.manager import ReplicaManager
+    from ottla.replica.partition import Partition
     from ottla.server.share.config import ShareConfig
     from ottla.server.share.records import Dead
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class DeadLetterQueues:
         return topic
 
     async def _create(self, group_id: str, name: str) -> TopicImage:
-        from ottla.server.metadata.changes.topic_changes import NewTopic
+        from ottla.metadata.changes.topic_changes import NewTopic
 
         if not self._config.errors_deadletterqueue_auto_create_topics_enable:
             raise _NeverError(

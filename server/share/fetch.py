@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.errors import kept
-from ottla.server.replica.errors import ReplicaError
-from ottla.server.replica.fetch import FetchParams, FetchPartition
+from ottla.coordinator.errors import CoordinatorError
+from ottla.replica.errors import ReplicaError
+from ottla.replica.fetch import FetchParams, FetchPartition
+from ottla.runtime.errors import kept
 from ottla.server.share.errors import ShareError
 from ottla.server.share.partition import Life
 from ottla.server.share.records import Span
@@ -22,10 +22,10 @@ from ottla.storage.errors import OffsetOutOfRangeError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from ottla.server.replica.append import TopicIdPartition
-    from ottla.server.replica.fetch import FetchResult
-    from ottla.server.replica.manager import ReplicaManager
-    from ottla.server.replica.partition import Isolation
+    from ottla.replica.append import TopicIdPartition
+    from ottla.replica.fetch import FetchResult
+    from ottla.replica.manager import ReplicaManager
+    from ottla.replica.partition import Isolation
     from ottla.server.share.partition import SharePartition
     from ottla.server.share.records import Acquired
     from ottla.storage.memory.iobuf import IOBuf

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.coordinator.share.state import DeliveryState
 from ottla.runtime.pace import Pace
-from ottla.server.coordinator.share.state import DeliveryState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

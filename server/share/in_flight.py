@@ -25,7 +25,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.server.coordinator.share.state import DeliveryState, StateBatch
+from ottla.coordinator.share.state import DeliveryState, StateBatch
 from ottla.server.share.errors import InvalidAcknowledgementError, InvalidRecordStateError
 from ottla.server.share.records import Acquired, Batch, Cause, Dead, Lock, Run, Transition, joined_batches
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ottla.metadata.features import DEAD_LETTER_QUEUES, SHARE_VERSION
+from ottla.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.runtime.supervisor import Tasks
-from ottla.server.metadata.features import DEAD_LETTER_QUEUES, SHARE_VERSION
-from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ottla.coordinator.coordinators import Coordinators
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.image import MetadataDelta
+    from ottla.replica.manager import ReplicaManager
     from ottla.server.cluster.peers import Peers
-    from ottla.server.coordinator.coordinators import Coordinators
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import MetadataDelta
-    from ottla.server.replica.manager import ReplicaManager
-    from ottla.server.settings.config import BrokerConfig
     from ottla.server.share.config import ShareConfig
     from ottla.server.share.manager import SharePartitionManager
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
 
 

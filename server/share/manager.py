@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
+from ottla.coordinator.share.state import SharePartitionKey
+from ottla.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.runtime.deadlines import Deadlines
+from ottla.runtime.errors import kept
 from ottla.runtime.pace import Pace
 from ottla.runtime.supervisor import Tasks
-from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
-from ottla.server.coordinator.share.state import SharePartitionKey
-from ottla.server.errors import kept
-from ottla.server.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.share.errors import ShareError
 from ottla.server.share.fetch import ShareFetchOperation, ShareFetchResult
 from ottla.server.share.partition import SharePartition
@@ -26,10 +26,10 @@ from ottla.storage.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ottla.server.coordinator.share.persister import Persister
-    from ottla.server.metadata.image import MetadataDelta
-    from ottla.server.replica.append import TopicIdPartition
-    from ottla.server.replica.manager import ReplicaManager
+    from ottla.coordinator.share.persister import Persister
+    from ottla.metadata.image import MetadataDelta
+    from ottla.replica.append import TopicIdPartition
+    from ottla.replica.manager import ReplicaManager
     from ottla.server.share.config import ShareConfig
     from ottla.server.share.dead_letters import DeadLetters
     from ottla.server.share.fetch import ShareFetchParams

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.runtime.pace import Pace
-from ottla.runtime.stages import finish
-from ottla.runtime.supervisor import Tasks
-from ottla.server.coordinator.errors import (
+from ottla.coordinator.errors import (
     CoordinatorError,
     FencedShareLeaderError,
     FencedStateEpochError,
@@ -20,11 +17,14 @@ from ottla.server.coordinator.errors import (
     UninitializedShareError,
     UnknownSharePartitionError,
 )
-from ottla.server.coordinator.share.state import UNINITIALIZED_START_OFFSET, DeliveryState, StateChange
-from ottla.server.errors import kept
-from ottla.server.replica.errors import NotLeaderError, ReplicaError
-from ottla.server.replica.offset_lookup import NO_OFFSET, OffsetSpec, find_offset
-from ottla.server.replica.partition import Isolation
+from ottla.coordinator.share.state import UNINITIALIZED_START_OFFSET, DeliveryState, StateChange
+from ottla.replica.errors import NotLeaderError, ReplicaError
+from ottla.replica.offset_lookup import NO_OFFSET, OffsetSpec, find_offset
+from ottla.replica.partition import Isolation
+from ottla.runtime.errors import kept
+from ottla.runtime.pace import Pace
+from ottla.runtime.stages import finish
+from ottla.runtime.supervisor import Tasks
 from ottla.server.share.config import duration_ms
 from ottla.server.share.in_flight import InFlight
 from ottla.server.share.records import Lock, Transition
@@ -33,10 +33,10 @@ from ottla.storage.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ottla.coordinator.share.persister import Persister
+    from ottla.coordinator.share.state import SharePartitionKey, ShareState, StateBatch
+    from ottla.replica.partition import Partition
     from ottla.runtime.deadlines import Deadlines
-    from ottla.server.coordinator.share.persister import Persister
-    from ottla.server.coordinator.share.state import SharePartitionKey, ShareState, StateBatch
-    from ottla.server.replica.partition import Partition
     from ottla.server.share.config import ShareConfig
     from ottla.server.share.dead_letters import DeadLetters
     from ottla.server.share.records import Acknowledgement, Acquired, Span

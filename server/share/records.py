@@ -6,7 +6,7 @@ from bisect import bisect_left
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.server.coordinator.share.state import DeliveryState, StateBatch
+from ottla.coordinator.share.state import DeliveryState, StateBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

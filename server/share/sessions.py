@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.server.replica.append import TopicIdPartition
+from ottla.replica.append import TopicIdPartition
 from ottla.server.share.errors import (
     InvalidAcknowledgementError,
     InvalidShareSessionEpochError,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.image import MetadataDelta
+    from ottla.metadata.image import MetadataDelta
 
 logger = logging.getLogger(__name__)
 

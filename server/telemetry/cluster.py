@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.metadata.image import NO_LEADER
 from ottla.metrics.metric import Family, Metric, Sample, counter, gauge, single
+from ottla.replica.errors import ReplicaError
+from ottla.replica.partition import Role
 from ottla.runtime.pace import Pace
-from ottla.server.metadata.image import NO_LEADER
-from ottla.server.replica.errors import ReplicaError
-from ottla.server.replica.partition import Role
 from ottla.server.telemetry.first_by_name import FirstByName
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import MetadataImage, PartitionState, TopicImage
+    from ottla.replica.partition import Partition
+    from ottla.replica.traffic import TopicTraffic
     from ottla.server.broker import Broker
-    from ottla.server.metadata.image import MetadataImage, PartitionState, TopicImage
-    from ottla.server.replica.partition import Partition
-    from ottla.server.replica.traffic import TopicTraffic
 
 BROKERS: Final = gauge("kafka_brokers", "Brokers in the cluster.")
 BROKER_INFO: Final = gauge("kafka_broker_info", "1 for each broker.", "id", "address")

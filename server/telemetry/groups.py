@@ -16,8 +16,8 @@ from ottla.server.telemetry.cluster import local_partition
 from ottla.server.telemetry.first_by_name import FirstByName
 
 if TYPE_CHECKING:
+    from ottla.coordinator.group.shard.shard import GroupShard
     from ottla.server.broker import Broker
-    from ottla.server.coordinator.group.shard.shard import GroupShard
 
 MEMBERS: Final = gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
 OFFSET: Final = gauge(

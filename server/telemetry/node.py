@@ -15,9 +15,9 @@ from ottla.kproto.errors import ErrorCode
 from ottla.metrics import process
 from ottla.metrics.metric import Family, Metric, Sample, counter, gauge, histogram, single
 from ottla.runtime.pace import Pace
+from ottla.runtime.version import version
 from ottla.server.request_metrics import PHASES, RequestMetrics
 from ottla.server.telemetry.readiness import unready_reasons
-from ottla.server.version import version
 
 if TYPE_CHECKING:
     from ottla.runtime.purgatory import Purgatory

@@ -11,24 +11,24 @@ from ottla.server.network.endpoints import HTTP_LISTENER, listener_protocols, pa
 from ottla.server.network.http_ports import configured
 
 if TYPE_CHECKING:
+    from ottla.coordinator.share.cluster import OtherShareCoordinators
+    from ottla.coordinator.transaction.other_brokers import OtherBrokers
+    from ottla.metadata.controller import Controller
+    from ottla.metadata.image import Endpoint
+    from ottla.security.credentials import Credentials
+    from ottla.security.delegation_tokens import DelegationTokens
+    from ottla.security.tls import ReloadedTls
     from ottla.server.broker import Broker
     from ottla.server.cluster.peers import Peers
-    from ottla.server.coordinator.share.cluster import OtherShareCoordinators
-    from ottla.server.coordinator.transaction.other_brokers import OtherBrokers
     from ottla.server.http.mounted import MountedServer
     from ottla.server.http.server import HttpServer
-    from ottla.server.metadata.controller import Controller
-    from ottla.server.metadata.image import Endpoint
     from ottla.server.mirror.link import Link
     from ottla.server.mirror.progress import MirrorProgress
     from ottla.server.network.guard import Guard
     from ottla.server.network.listener import Listeners
     from ottla.server.network.network import Network
     from ottla.server.schemas.source import SchemaSource
-    from ottla.server.security.credentials import Credentials
-    from ottla.server.security.delegation_tokens import DelegationTokens
-    from ottla.server.security.tls import ReloadedTls
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def delegation_tokens(config: BrokerConfig, controller: Controller, clock: Clock
     """None where there are none, and then nothing of them is loaded."""
     if not config.delegation_token_secret_key:
         return None
-    from ottla.server.security.delegation_tokens import DelegationTokens
+    from ottla.security.delegation_tokens import DelegationTokens
 
     return DelegationTokens(config.delegation_token_secret_key, config, controller, clock.time_ms)
 
@@ -60,7 +60,7 @@ def credentials(
         asks_for_anything(config) or ((config.ottla_http_listen or configured(config)) and _http_asks_for_login(config))
     ):
         return None
-    from ottla.server.security.credentials import Credentials
+    from ottla.security.credentials import Credentials
 
     return Credentials(lambda: controller.image.scram_credentials, clock.time_ms, tokens)
 
@@ -81,7 +81,7 @@ def peer_endpoint(config: BrokerConfig, network: Network, endpoint: Endpoint) ->
     """How another broker is reached; what encrypts and logs in is loaded only where it is needed."""
     if endpoint.security_protocol == "PLAINTEXT":
         return PeerEndpoint(partial(network.connect, endpoint.host, endpoint.port))
-    from ottla.server.security import between_brokers
+    from ottla.security import between_brokers
 
     return PeerEndpoint(between_brokers.open_stream(config, endpoint), between_brokers.login(config, endpoint))
 
@@ -137,7 +137,7 @@ def schema_source(config: BrokerConfig) -> SchemaSource | None:
         return None
     from ottla.client.schema_registry import RegistryError
     from ottla.server.schemas.registry_address import RegistryAtAddress
-    from ottla.server.settings.config import ConfigError
+    from ottla.settings.config import ConfigError
 
     try:
         return RegistryAtAddress(url)
@@ -180,6 +180,6 @@ def tls_of_http(config: BrokerConfig) -> ReloadedTls | None:
     protocol = config.ottla_http_security_protocol
     if not protocol.endswith("SSL"):
         return None
-    from ottla.server.security.tls import ReloadedTls
+    from ottla.security.tls import ReloadedTls
 
     return ReloadedTls(config, HTTP_LISTENER, protocol)

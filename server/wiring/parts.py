@@ -8,9 +8,20 @@ from uuid import uuid4
 
 import trio
 
+from ottla.coordinator.coordinators import Coordinators
+from ottla.metadata.controller import Controller
+from ottla.metadata.image import BrokerImage, ResourceType
+from ottla.metadata.producer_ids import ProducerIds
+from ottla.replica.following.replica_fetchers import ReplicaFetchers
+from ottla.replica.high_watermarks import HighWatermarks
+from ottla.replica.kept_logs import KeptLogs
+from ottla.replica.manager import ReplicaManager
+from ottla.replica.stray_logs import StrayLogs
+from ottla.replica.throttles import Throttled, throttled_partitions
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Loop, Supervisor
 from ottla.runtime.work import Lane
+from ottla.security.authorizer import authorizer_of
 from ottla.server.apis.table import ApiTable
 from ottla.server.broker import Broker
 from ottla.server.client_metrics.manager import ClientMetrics
@@ -20,39 +31,28 @@ from ottla.server.cluster.failure_detector import FailureDetector
 from ottla.server.cluster.internal_topic_replication import InternalTopicReplication
 from ottla.server.cluster.membership import Membership
 from ottla.server.cluster.peers import Peers
-from ottla.server.coordinator.coordinators import Coordinators
-from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.image import BrokerImage, ResourceType
-from ottla.server.metadata.producer_ids import ProducerIds
 from ottla.server.mirror.mirror import Mirror
 from ottla.server.network.connection_settings import ConnectionSettings, connection_limits
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.quotas.replication import ReplicationQuota
-from ottla.server.replica.following.replica_fetchers import ReplicaFetchers
-from ottla.server.replica.high_watermarks import HighWatermarks
-from ottla.server.replica.kept_logs import KeptLogs
-from ottla.server.replica.manager import ReplicaManager
-from ottla.server.replica.stray_logs import StrayLogs
-from ottla.server.replica.throttles import Throttled, throttled_partitions
-from ottla.server.security.authorizer import authorizer_of
-from ottla.server.settings.storage import log_config, storage_config
 from ottla.server.share.leader import ShareLeader
 from ottla.server.telemetry.changes import log_changes
 from ottla.server.wiring import optional
+from ottla.settings.storage import log_config, storage_config
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ottla.metadata.image import Endpoint, MetadataDelta, TopicImage
+    from ottla.metadata.loader import Subscriber
     from ottla.metastore.store import MetadataStore
     from ottla.runtime.watchdog import LoopWatchdog
-    from ottla.server.metadata.image import Endpoint, MetadataDelta, TopicImage
-    from ottla.server.metadata.loader import Subscriber
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.network import Network
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
     from ottla.storage.disk import Disk
     from ottla.storage.log_manager import LogManager

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.metadata import keys
+from ottla.metadata.open_store import SQLITE_FILE
 from ottla.metastore.errors import MetadataError
-from ottla.server.errors import StartupError
-from ottla.server.metadata import keys
-from ottla.server.metadata.open_store import SQLITE_FILE
+from ottla.runtime.errors import StartupError
 from ottla.server.network.endpoints import advertised_endpoints, listen_addresses, parse_http_address
 from ottla.server.network.http_ports import configured
 from ottla.server.network.network import open_listening_socket
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.network.listener import ListenAddress
     from ottla.server.network.network import Network
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
     from ottla.storage.disk import Disk
     from ottla.storage.node_dir import NodeDir
 
@@ -33,8 +33,8 @@ def check_ports(config: BrokerConfig) -> None:
     """Refuse settings of ports by which no start comes to listen; reads certificates and keytabs. ConfigError."""
     advertised_endpoints(config, listen_addresses(config))
     if asks_for_anything(config):
+        from ottla.security.credentials import Credentials
         from ottla.server.network.guard import entrances
-        from ottla.server.security.credentials import Credentials
 
         entrances(config, Credentials(dict))
     if config.ottla_http_listen:

@@ -21,7 +21,7 @@ from ottla.kproto.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.server.metadata.image import ResourceType
+from ottla.metadata.image import ResourceType
 from ottla.simulation.cluster.client import Client
 
 if TYPE_CHECKING:

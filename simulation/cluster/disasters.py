@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.kproto.records import iter_batches, iter_records
+from ottla.metadata import keys
+from ottla.metadata.from_data import choose, metadata_of
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import Operation, Put
-from ottla.server.metadata import keys
-from ottla.server.metadata.from_data import choose, metadata_of
 from ottla.simulation.cluster.admin import Administrator
 from ottla.simulation.cluster.audit import audit
 from ottla.simulation.cluster.determinism import deterministic

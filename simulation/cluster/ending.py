@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import MetadataImage
     from ottla.server.broker import Broker
-    from ottla.server.metadata.image import MetadataImage
     from ottla.simulation.cluster.world import World
     from ottla.storage.disk.simulated_disk import SimulatedDisk
 

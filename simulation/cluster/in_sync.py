@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.server.metadata.image import MetadataImage
-from ottla.server.metadata.image_delta import evolve
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.image_delta import evolve
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import MetadataDelta, PartitionState
     from ottla.metastore.memory import MemoryMetadataStore
     from ottla.metastore.store import Watch
-    from ottla.server.metadata.image import MetadataDelta, PartitionState
     from ottla.simulation.cluster.world import World
     from ottla.storage.log.partition_log import PartitionLog
 

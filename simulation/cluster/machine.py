@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from ottla.metadata.errors import DuplicateBrokerIdError
 from ottla.metastore.errors import StoreUnavailableError
 from ottla.runtime.supervisor import Supervisor
 from ottla.server.broker import Broker
 from ottla.server.main import Node, Ready
-from ottla.server.metadata.errors import DuplicateBrokerIdError
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from ottla.simulation.cluster.metadata import StoreLink
 from ottla.simulation.cluster.pauses import PROCESS
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import MetadataImage
     from ottla.metastore.memory import MemoryMetadataStore
-    from ottla.server.metadata.image import MetadataImage
     from ottla.simulation.cluster.network import Network
     from ottla.simulation.cluster.pauses import Pauses
     from ottla.simulation.storage.workers import Workers

@@ -18,29 +18,29 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from ottla.coordinator import replica_log
+from ottla.coordinator.group.shard.offset_cache import OffsetCache
+from ottla.coordinator.group.shard.shard import GroupShard
+from ottla.coordinator.share.cluster import ClusterPersister
+from ottla.coordinator.share.state import DeliveryState
+from ottla.coordinator.transaction import coordinator, decisions
+from ottla.coordinator.transaction.markers import ReplicaMarkers
+from ottla.metadata.changes import partition_changes
+from ottla.metadata.controller import Controller
+from ottla.replica import manager
+from ottla.replica.append import AppendOperation
+from ottla.replica.fetch import FetchOperation
+from ottla.replica.fetch_session import FetchSessionCache
+from ottla.replica.follower import FollowerProgress
+from ottla.replica.following.log_follower import LogFollower
+from ottla.replica.isr_change import IsrChange
+from ottla.replica.manager import ReplicaManager
+from ottla.replica.partition import Isolation, Partition
 from ottla.runtime.purgatory import Purgatory
 from ottla.server import main as server_main
 from ottla.server.cluster import elections
 from ottla.server.cluster.membership import Membership
-from ottla.server.coordinator import replica_log
-from ottla.server.coordinator.group.shard.offset_cache import OffsetCache
-from ottla.server.coordinator.group.shard.shard import GroupShard
-from ottla.server.coordinator.share.cluster import ClusterPersister
-from ottla.server.coordinator.share.state import DeliveryState
-from ottla.server.coordinator.transaction import coordinator, decisions
-from ottla.server.coordinator.transaction.markers import ReplicaMarkers
-from ottla.server.metadata.changes import partition_changes
-from ottla.server.metadata.controller import Controller
 from ottla.server.network.connection import Connection
-from ottla.server.replica import manager
-from ottla.server.replica.append import AppendOperation
-from ottla.server.replica.fetch import FetchOperation
-from ottla.server.replica.fetch_session import FetchSessionCache
-from ottla.server.replica.follower import FollowerProgress
-from ottla.server.replica.following.log_follower import LogFollower
-from ottla.server.replica.isr_change import IsrChange
-from ottla.server.replica.manager import ReplicaManager
-from ottla.server.replica.partition import Isolation, Partition
 from ottla.server.share import in_flight
 from ottla.server.share.in_flight import InFlight
 from ottla.server.share.partition import SharePartition

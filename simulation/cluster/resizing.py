@@ -18,7 +18,7 @@ from ottla.simulation.cluster.client import Client
 from ottla.simulation.cluster.in_sync import view
 
 if TYPE_CHECKING:
-    from ottla.server.metadata.image import MetadataImage, PartitionState
+    from ottla.metadata.image import MetadataImage, PartitionState
     from ottla.simulation.cluster.attempts import Partition
     from ottla.simulation.cluster.machine import Machine
     from ottla.simulation.cluster.world import World

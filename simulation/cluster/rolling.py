@@ -8,8 +8,8 @@ import trio
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from ottla.server.metadata.features import STREAMS_VERSION
-from ottla.server.metadata.loader import MAX_PAUSE_SECONDS
+from ottla.metadata.features import STREAMS_VERSION
+from ottla.metadata.loader import MAX_PAUSE_SECONDS
 from ottla.simulation.cluster.client import Client
 from ottla.simulation.cluster.ending import until_in_sync
 from ottla.simulation.cluster.in_sync import view

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import trio
 
-from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.simulation.cluster.admin import Administrator, configure_group, make_topic
 from ottla.simulation.cluster.attempts import Partition
 from ottla.simulation.cluster.audit import Logs, audit

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.coordinator.share.state import SharePartitionKey
 from ottla.metastore.memory import MemoryMetadataStore
-from ottla.server.coordinator.share.state import SharePartitionKey
 from ottla.simulation.cluster.dead_letters import GIVEN_UP
 from ottla.simulation.cluster.history import History
 from ottla.simulation.cluster.machine import PORT, Machine, is_of_full_disk

@@ -9,13 +9,13 @@ from typing import Any
 
 import trio
 
-from ottla.server.coordinator.errors import (
+from ottla.coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
-from ottla.server.coordinator.replay import Producer
+from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
+from ottla.coordinator.replay import Producer
 from ottla.simulation.coordinators.history import Commit, Key, Removal
 from ottla.simulation.coordinators.world import GROUPS, TOPIC_PARTITIONS, TOPICS, World
 

@@ -11,9 +11,9 @@ from unittest import mock
 import trio
 from trio._core import _run as _trio_run
 
+from ottla.coordinator import replay, runtime
+from ottla.coordinator.group.classic import protocol as classic
 from ottla.runtime import pace
-from ottla.server.coordinator import replay, runtime
-from ottla.server.coordinator.group.classic import protocol as classic
 
 # Trio shuffles its tasks on purpose; here the seed shuffles them.
 _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import trio
 import trio.abc
 
-from ottla.server.coordinator.group.consumer.group import ConsumerGroup
-from ottla.server.coordinator.group.consumer.member import held
-from ottla.server.coordinator.group.shard.shard import GroupShard
-from ottla.server.coordinator.group.streams.assignor import Task
-from ottla.server.coordinator.group.streams.group import StreamsGroup
-from ottla.server.coordinator.group.streams.owners import each_task
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.member import held
+from ottla.coordinator.group.shard.shard import GroupShard
+from ottla.coordinator.group.streams.assignor import Task
+from ottla.coordinator.group.streams.group import StreamsGroup
+from ottla.coordinator.group.streams.owners import each_task
 from ottla.simulation.coordinators.world import World
 
 MAX_STEPS = 40_000

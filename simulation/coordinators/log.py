@@ -9,9 +9,9 @@ from random import Random
 
 import trio
 
+from ottla.coordinator.errors import CoordinatorNotAvailableError
 from ottla.kproto.records import parse_batch_header, patch_base_offset_and_epoch
 from ottla.runtime.stages import Stages
-from ottla.server.coordinator.errors import CoordinatorNotAvailableError
 from ottla.simulation.turns import SoonEnded
 
 

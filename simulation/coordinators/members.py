@@ -7,9 +7,7 @@ from uuid import UUID
 
 import trio
 
-from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolSubscription, build_consumer_protocol
-from ottla.kproto.internal_records.streams_group import Subtopology
-from ottla.server.coordinator.errors import (
+from ottla.coordinator.errors import (
     CoordinatorError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -18,13 +16,15 @@ from ottla.server.coordinator.errors import (
     RebalanceInProgressError,
     StaleMemberEpochError,
 )
-from ottla.server.coordinator.group.classic.member import JoinResult, Protocol
-from ottla.server.coordinator.group.classic.protocol import JoinRequest
-from ottla.server.coordinator.group.consumer.protocol import Heartbeat
-from ottla.server.coordinator.group.modern.heartbeat import HeartbeatResult
-from ottla.server.coordinator.group.streams.assignor import NO_TASKS
-from ottla.server.coordinator.group.streams.heartbeat import StreamsHeartbeat, StreamsHeartbeatResult
-from ottla.server.coordinator.group.streams.topology import Topology
+from ottla.coordinator.group.classic.member import JoinResult, Protocol
+from ottla.coordinator.group.classic.protocol import JoinRequest
+from ottla.coordinator.group.consumer.protocol import Heartbeat
+from ottla.coordinator.group.modern.heartbeat import HeartbeatResult
+from ottla.coordinator.group.streams.assignor import NO_TASKS
+from ottla.coordinator.group.streams.heartbeat import StreamsHeartbeat, StreamsHeartbeatResult
+from ottla.coordinator.group.streams.topology import Topology
+from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolSubscription, build_consumer_protocol
+from ottla.kproto.internal_records.streams_group import Subtopology
 from ottla.simulation.coordinators.clients import Client
 from ottla.simulation.coordinators.world import GROUPS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, TOPICS, World
 

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Final
 from unittest import mock
 
-from ottla.server.coordinator.group.locks import GroupLocks
-from ottla.server.coordinator.group.offsets import commits
-from ottla.server.coordinator.group.offsets.deleted_topic_cleanup import DeletedTopicCleanup
-from ottla.server.coordinator.group.shard import offset_records
-from ottla.server.coordinator.group.shard.offset_cache import OffsetCache
-from ottla.server.coordinator.partition import Plan, Write
-from ottla.server.coordinator.runtime import CoordinatorRuntime
+from ottla.coordinator.group.locks import GroupLocks
+from ottla.coordinator.group.offsets import commits
+from ottla.coordinator.group.offsets.deleted_topic_cleanup import DeletedTopicCleanup
+from ottla.coordinator.group.shard import offset_records
+from ottla.coordinator.group.shard.offset_cache import OffsetCache
+from ottla.coordinator.partition import Plan, Write
+from ottla.coordinator.runtime import CoordinatorRuntime
 
 
 def _always(answer: object) -> Callable[..., Any]:

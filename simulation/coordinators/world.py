@@ -8,16 +8,16 @@ from uuid import UUID
 
 import trio
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
+from ottla.coordinator.group.coordinator import GroupCoordinator
+from ottla.coordinator.group.offset_and_metadata import CommittedOffset, TopicPartition
+from ottla.coordinator.group.streams.heartbeat import StreamsGroupConfig
+from ottla.coordinator.group.topics import GroupTopics
+from ottla.coordinator.partitioning import coordinator_partition
 from ottla.kproto.records import EndTxnMarker
+from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.runtime.purgatory import Purgatory
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
-from ottla.server.coordinator.group.coordinator import GroupCoordinator
-from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, TopicPartition
-from ottla.server.coordinator.group.streams.heartbeat import StreamsGroupConfig
-from ottla.server.coordinator.group.topics import GroupTopics
-from ottla.server.coordinator.partitioning import coordinator_partition
-from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.simulation.coordinators.history import History, Key
 from ottla.simulation.coordinators.log import SimulatedLog
 

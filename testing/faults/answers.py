@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.kproto.schema import Field, Request, Response
+    from ottla.metadata.image import MetadataImage
     from ottla.server.apis.context import RequestContext
-    from ottla.server.metadata.image import MetadataImage
     from ottla.testing.faults.plan import Fault
 
 S = TypeVar("S", bound=Struct)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ottla.kproto.errors import ErrorCode
-from ottla.server.settings.sources import did_you_mean
+from ottla.settings.sources import did_you_mean
 from ottla.storage.disk import faults as disk_faults
 from ottla.testing.apis import api_key
 from ottla.testing.faults.plan import Answer, Fault, FaultKind, FaultPlan

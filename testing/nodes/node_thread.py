@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 
 from ottla.metastore.errors import MetadataError
-from ottla.server.errors import StartupError
+from ottla.runtime.errors import StartupError
 from ottla.server.main import Node, Ready
-from ottla.server.settings.config import ConfigError
-from ottla.server.settings.sources import load
+from ottla.settings.config import ConfigError
+from ottla.settings.sources import load
 from ottla.storage.errors import StorageError
 from ottla.testing.clock import AdjustableClock
 from ottla.testing.errors import BrokerError

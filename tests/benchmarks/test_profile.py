@@ -50,7 +50,7 @@ def test_the_longest_hold_by_cpu_is_named() -> None:
 
 
 def test_a_first_use_of_a_module_is_called_so_and_does_not_hide_the_next() -> None:
-    imported = held(28.3, 21.4, "ottla.server.metadata.controller.Controller.run").replace("storage/disk", IMPORT)
+    imported = held(28.3, 21.4, "ottla.metadata.controller.Controller.run").replace("storage/disk", IMPORT)
     log = lines(held(2.0, 1.2, "ottla.server.network.listener.Listeners._serve"), imported)
 
     assert longest_hold(lines(summed_up(2, 28.3, 21.4)), log).by == (

@@ -14,10 +14,10 @@ import trio
 from starlette.applications import Starlette
 
 from ottla.console.routes import site
+from ottla.coordinator.errors import CoordinatorLoadInProgressError
 from ottla.kproto.records import Record, build_batch
-from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
+from ottla.replica.append import Records, TopicIdPartition
 from ottla.server.http.login import login_of
-from ottla.server.replica.append import Records, TopicIdPartition
 from tests.clusters import run_cluster
 from tests.servers import RunningNode, serve_node
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.settings.sources import STANDARD_AUTHORIZER
+from ottla.metadata.acls import AclOperation
+from ottla.settings.sources import STANDARD_AUTHORIZER
 
 Browse = Callable[..., Any]
 AUTHORIZES = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}

@@ -29,9 +29,9 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
-from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
+from ottla.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.server.schemas.source import Codecs
 from tests.clusters import Cluster, RunCluster
 from tests.console.conftest import Browser, browsing

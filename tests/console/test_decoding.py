@@ -14,7 +14,7 @@ import pytest
 from ottla.console.messages.decoding import Format, decode
 from ottla.console.messages.schemas import Schemas
 from ottla.server.schemas.source import Codecs
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 
 SCHEMA = {
     "type": "record",

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.server.share.in_flight import ACCEPT, REJECT, RELEASE
-from tests.server.coordinator.group.streams import test_descriptions as descriptions
-from tests.server.coordinator.group.streams import test_on_a_node as streams
+from tests.coordinator.group.streams import test_descriptions as descriptions
+from tests.coordinator.group.streams import test_on_a_node as streams
 from tests.server.share.conftest import ShareClient
 from tests.server.share.test_dead_letter_nodes import QUEUE, letters, until
 from tests.server.share.test_dead_letter_nodes import begin as begin_with_queue

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
+from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.kproto.records import Record, build_batch
-from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
-from ottla.server.replica.append import Records, TopicIdPartition
+from ottla.replica.append import Records, TopicIdPartition
 from tests.console.conftest import once_loaded
 from tests.console.devtools import PHONE, Tab, browser
 

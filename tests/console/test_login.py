@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.kproto.records import Record
-from ottla.server.metadata.acls import (
+from ottla.metadata.acls import (
     CLUSTER_NAME,
     Acl,
     AclFilter,
@@ -244,7 +244,7 @@ async def test_an_administrator_may_do_everything(browse: Browse) -> None:
 
 
 async def test_groups_and_transactions_are_those_that_may_be_seen(browse: Browse) -> None:
-    from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
+    from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
     from tests.console.conftest import once_loaded
 
     async with browse(RIGHTS) as browser:
@@ -278,9 +278,9 @@ async def test_groups_and_transactions_are_those_that_may_be_seen(browse: Browse
 
 
 async def test_members_and_transactions_name_topics_that_may_be_described(browse: Browse) -> None:
-    from ottla.server.coordinator.transaction.state import Partition
+    from ottla.coordinator.transaction.state import Partition
     from tests.console.conftest import once_loaded
-    from tests.server.coordinator.group.streams import test_on_a_node as streams
+    from tests.coordinator.group.streams import test_on_a_node as streams
 
     async with browse(RIGHTS | streams.SETTINGS) as browser:
         broker = browser.node.broker

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.kproto.records import Record
-from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from tests.console.conftest import once_loaded
 
 Browse = Callable[..., Any]

@@ -20,7 +20,7 @@ from ottla.console.pages.live import LiveTails
 from ottla.console.rendering import Renderer
 from ottla.console.visitors import Visitors
 from ottla.kproto.records import Compression, EndTxnMarker, Record, build_end_txn_marker
-from ottla.server.replica.append import Records, TopicIdPartition
+from ottla.replica.append import Records, TopicIdPartition
 from ottla.server.schemas.source import Codecs
 from ottla.storage.log.append_types import AppendOrigin
 

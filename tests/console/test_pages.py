@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
+from ottla.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.kproto.records import Record
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
-from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from tests.console.conftest import once_loaded
 
 Browse = Callable[..., Any]

@@ -15,7 +15,7 @@ from ottla.console.messages.protobuf import Descriptors, _body
 from ottla.console.messages.schemas import Schemas
 from ottla.kproto.records import Record
 from ottla.server.schemas.source import Codecs
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from tests.console.test_messages import offsets
 
 pytest.importorskip("google.protobuf")

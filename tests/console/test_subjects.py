@@ -11,9 +11,9 @@ import pytest
 import trio
 
 from ottla.console.subjects import MAX_COMPARED_LINES, Line, registry_of, side_by_side
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.registry.registry import Registry
 from ottla.registry.requests import schema_request
-from ottla.server.metadata.acls import AclOperation, AclResource
 from tests.console.test_login import allow
 
 Browse = Callable[..., Any]

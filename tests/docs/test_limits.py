@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ottla.kproto.api_keys import ApiKey
+from ottla.security.authorizer import authorizer_of
 from ottla.server.apis.table import ApiTable
 from ottla.server.network.endpoints import listener_protocols
-from ottla.server.security.authorizer import authorizer_of
-from ottla.server.settings.config import TOPIC_SETTINGS
-from ottla.server.settings.sources import load
+from ottla.settings.config import TOPIC_SETTINGS
+from ottla.settings.sources import load
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/index.md", "docs/compatibility.md")

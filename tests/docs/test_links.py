@@ -79,6 +79,6 @@ def test_every_test_that_the_protocol_notes_name_is_there() -> None:
 def test_every_file_that_kafkas_names_lead_to_is_there() -> None:
     text = (ROOT / "docs/architecture.md").read_text()
     table = text[text.index("## Kafka's names") : text.index("## What ends the process")]
-    named = re.findall(r"`((?:server|storage|runtime)/[\w/.]+)`", table)
+    named = re.findall(r"`((?:server|coordinator|security|replica|metadata|settings|storage|runtime)/[\w/.]+)`", table)
     assert len(named) >= 45
     assert not [path for path in named if not (ROOT / path).exists()]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.rooms import BROKER, ROOT, sources
+
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
 def files_with_shields() -> list[Path]:
-    sources = (path for room in ("server", "storage") for path in (ROOT / room).rglob("*.py"))
-    return [path.relative_to(ROOT) for path in sources if "shield=True" in path.read_text()]
+    return [path.relative_to(ROOT) for path in sources(*BROKER, "storage") if "shield=True" in path.read_text()]
 
 
 def is_told(path: Path) -> bool:

@@ -20,7 +20,9 @@ from uuid import UUID
 
 import atheris
 
-with atheris.instrument_imports(include=["ottla.server", "ottla.kproto"]):
+from tests.rooms import BROKER
+
+with atheris.instrument_imports(include=[f"ottla.{room}" for room in (*BROKER, "kproto")]):
     from ottla.kproto import codec
     from ottla.kproto.api_keys import ApiKey
     from ottla.kproto.errors import ProtocolError
@@ -32,7 +34,7 @@ with atheris.instrument_imports(include=["ottla.server", "ottla.kproto"]):
     for key in served():  # else a worker thread would import them later, without instruments
         declaration(key)
     for name in ("group.coordinator", "group.consumer", "transaction.coordinator", "transaction.markers"):
-        import_module(f"ottla.server.coordinator.{name}")
+        import_module(f"ottla.coordinator.{name}")
 
 from tests.server.apis.generated import TOPIC, requests
 

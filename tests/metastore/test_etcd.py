@@ -17,6 +17,10 @@ import httpx
 import pytest
 import trio
 
+from ottla.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.controller import Controller
+from ottla.metadata.errors import TopicAlreadyExistsError
+from ottla.metadata.image import BrokerImage, Endpoint, TopicImage
 from ottla.metastore import etcd_watch
 from ottla.metastore.address import parse_metadata_address
 from ottla.metastore.errors import (
@@ -30,11 +34,7 @@ from ottla.metastore.etcd import EtcdMetadataStore, open_etcd_store
 from ottla.metastore.etcd_client import EtcdAccess
 from ottla.metastore.etcd_encoding import decode_value, encode_value
 from ottla.metastore.store import Change, Compare, Delete, DeletePrefix, Operation, Put, Watch
-from ottla.server.metadata.changes.topic_changes import NewTopic
-from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.errors import TopicAlreadyExistsError
-from ottla.server.metadata.image import BrokerImage, Endpoint, TopicImage
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from tests.etcd import Etcd, needs_etcd
 
 pytestmark = needs_etcd

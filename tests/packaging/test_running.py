@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server.settings.config import BROKER_SETTINGS
+from ottla.settings.config import BROKER_SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"

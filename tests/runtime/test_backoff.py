@@ -10,8 +10,7 @@ import trio
 import trio.testing
 
 from ottla.runtime.backoff import JITTER, Backoff, pause_seconds
-
-ROOT = Path(__file__).parents[2]
+from tests.rooms import BROKER, ROOT, sources
 
 
 def test_each_pause_is_about_twice_the_one_before_up_to_the_maximum() -> None:
@@ -58,6 +57,6 @@ def doubled(path: Path) -> list[int]:
 
 
 def test_nobody_computes_pauses_by_hand() -> None:
-    files = [path for room in ("server", "runtime", "metrics") for path in sorted((ROOT / room).rglob("*.py"))]
+    files = sources(*BROKER, "runtime", "metrics")
     assert len(files) > 300
     assert {str(path.relative_to(ROOT)): lines for path in files if (lines := doubled(path))} == {}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.coordinator import errors as coordinator_errors
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode, errors_by_code
@@ -18,10 +19,9 @@ from ottla.kproto.messages.alter_user_scram_credentials import (
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.produce import ProduceRequest
 from ottla.kproto.schema import Struct, StructType
+from ottla.metadata import errors as metadata_errors
+from ottla.replica import errors as replica_errors
 from ottla.server.apis.errors import error_code, error_response, error_response_in_steps
-from ottla.server.coordinator import errors as coordinator_errors
-from ottla.server.metadata import errors as metadata_errors
-from ottla.server.replica import errors as replica_errors
 from ottla.storage import errors as storage_errors
 
 EVERY_VERSION = [

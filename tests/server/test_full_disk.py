@@ -20,9 +20,9 @@ from ottla.kproto.messages.incremental_alter_configs import (
 )
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
+from ottla.replica.append import TopicIdPartition
+from ottla.replica.delete_records import TO_HIGH_WATERMARK
 from ottla.server import main
-from ottla.server.replica.append import TopicIdPartition
-from ottla.server.replica.delete_records import TO_HIGH_WATERMARK
 from ottla.server.telemetry.readiness import unready_reasons
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log_manager import LogManager

@@ -22,9 +22,9 @@ from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
+from ottla.metadata.image import MetadataImage
 from ottla.metastore.memory import MemoryMetadataStore
-from ottla.server.errors import StartupError
-from ottla.server.metadata.image import MetadataImage
+from ottla.runtime.errors import StartupError
 from ottla.server.wiring.start_checks import compare_with_folders
 
 Serve = Callable[..., Any]

@@ -15,6 +15,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from ottla.coordinator.group.classic.group import ClassicState
+from ottla.coordinator.group.offset_and_metadata import TopicPartition
+from ottla.coordinator.replica_log import ReplicaLog
+from ottla.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_client_quotas import (
@@ -37,16 +41,12 @@ from ottla.kproto.messages.offset_commit import (
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.messages.sync_group import SyncGroupRequest
 from ottla.kproto.records import Record, build_batch
+from ottla.metadata.changes.transactions import SHUTDOWN_SECONDS
+from ottla.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import Compare, Operation
-from ottla.server.coordinator.group.classic.group import ClassicState
-from ottla.server.coordinator.group.offset_and_metadata import TopicPartition
-from ottla.server.coordinator.replica_log import ReplicaLog
-from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.server.main import STOP_GRACE_SECONDS, Node
-from ottla.server.metadata.changes.transactions import SHUTDOWN_SECONDS
-from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from tests.servers import Client, RunningNode
 from tests.storage.held_disk import HeldDisk, is_being_rewritten
 

@@ -19,27 +19,27 @@ from uuid import UUID
 import pytest
 import trio
 
-from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.records import Record, build_batch, iter_batches, iter_records, parse_end_txn_marker
-from ottla.server.apis.data import produce
-from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorLoadInProgressError
-from ottla.server.coordinator.replica_log import ReplicaLog
-from ottla.server.coordinator.transaction.coordinator import (
+from ottla.coordinator.errors import ConcurrentTransactionsError, CoordinatorLoadInProgressError
+from ottla.coordinator.replica_log import ReplicaLog
+from ottla.coordinator.transaction.coordinator import (
     TRANSACTIONS_TOPIC,
     TransactionConfig,
     TransactionCoordinator,
 )
-from ottla.server.coordinator.transaction.markers import ReplicaMarkers
-from ottla.server.coordinator.transaction.other_brokers import TransactionVerifier
-from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
-from ottla.server.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
-from ottla.server.replica.fetch import FetchParams, FetchPartition
-from ottla.server.replica.manager import ReplicaManager
-from ottla.server.replica.partition import Isolation
+from ottla.coordinator.transaction.markers import ReplicaMarkers
+from ottla.coordinator.transaction.other_brokers import TransactionVerifier
+from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.records import Record, build_batch, iter_batches, iter_records, parse_end_txn_marker
+from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
+from ottla.replica.fetch import FetchParams, FetchPartition
+from ottla.replica.manager import ReplicaManager
+from ottla.replica.partition import Isolation
+from ottla.server.apis.data import produce
 from ottla.server.schemas.source import Codecs
 from ottla.server.schemas.validation import SchemaValidation
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk

@@ -11,14 +11,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ottla.coordinator.transaction.markers import ReplicaMarkers
+from ottla.coordinator.transaction.other_brokers import TransactionVerifier
+from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import EndTxnMarker, Record, build_batch
 from ottla.server.apis.data import produce
-from ottla.server.coordinator.transaction.markers import ReplicaMarkers
-from ottla.server.coordinator.transaction.other_brokers import TransactionVerifier
-from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from tests.server.test_transaction_histories import TOPIC, Node, start

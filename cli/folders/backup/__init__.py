@@ -15,7 +15,7 @@ from ottla.cli.folders.backup.archive import back_up
 from ottla.cli.folders.backup.errors import BackupError
 from ottla.cli.folders.backup.metadata import EtcdMetadata
 from ottla.cli.folders.backup.snapshot import METADATA_FILE
-from ottla.server.version import version
+from ottla.runtime.version import version
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -167,9 +167,9 @@ def _note_restoration(data_dir: Path, node_id: int, restoration: str) -> None:
 
 async def _write_restoration(path: Path, restoration: str) -> None:
     """Let the metadata say that it is as old as the nodes' folders."""
+    from ottla.metadata import keys
     from ottla.metastore.sqlite import open_sqlite_store
     from ottla.metastore.store import Put
-    from ottla.server.metadata import keys
 
     store = await open_sqlite_store(path, SystemClock().time_ms)
     try:

@@ -12,8 +12,8 @@ import trio
 from ottla.cli.folders.backup.errors import BackupError
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import MetadataImage, PartitionState
     from ottla.metastore.store import Listing, Operation
-    from ottla.server.metadata.image import MetadataImage, PartitionState
 
 _BATCH_KEYS: Final = 1_000
 
@@ -28,7 +28,7 @@ class EtcdMetadata:
     def read(self) -> None:
         """Read all of it. Raises BackupError."""
         from ottla.metastore.errors import MetadataError
-        from ottla.server.settings.config import ConfigError
+        from ottla.settings.config import ConfigError
 
         try:
             self._listing = trio.run(_read, self._address)
@@ -79,17 +79,17 @@ def _counted_on(state: PartitionState) -> set[int]:
 
 
 def _image(listing: Listing) -> MetadataImage:
-    from ottla.server.metadata.image import MetadataImage
-    from ottla.server.metadata.image_delta import evolve
+    from ottla.metadata.image import MetadataImage
+    from ottla.metadata.image_delta import evolve
 
     return evolve(MetadataImage(), listing.revision, listing.entries, ()).after
 
 
 async def _read(text: str) -> Listing:
+    from ottla.metadata import keys
+    from ottla.metadata.open_store import open_etcd
     from ottla.metastore.address import parse_metadata_address
-    from ottla.server.metadata import keys
-    from ottla.server.metadata.open_store import open_etcd
-    from ottla.server.settings.sources import load
+    from ottla.settings.sources import load
 
     try:
         address = parse_metadata_address(text)

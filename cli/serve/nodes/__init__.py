@@ -29,7 +29,7 @@ _AT_START: Final = (
     "trio",
     "ottla.cli.serve.node_process",
     "ottla.server.main",
-    "ottla.server.metadata.open_store",
+    "ottla.metadata.open_store",
     "ottla.metastore.sqlite",
 )
 
@@ -41,7 +41,7 @@ def serve_nodes(arguments: argparse.Namespace) -> int:
     from ottla.cli.serve.nodes.supervisor import Supervisor
     from ottla.cli.serve.refused_start import leaving_nothing
     from ottla.runtime import logs
-    from ottla.server.settings.config import ConfigError
+    from ottla.settings.config import ConfigError
 
     try:
         plan = make_plan(arguments)

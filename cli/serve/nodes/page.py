@@ -26,20 +26,20 @@ from ottla.cli import CommandError
 from ottla.cli.serve.nodes.gather import merge
 from ottla.metrics.exposition import CONTENT_TYPE
 from ottla.runtime import logs
-from ottla.server.errors import StartupError
+from ottla.runtime.errors import StartupError
 from ottla.server.http.hosts import for_hosts
 from ottla.server.http.peer import VISITOR_HEADER, peer_host
 from ottla.server.http.server import follow_certificate, prepare, url
 from ottla.server.network.network import open_listening_socket
-from ottla.server.settings.config import ConfigError
 from ottla.server.wiring.optional import tls_of_http
+from ottla.settings.config import ConfigError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ottla.cli.serve.nodes.link import Message, UnderSupervisor
     from ottla.server.network.listener import ListenAddress
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 

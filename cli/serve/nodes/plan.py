@@ -13,7 +13,7 @@ from ottla.cli.folders.nodes import data_dir_of, refuse_to_leave_out
 from ottla.cli.options import human_size
 from ottla.cli.serve.config import data_dir, load_config
 from ottla.cli.serve.memory import machine_memory
-from ottla.server.errors import StartupError
+from ottla.runtime.errors import StartupError
 from ottla.server.network.endpoints import listen_addresses, parse_http_address, parse_listener
 from ottla.server.network.http_ports import PORTS
 from ottla.server.network.listener import ListenAddress
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.cli.serve.nodes.link import UnderSupervisor
-    from ottla.server.settings.config import BrokerConfig
+    from ottla.settings.config import BrokerConfig
 
 #: What a node takes besides its memory budget.
 IDLE_BYTES: Final = 50 << 20

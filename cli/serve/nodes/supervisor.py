@@ -291,7 +291,7 @@ def announce(nodes: list[Message], page: Message | None) -> None:
     addresses = [f"{node['host']}:{node['port']}" for node in nodes]
     http = page["http"] if page is not None else None
     if sys.stdout.isatty():
-        from ottla.server.version import version
+        from ottla.runtime.version import version
 
         where = ", ".join(addresses) + (f", {http}" if http else "")
         many = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"

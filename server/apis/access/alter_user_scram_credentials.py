@@ -11,13 +11,13 @@ from ottla.kproto.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.scram_changes import ScramDeletion, ScramUpsertion
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.scram_changes import ScramDeletion, ScramUpsertion
 
 API = Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, on_cluster(AclOperation.ALTER), forwarded=True, changes_metadata=True)
 

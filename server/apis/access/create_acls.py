@@ -8,15 +8,15 @@ from __future__ import annotations
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ottla.metadata.acls import Acl, AclOperation, new_acl
+from ottla.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
 from ottla.metastore.errors import MetadataError
+from ottla.runtime.errors import kept
 from ottla.server.apis.access.describe_acls import NO_AUTHORIZER
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.errors import kept
-from ottla.server.metadata.acls import Acl, AclOperation, new_acl
-from ottla.server.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
 
 API = Api(ApiKey.CREATE_ACLS, on_cluster(AclOperation.ALTER), forwarded=True)
 

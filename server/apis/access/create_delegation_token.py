@@ -12,15 +12,15 @@ from ottla.kproto.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.delegation_tokens import TokenPrincipal
+from ottla.metadata.errors import DelegationTokenAuthorizationError, InvalidPrincipalTypeError
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.access.token_requests import NO_TIMESTAMP_MS, check_connection, requester_of, tokens_of
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.delegation_tokens import TokenPrincipal
-from ottla.server.metadata.errors import DelegationTokenAuthorizationError, InvalidPrincipalTypeError
 
 API = Api(ApiKey.CREATE_DELEGATION_TOKEN, BY_HANDLER, forwarded=True)
 

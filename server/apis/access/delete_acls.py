@@ -15,14 +15,14 @@ from ottla.kproto.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from ottla.metadata.acls import Acl, AclFilter, AclOperation
 from ottla.metastore.errors import MetadataError
+from ottla.runtime.errors import kept
 from ottla.server.apis.access.describe_acls import NO_AUTHORIZER
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.errors import kept
-from ottla.server.metadata.acls import Acl, AclFilter, AclOperation
 
 API = Api(ApiKey.DELETE_ACLS, on_cluster(AclOperation.ALTER), forwarded=True)
 

@@ -15,12 +15,12 @@ from ottla.kproto.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from ottla.metadata.acls import AclFilter, AclOperation
+from ottla.metadata.errors import InvalidRequestError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclFilter, AclOperation
-from ottla.server.metadata.errors import InvalidRequestError
 
 API = Api(ApiKey.DESCRIBE_ACLS, on_cluster(AclOperation.DESCRIBE))
 

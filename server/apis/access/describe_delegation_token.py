@@ -14,15 +14,15 @@ from ottla.kproto.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.delegation_tokens import DelegationToken, TokenPrincipal
 from ottla.metastore.errors import MetadataError
+from ottla.security.access import Access
 from ottla.server.apis.access.token_requests import check_connection, requester_of, tokens_of
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.delegation_tokens import DelegationToken, TokenPrincipal
-from ottla.server.security.access import Access
 
 API = Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, BY_HANDLER)
 

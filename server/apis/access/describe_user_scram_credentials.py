@@ -13,13 +13,13 @@ from ottla.kproto.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.errors import DuplicateResourceError, ResourceNotFoundError
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.errors import DuplicateResourceError, ResourceNotFoundError
 
 API = Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, on_cluster(AclOperation.DESCRIBE))
 

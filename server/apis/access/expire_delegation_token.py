@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from ottla.metadata.errors import DelegationTokenRequestNotAllowedError
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.access.token_requests import NO_TIMESTAMP_MS, check_connection, requester_of, tokens_of
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.metadata.errors import DelegationTokenRequestNotAllowedError
 
 API = Api(ApiKey.EXPIRE_DELEGATION_TOKEN, BY_HANDLER, forwarded=True)
 

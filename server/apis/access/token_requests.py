@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.metadata.delegation_tokens import TokenPrincipal
-from ottla.server.metadata.errors import DelegationTokenRequestNotAllowedError, DelegationTokensDisabledError
-from ottla.server.security.principal import ANONYMOUS
+from ottla.metadata.delegation_tokens import TokenPrincipal
+from ottla.metadata.errors import DelegationTokenRequestNotAllowedError, DelegationTokensDisabledError
+from ottla.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
+    from ottla.security.delegation_tokens import DelegationTokens
     from ottla.server.apis.context import RequestContext
-    from ottla.server.security.delegation_tokens import DelegationTokens
 
 NO_TIMESTAMP_MS: Final = -1
 

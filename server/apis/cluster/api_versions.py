@@ -25,11 +25,11 @@ from ottla.kproto.messages.api_versions import (
     SupportedFeatureKey,
 )
 from ottla.kproto.releases import features
+from ottla.metadata.features import SUPPORTED_FEATURES
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import ANYBODY
 from ottla.server.apis.table import needing_http
-from ottla.server.metadata.features import SUPPORTED_FEATURES
 
 _TELEMETRY: Final = needing_http()
 

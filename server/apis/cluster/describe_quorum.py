@@ -17,12 +17,12 @@ from ottla.kproto.messages.describe_quorum import (
     ReplicaState,
     TopicDataResponse,
 )
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.changes.topic_changes import CLUSTER_METADATA_TOPIC
+from ottla.metadata.image import MetadataImage
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.changes.topic_changes import CLUSTER_METADATA_TOPIC
-from ottla.server.metadata.image import MetadataImage
 
 API = Api(ApiKey.DESCRIBE_QUORUM, on_cluster(AclOperation.DESCRIBE))
 

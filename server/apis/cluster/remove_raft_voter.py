@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from ottla.metadata.acls import AclOperation
 from ottla.server.apis.cluster.raft_voters import refusal
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

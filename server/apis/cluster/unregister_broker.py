@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.metadata.acls import AclOperation
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
 
 API = Api(ApiKey.UNREGISTER_BROKER, on_cluster(AclOperation.ALTER), forwarded=True)
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.errors import (
+    ControllerIdNotRegisteredError,
+    InvalidRequestError,
+    UnsupportedFeatureLevelError,
+)
+from ottla.metadata.features import METADATA_VERSION, UNREGISTERED_CONTROLLERS
+from ottla.metadata.image import MetadataImage
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.errors import (
-    ControllerIdNotRegisteredError,
-    InvalidRequestError,
-    UnsupportedFeatureLevelError,
-)
-from ottla.server.metadata.features import METADATA_VERSION, UNREGISTERED_CONTROLLERS
-from ottla.server.metadata.image import MetadataImage
 
 API = Api(ApiKey.UNREGISTER_CONTROLLER, on_cluster(AclOperation.ALTER), forwarded=True)
 

@@ -12,14 +12,14 @@ from ottla.kproto.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.changes.feature_changes import FeatureUpdate, UpgradeType
+from ottla.metadata.errors import InvalidRequestError
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.changes.feature_changes import FeatureUpdate, UpgradeType
-from ottla.server.metadata.errors import InvalidRequestError
 
 API = Api(ApiKey.UPDATE_FEATURES, on_cluster(AclOperation.ALTER), forwarded=True, changes_metadata=True)
 

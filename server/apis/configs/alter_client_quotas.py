@@ -14,14 +14,14 @@ from ottla.kproto.messages.alter_client_quotas import (
     EntityData,
     EntryDataResponse,
 )
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.errors import InvalidRequestError
+from ottla.metadata.image import QuotaEntity
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.errors import InvalidRequestError
-from ottla.server.metadata.image import QuotaEntity
 
 API = Api(ApiKey.ALTER_CLIENT_QUOTAS, on_cluster(AclOperation.ALTER_CONFIGS), forwarded=True, changes_metadata=True)
 

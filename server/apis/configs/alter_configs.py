@@ -11,11 +11,11 @@ from ottla.kproto.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.server.apis.configs.config_requests import alter
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
 
 API = Api(ApiKey.ALTER_CONFIGS, BY_HANDLER, forwarded=True, changes_metadata=True)
 

@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ErrorCode
+from ottla.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation, check_broker_name, check_changes
+from ottla.metadata.errors import InvalidConfigError, InvalidRequestError
+from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.metastore.errors import MetadataError
+from ottla.runtime.errors import kept
 from ottla.runtime.pace import Pace
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
-from ottla.server.errors import kept
-from ottla.server.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation, check_broker_name, check_changes
-from ottla.server.metadata.errors import InvalidConfigError, InvalidRequestError
-from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.settings.loggers import ROOT, is_level, level_names, logger_levels, set_level
+from ottla.settings.loggers import ROOT, is_level, level_names, logger_levels, set_level
 
 if TYPE_CHECKING:
-    from ottla.server.security.access import Access
+    from ottla.security.access import Access
 
 ResourceKey = tuple[int, str]
 

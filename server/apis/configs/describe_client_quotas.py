@@ -12,14 +12,14 @@ from ottla.kproto.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.changes.quota_changes import EntityFilter, Match, check_component, select_quotas
+from ottla.metadata.errors import InvalidRequestError
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.changes.quota_changes import EntityFilter, Match, check_component, select_quotas
-from ottla.server.metadata.errors import InvalidRequestError
 
 API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, on_cluster(AclOperation.DESCRIBE_CONFIGS))
 

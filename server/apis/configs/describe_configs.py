@@ -22,18 +22,18 @@ from ottla.kproto.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.errors import InvalidRequestError, UnknownTopicError
+from ottla.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.metadata.topic_names import check_topic_name
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import Each, Meant, Rule
 from ottla.server.broker import Broker
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import InvalidRequestError, UnknownTopicError
-from ottla.server.metadata.image import ConfigResource, MetadataImage, ResourceType
-from ottla.server.metadata.topic_names import check_topic_name
-from ottla.server.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
-from ottla.server.settings.description import (
+from ottla.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from ottla.settings.description import (
     ConfigDescription,
     ConfigSource,
     describe_broker,
@@ -42,8 +42,8 @@ from ottla.server.settings.description import (
     describe_group,
     describe_topic,
 )
-from ottla.server.settings.loggers import logger_levels
-from ottla.server.settings.types import SettingType
+from ottla.settings.loggers import logger_levels
+from ottla.settings.types import SettingType
 
 
 def _meant(item: Any, _request: Any, _image: MetadataImage) -> Meant:

@@ -15,12 +15,12 @@ from ottla.kproto.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.errors import InvalidRequestError
 from ottla.server.apis.configs.config_requests import alter
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.errors import InvalidRequestError
 
 API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, BY_HANDLER, forwarded=True, changes_metadata=True)
 

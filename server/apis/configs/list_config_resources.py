@@ -15,11 +15,11 @@ from ottla.kproto.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.image import MetadataImage, ResourceType
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.image import MetadataImage, ResourceType
 
 API = Api(ApiKey.LIST_CONFIG_RESOURCES, on_cluster(AclOperation.DESCRIBE_CONFIGS))
 

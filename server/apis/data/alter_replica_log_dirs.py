@@ -16,11 +16,11 @@ from ottla.kproto.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from ottla.metadata.acls import AclOperation
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.data.describe_log_dirs import log_dir
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
 
 API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, on_cluster(AclOperation.ALTER))
 

@@ -15,14 +15,14 @@ from ottla.kproto.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.image import TopicImage
+from ottla.replica.append import TopicIdPartition
+from ottla.replica.delete_records import DeleteRecordsResult
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import Each, Rule, by
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.image import TopicImage
-from ottla.server.replica.append import TopicIdPartition
-from ottla.server.replica.delete_records import DeleteRecordsResult
 
 API = Api(
     ApiKey.DELETE_RECORDS,

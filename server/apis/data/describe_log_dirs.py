@@ -18,11 +18,11 @@ from ottla.kproto.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from ottla.metadata.acls import AclOperation
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import on_cluster
 from ottla.server.broker import Broker
-from ottla.server.metadata.acls import AclOperation
 
 API = Api(ApiKey.DESCRIBE_LOG_DIRS, on_cluster(AclOperation.DESCRIBE))
 

@@ -14,14 +14,14 @@ from ottla.kproto.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.errors import InvalidTopicError
+from ottla.metadata.topic_names import check_topic_name
+from ottla.replica.errors import ReplicaError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.rules import Each, Rule, by
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import InvalidTopicError
-from ottla.server.metadata.topic_names import check_topic_name
-from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
 API = Api(ApiKey.DESCRIBE_PRODUCERS, Rule(each=Each(AclOperation.READ, "topics", by(AclResource.TOPIC, "name"))))

@@ -35,26 +35,26 @@ from ottla.kproto.messages.fetch import (
     PartitionData,
 )
 from ottla.kproto.schema import ZERO_UUID, Response
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.errors import TopicNotAuthorizedError
+from ottla.replica.errors import FetchSessionError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from ottla.replica.fetch import NOBODY, FetchParams, FetchResult
+from ottla.replica.fetch import FetchPartition as AskedPartition
+from ottla.replica.fetch_session import PartitionKey, id_of
+from ottla.replica.partition import NO_EPOCH, Isolation
 from ottla.runtime.stages import Stages
 from ottla.server.apis.data.leader_hints import leader_hint
 from ottla.server.apis.declaration import Api, general_codec
 from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.pending import Answer, begin
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import TopicNotAuthorizedError
-from ottla.server.replica.errors import FetchSessionError, UnknownTopicIdError, UnknownTopicOrPartitionError
-from ottla.server.replica.fetch import NOBODY, FetchParams, FetchResult
-from ottla.server.replica.fetch import FetchPartition as AskedPartition
-from ottla.server.replica.fetch_session import PartitionKey, id_of
-from ottla.server.replica.partition import NO_EPOCH, Isolation
 from ottla.server.request_metrics import count_error
-from ottla.server.settings.declared.replication import RACK_AWARE_SELECTOR
+from ottla.settings.declared.replication import RACK_AWARE_SELECTOR
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Steps
+    from ottla.security.access import Access
     from ottla.server.apis.context import RequestContext
-    from ottla.server.security.access import Access
 
 
 def _count_errors(errors: dict[int, int], response: FetchResponse) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.metadata.image import BrokerImage, Endpoint
     from ottla.server.apis.context import RequestContext
-    from ottla.server.metadata.image import BrokerImage, Endpoint
 
 
 class LeaderHint(NamedTuple):

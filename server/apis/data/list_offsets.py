@@ -28,21 +28,21 @@ from ottla.kproto.messages.list_offsets import (
 )
 from ottla.kproto.records import RecordError
 from ottla.kproto.schema import Response
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.replica.errors import OffsetNotAvailableError, ReplicaError
+from ottla.replica.offset_lookup import FoundOffset, OffsetSpec, find_offset, known_offset
+from ottla.replica.partition import Isolation
 from ottla.runtime.stages import Stages
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.pending import Answer, begin
 from ottla.server.apis.rules import Each, Rule, by
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.replica.errors import OffsetNotAvailableError, ReplicaError
-from ottla.server.replica.offset_lookup import FoundOffset, OffsetSpec, find_offset, known_offset
-from ottla.server.replica.partition import Isolation
 from ottla.server.request_metrics import count_errors_of_partitions
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import TopicImage
     from ottla.server.apis.context import RequestContext
-    from ottla.server.metadata.image import TopicImage
 
 API = Api(
     ApiKey.LIST_OFFSETS,

@@ -19,16 +19,16 @@ from ottla.kproto.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.replica.errors import ReplicaError, UnknownTopicOrPartitionError
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Each, Rule, by
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.replica.errors import ReplicaError, UnknownTopicOrPartitionError
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import TopicImage
     from ottla.server.apis.context import RequestContext
-    from ottla.server.metadata.image import TopicImage
 
 API = Api(
     ApiKey.OFFSET_FOR_LEADER_EPOCH,

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.coordinator.errors import ConcurrentTransactionsError, CoordinatorError, ProducerFencedError
+from ottla.coordinator.transaction.state import NO_PRODUCER_ID, Partition, ProducerIdAndEpoch
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
@@ -39,6 +41,9 @@ from ottla.kproto.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.kproto.records import RecordError
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.replica.append import Records, TopicIdPartition
+from ottla.replica.errors import ReplicaError
 from ottla.runtime.errors import CloseConnectionError
 from ottla.runtime.stages import Stages
 from ottla.server.apis.data.leader_hints import leader_hint
@@ -53,11 +58,6 @@ from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.pending import Answer, Pending, begin
 from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
 from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_refusal
-from ottla.server.coordinator.errors import ConcurrentTransactionsError, CoordinatorError, ProducerFencedError
-from ottla.server.coordinator.transaction.state import NO_PRODUCER_ID, Partition, ProducerIdAndEpoch
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.replica.append import Records, TopicIdPartition
-from ottla.server.replica.errors import ReplicaError
 from ottla.server.request_metrics import count_error
 from ottla.storage import errors as storage
 
@@ -67,10 +67,10 @@ if TYPE_CHECKING:
 
     from ottla.kproto.codec import Buffer
     from ottla.kproto.messages.produce import TopicProduceData
+    from ottla.metadata.image import MetadataImage, TopicImage
+    from ottla.replica.append import AppendOperation
     from ottla.runtime.purgatory import Watch
     from ottla.server.apis.context import RequestContext
-    from ottla.server.metadata.image import MetadataImage, TopicImage
-    from ottla.server.replica.append import AppendOperation
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.state.producer_state import VerificationGuard
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from ottla.coordinator.transaction.state import ProducerIdAndEpoch
 from ottla.kproto.records import (
     LENGTH_PREFIX_BYTES,
     Compression,
@@ -12,7 +13,6 @@ from ottla.kproto.records import (
     InvalidRecordError,
     UnsupportedCompressionError,
 )
-from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
 
 FIRST_WITH_ALL_CODECS: Final = 7
 """Of Produce: the first version whose batches may be in zstd."""

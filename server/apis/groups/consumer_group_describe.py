@@ -7,6 +7,10 @@
 from functools import partial
 from typing import Final
 
+from ottla.coordinator.group.assignment import Assignment as PartitionsByTopic
+from ottla.coordinator.group.consumer.assignors import assignor_names
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.member import ConsumerMember
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.consumer_group_describe import (
     Assignment,
@@ -16,16 +20,12 @@ from ottla.kproto.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.groups.modern_groups import Description, describe, names_of
 from ottla.server.apis.rules import Each, Rule, itself
-from ottla.server.coordinator.group.assignment import Assignment as PartitionsByTopic
-from ottla.server.coordinator.group.consumer.assignors import assignor_names
-from ottla.server.coordinator.group.consumer.group import ConsumerGroup
-from ottla.server.coordinator.group.consumer.member import ConsumerMember
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(
     ApiKey.CONSUMER_GROUP_DESCRIBE, Rule(each=Each(AclOperation.DESCRIBE, "group_ids", itself(AclResource.GROUP)))

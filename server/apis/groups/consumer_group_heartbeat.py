@@ -8,6 +8,12 @@
 - An error names the reason in `error_message`.
 """
 
+from ottla.coordinator.errors import CoordinatorError, InvalidRequestError, UnsupportedAssignorError
+from ottla.coordinator.group.consumer.assignors import assignor_names
+from ottla.coordinator.group.consumer.protocol import Heartbeat
+from ottla.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
+from ottla.coordinator.group.topics import compile_regex
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.consumer_group_heartbeat import (
@@ -16,19 +22,13 @@ from ottla.kproto.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.results import may_describe
 from ottla.server.apis.rules import All, Named, Rule
-from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, UnsupportedAssignorError
-from ottla.server.coordinator.group.consumer.assignors import assignor_names
-from ottla.server.coordinator.group.consumer.protocol import Heartbeat
-from ottla.server.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
-from ottla.server.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
-from ottla.server.coordinator.group.topics import compile_regex
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(
     ApiKey.CONSUMER_GROUP_HEARTBEAT,

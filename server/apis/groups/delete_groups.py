@@ -1,14 +1,14 @@
 """DeleteGroups (42): remove empty groups with their offsets, each with an answer of its own."""
 
+from ottla.coordinator.errors import CoordinatorError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Each, Rule, itself
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.DELETE_GROUPS, Rule(each=Each(AclOperation.DELETE, "groups_names", itself(AclResource.GROUP))))
 

@@ -6,6 +6,8 @@
 
 from typing import Final
 
+from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
+from ottla.coordinator.group.classic.group import ClassicGroup, ClassicState
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_groups import (
@@ -14,13 +16,11 @@ from ottla.kproto.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.rules import Each, Rule, itself
-from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
-from ottla.server.coordinator.group.classic.group import ClassicGroup, ClassicState
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.DESCRIBE_GROUPS, Rule(each=Each(AclOperation.DESCRIBE, "groups", itself(AclResource.GROUP))))
 

@@ -15,20 +15,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.coordinator.partitioning import coordinator_partition
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import DENIED, Each, Meant, Rule
-from ottla.server.coordinator.partitioning import coordinator_partition
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import MetadataImage
+    from ottla.security.access import Access
     from ottla.server.apis.context import RequestContext
-    from ottla.server.metadata.image import MetadataImage
-    from ottla.server.security.access import Access
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ottla.server.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
+from ottla.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

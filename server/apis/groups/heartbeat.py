@@ -1,13 +1,13 @@
 """Heartbeat (12): a classic member prolongs its session, and is told with REBALANCE_IN_PROGRESS to rejoin."""
 
+from ottla.coordinator.errors import CoordinatorError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Named, Rule
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.HEARTBEAT, Rule([Named(AclOperation.READ, AclResource.GROUP, "group_id")]))
 

@@ -7,17 +7,17 @@
   `protocol_name` is null from version 7, empty before.
 """
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.group.classic.member import JoinResult, Protocol
+from ottla.coordinator.group.classic.protocol import JoinRequest
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.results import may_describe
 from ottla.server.apis.rules import Named, Rule
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.classic.member import JoinResult, Protocol
-from ottla.server.coordinator.group.classic.protocol import JoinRequest
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.JOIN_GROUP, Rule([Named(AclOperation.READ, AclResource.GROUP, "group_id")]), may_wait=True)
 

@@ -5,6 +5,7 @@
 - An administrator removes members of the consumer protocol (KIP-848) with it, too.
 """
 
+from ottla.coordinator.errors import CoordinatorError, FencedInstanceIdError, UnknownMemberIdError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.leave_group import (
@@ -13,12 +14,11 @@ from ottla.kproto.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Named, Rule
-from ottla.server.coordinator.errors import CoordinatorError, FencedInstanceIdError, UnknownMemberIdError
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.LEAVE_GROUP, Rule([Named(AclOperation.READ, AclResource.GROUP, "group_id")]))
 

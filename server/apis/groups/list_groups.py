@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.group.streams.group import StreamsGroupState
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Left, Rule
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.streams.group import StreamsGroupState
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.LIST_GROUPS, Rule(left=Left("groups", AclResource.GROUP, "group_id", unless=AclOperation.DESCRIBE)))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.kproto.errors import ErrorCode
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.groups.describe_groups import group_operations
-from ottla.server.coordinator.errors import CoordinatorError, GroupIdNotFoundError
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

@@ -13,6 +13,9 @@
 from collections.abc import Callable
 from uuid import UUID
 
+from ottla.coordinator.errors import CoordinatorError, TopicDeletedError
+from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
+from ottla.coordinator.group.offsets.commits import Commit
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_commit import (
@@ -23,6 +26,8 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.image import TopicImage
 from ottla.runtime.stages import Stages
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
@@ -30,11 +35,6 @@ from ottla.server.apis.errors import error_code
 from ottla.server.apis.groups.answered_topics import AnsweredTopics
 from ottla.server.apis.pending import Answer, Pending, begin
 from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
-from ottla.server.coordinator.errors import CoordinatorError, TopicDeletedError
-from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
-from ottla.server.coordinator.group.offsets.commits import Commit
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.image import TopicImage
 from ottla.server.request_metrics import count_errors_of_partitions
 
 API = Api(

@@ -1,5 +1,7 @@
 """OffsetDelete (47): forget offsets of a group (KIP-496); topics that its members read are refused."""
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.group.offset_and_metadata import TopicPartition
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_delete import (
@@ -8,14 +10,12 @@ from ottla.kproto.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.groups.answered_topics import AnsweredTopics
 from ottla.server.apis.rules import Each, Named, Rule, by
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.offset_and_metadata import TopicPartition
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(
     ApiKey.OFFSET_DELETE,

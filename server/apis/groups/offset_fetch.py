@@ -15,6 +15,8 @@ from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.coordinator.errors import CoordinatorError, GroupNotAuthorizedError
+from ottla.coordinator.group.offset_and_metadata import CommittedOffset, TopicPartition
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_fetch import (
@@ -28,14 +30,12 @@ from ottla.kproto.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.kproto.schema import ZERO_UUID
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.security.access import Access
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.coordinator.errors import CoordinatorError, GroupNotAuthorizedError
-from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, TopicPartition
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.security.access import Access
 
 API = Api(ApiKey.OFFSET_FETCH, BY_HANDLER)
 

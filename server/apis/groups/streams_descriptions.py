@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.coordinator.group.streams.description import DescriptionStatus, parse_description
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.messages.streams_group_describe import (
     TopologyDescription,
@@ -14,7 +15,6 @@ from ottla.kproto.messages.streams_group_describe import (
     TopologyDescriptionNode,
     TopologyDescriptionSubtopology,
 )
-from ottla.server.coordinator.group.streams.description import DescriptionStatus, parse_description
 
 if TYPE_CHECKING:
     from ottla.kproto.messages import streams_group_topology_description_update as kept

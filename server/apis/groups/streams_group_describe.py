@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.coordinator.group.streams.assignor import ASSIGNOR_NAME
+from ottla.coordinator.group.streams.description import DescriptionStatus
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.streams_group_describe import (
     Assignment,
@@ -24,25 +26,23 @@ from ottla.kproto.messages.streams_group_describe import (
     TopicInfo,
     Topology,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.groups.modern_groups import Description, describe
 from ottla.server.apis.groups.streams_descriptions import described
 from ottla.server.apis.groups.streams_groups import topics_of
 from ottla.server.apis.rules import Each, Rule, itself
-from ottla.server.coordinator.group.streams.assignor import ASSIGNOR_NAME
-from ottla.server.coordinator.group.streams.description import DescriptionStatus
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ottla.coordinator.group.streams.assignor import Task, Tasks, TaskSet
+    from ottla.coordinator.group.streams.group import StreamsGroup
+    from ottla.coordinator.group.streams.member import StreamsMember
+    from ottla.coordinator.group.streams.topology import ConfiguredSubtopology, InternalTopic
     from ottla.kproto.internal_records import streams_group as record
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.streams.assignor import Task, Tasks, TaskSet
-    from ottla.server.coordinator.group.streams.group import StreamsGroup
-    from ottla.server.coordinator.group.streams.member import StreamsMember
-    from ottla.server.coordinator.group.streams.topology import ConfiguredSubtopology, InternalTopic
 
 API = Api(ApiKey.STREAMS_GROUP_DESCRIBE, Rule(each=Each(AclOperation.DESCRIBE, "group_ids", itself(AclResource.GROUP))))
 

@@ -14,6 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ottla.coordinator.errors import CoordinatorError, InvalidRequestError, StreamsInvalidTopologyError
+from ottla.coordinator.group.modern.group import JOIN_EPOCH
+from ottla.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
+from ottla.coordinator.group.streams.assignor import TaskSet
+from ottla.coordinator.group.streams.heartbeat import StreamsHeartbeat
+from ottla.coordinator.group.streams.member import Endpoint as UserEndpoint
+from ottla.coordinator.group.streams.topology import StreamsStatus
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.streams_group_heartbeat import (
@@ -26,31 +33,24 @@ from ottla.kproto.messages.streams_group_heartbeat import (
     TaskOffset,
     TopicPartition,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
+from ottla.metadata.errors import InvalidTopicError, TopicAlreadyExistsError
+from ottla.metadata.image import INTERNAL_TOPICS
+from ottla.metadata.topic_names import check_topic_name
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import MAX_MESSAGE_LENGTH, error_code, error_message
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.groups.streams_groups import MAX_ELEMENTS, topics_of, topology_of
 from ottla.server.apis.rules import Named, Rule
-from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError, StreamsInvalidTopologyError
-from ottla.server.coordinator.group.modern.group import JOIN_EPOCH
-from ottla.server.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
-from ottla.server.coordinator.group.streams.assignor import TaskSet
-from ottla.server.coordinator.group.streams.heartbeat import StreamsHeartbeat
-from ottla.server.coordinator.group.streams.member import Endpoint as UserEndpoint
-from ottla.server.coordinator.group.streams.topology import StreamsStatus
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
-from ottla.server.metadata.errors import InvalidTopicError, TopicAlreadyExistsError
-from ottla.server.metadata.image import INTERNAL_TOPICS
-from ottla.server.metadata.topic_names import check_topic_name
 
 if TYPE_CHECKING:
+    from ottla.coordinator.group.streams.assignor import Task, Tasks
+    from ottla.coordinator.group.streams.endpoints import EndpointTasks
+    from ottla.coordinator.group.streams.heartbeat import StreamsHeartbeatResult
+    from ottla.coordinator.group.streams.topology import InternalTopic
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.streams.assignor import Task, Tasks
-    from ottla.server.coordinator.group.streams.endpoints import EndpointTasks
-    from ottla.server.coordinator.group.streams.heartbeat import StreamsHeartbeatResult
-    from ottla.server.coordinator.group.streams.topology import InternalTopic
 
 API = Api(ApiKey.STREAMS_GROUP_HEARTBEAT, Rule([Named(AclOperation.READ, AclResource.GROUP, "group_id")]))
 

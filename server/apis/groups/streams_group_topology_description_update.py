@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.coordinator.errors import CoordinatorError, InvalidRequestError
+from ottla.coordinator.group.streams.description import MAX_SIZE_BYTES, NodeType, build_description
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.streams_group_topology_description_update import (
@@ -21,14 +23,12 @@ from ottla.kproto.messages.streams_group_topology_description_update import (
     TopologyDescriptionNode,
     TopologyDescriptionSubtopology,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.groups.streams_groups import MAX_ELEMENTS
 from ottla.server.apis.rules import Named, Rule
-from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError
-from ottla.server.coordinator.group.streams.description import MAX_SIZE_BYTES, NodeType, build_description
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from ottla.coordinator.errors import StreamsInvalidTopologyError
+from ottla.coordinator.group.streams.topology import Topology
 from ottla.kproto.internal_records import streams_group as record
-from ottla.server.coordinator.errors import StreamsInvalidTopologyError
-from ottla.server.coordinator.group.streams.topology import Topology
 
 if TYPE_CHECKING:
     from ottla.kproto.messages import streams_group_heartbeat as message

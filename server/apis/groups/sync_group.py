@@ -4,15 +4,15 @@
   INCONSISTENT_GROUP_PROTOCOL.
 """
 
+from ottla.coordinator.errors import CoordinatorError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Named, Rule
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.SYNC_GROUP, Rule([Named(AclOperation.READ, AclResource.GROUP, "group_id")]), may_wait=True)
 

@@ -10,6 +10,18 @@
 from typing import Final
 from uuid import UUID
 
+from ottla.coordinator.errors import (
+    CoordinatorError,
+    ProducerFencedError,
+    StaleMemberEpochError,
+    TopicDeletedError,
+    TransactionAbortableError,
+)
+from ottla.coordinator.group.config import OFFSETS_TOPIC
+from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
+from ottla.coordinator.group.offsets.commits import Refusals
+from ottla.coordinator.replay import Producer
+from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.txn_offset_commit import (
@@ -19,24 +31,12 @@ from ottla.kproto.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.groups.answered_topics import AnsweredTopics
 from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
-from ottla.server.coordinator.errors import (
-    CoordinatorError,
-    ProducerFencedError,
-    StaleMemberEpochError,
-    TopicDeletedError,
-    TransactionAbortableError,
-)
-from ottla.server.coordinator.group.config import OFFSETS_TOPIC
-from ottla.server.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
-from ottla.server.coordinator.group.offsets.commits import Refusals
-from ottla.server.coordinator.replay import Producer
-from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(
     ApiKey.TXN_OFFSET_COMMIT,

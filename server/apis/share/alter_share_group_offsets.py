@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.coordinator.errors import CoordinatorError, UnknownSharePartitionError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -16,18 +17,17 @@ from ottla.kproto.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponseTopic,
 )
 from ottla.kproto.schema import ZERO_UUID
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import Each, Named, Rule, by
-from ottla.server.coordinator.errors import CoordinatorError, UnknownSharePartitionError
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ottla.metadata.image import TopicImage
     from ottla.server.apis.context import RequestContext
-    from ottla.server.metadata.image import TopicImage
 
 API = Api(
     ApiKey.ALTER_SHARE_GROUP_OFFSETS,

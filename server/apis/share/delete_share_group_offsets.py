@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.coordinator.errors import CoordinatorError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -11,12 +12,11 @@ from ottla.kproto.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponseTopic,
 )
 from ottla.kproto.schema import ZERO_UUID
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import Each, Named, Rule, by
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

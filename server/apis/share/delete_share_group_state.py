@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.coordinator.share.state import SharePartitionKey
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
@@ -14,11 +15,10 @@ from ottla.kproto.messages.delete_share_group_state import (
     DeleteStateResult,
     PartitionResult,
 )
+from ottla.metadata.acls import AclOperation
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.coordinator.share.state import SharePartitionKey
-from ottla.server.metadata.acls import AclOperation
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.share.state import UNINITIALIZED_COUNT, UNINITIALIZED_START_OFFSET, SharePartitionKey
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_share_group_offsets import (
@@ -20,21 +22,19 @@ from ottla.kproto.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 from ottla.kproto.schema import ZERO_UUID
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.replica.errors import ReplicaError
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.rules import Each, Rule, by
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.share.state import UNINITIALIZED_COUNT, UNINITIALIZED_START_OFFSET, SharePartitionKey
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.replica.errors import ReplicaError
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.coordinator.group.share.offsets import ShareOffset
+    from ottla.metadata.image import TopicImage
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.share.offsets import ShareOffset
-    from ottla.server.metadata.image import TopicImage
 
 API = Api(
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.coordinator.share.persister import Initialization
+from ottla.coordinator.share.state import SharePartitionKey
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
@@ -14,12 +16,10 @@ from ottla.kproto.messages.initialize_share_group_state import (
     InitializeStateResult,
     PartitionResult,
 )
+from ottla.metadata.acls import AclOperation
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.coordinator.share.persister import Initialization
-from ottla.server.coordinator.share.state import SharePartitionKey
-from ottla.server.metadata.acls import AclOperation
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

@@ -19,13 +19,13 @@ from ottla.kproto.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.replica.append import TopicIdPartition
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.rules import Named, Rule
 from ottla.server.apis.share import share_requests
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.replica.append import TopicIdPartition
 from ottla.server.share.errors import ShareError
 from ottla.server.share.sessions import FINAL_EPOCH
 

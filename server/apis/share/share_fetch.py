@@ -29,15 +29,15 @@ from ottla.kproto.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.errors import TopicNotAuthorizedError
+from ottla.replica.append import TopicIdPartition
+from ottla.replica.partition import Isolation
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.rules import Named, Rule
 from ottla.server.apis.share import share_requests
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import TopicNotAuthorizedError
-from ottla.server.replica.append import TopicIdPartition
-from ottla.server.replica.partition import Isolation
 from ottla.server.share.errors import ShareError, ShareSessionLimitReachedError
 from ottla.server.share.fetch import ShareFetchParams, ShareFetchResult
 from ottla.server.share.sessions import INITIAL_EPOCH

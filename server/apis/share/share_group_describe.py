@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.coordinator.group.consumer.assignors import assignor_names
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.share_group_describe import (
     Assignment,
@@ -17,17 +18,16 @@ from ottla.kproto.messages.share_group_describe import (
     ShareGroupDescribeResponse,
     TopicPartitions,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.groups.modern_groups import Description, describe, names_of
 from ottla.server.apis.rules import Each, Rule, itself
-from ottla.server.coordinator.group.consumer.assignors import assignor_names
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
+    from ottla.coordinator.group.share.group import ShareGroup
+    from ottla.coordinator.group.share.member import ShareMember
     from ottla.server.apis.context import RequestContext
-    from ottla.server.coordinator.group.share.group import ShareGroup
-    from ottla.server.coordinator.group.share.member import ShareMember
 
 API = Api(ApiKey.SHARE_GROUP_DESCRIBE, Rule(each=Each(AclOperation.DESCRIBE, "group_ids", itself(AclResource.GROUP))))
 

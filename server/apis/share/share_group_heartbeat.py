@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.coordinator.errors import CoordinatorError, InvalidRequestError
+from ottla.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.coordinator.group.share.protocol import ShareHeartbeat
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.share_group_heartbeat import (
@@ -19,15 +22,12 @@ from ottla.kproto.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.groups.group_protocols import GroupProtocol
 from ottla.server.apis.rules import All, Named, Rule
 from ottla.server.apis.share import share_requests
-from ottla.server.coordinator.errors import CoordinatorError, InvalidRequestError
-from ottla.server.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
-from ottla.server.coordinator.group.share.protocol import ShareHeartbeat
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

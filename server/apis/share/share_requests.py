@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ottla.kproto.errors import ErrorCode
-from ottla.kproto.schema import ZERO_UUID
-from ottla.server.apis.data.leader_hints import leader_hint
-from ottla.server.apis.errors import error_code
-from ottla.server.coordinator.errors import (
+from ottla.coordinator.errors import (
     CoordinatorLoadInProgressError,
     FencedShareLeaderError,
     FencedStateEpochError,
     NotCoordinatorError,
     UninitializedShareError,
 )
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import TopicNotAuthorizedError
-from ottla.server.replica.append import TopicIdPartition
-from ottla.server.replica.errors import UnknownTopicIdError
+from ottla.kproto.errors import ErrorCode
+from ottla.kproto.schema import ZERO_UUID
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.errors import TopicNotAuthorizedError
+from ottla.replica.append import TopicIdPartition
+from ottla.replica.errors import UnknownTopicIdError
+from ottla.server.apis.data.leader_hints import leader_hint
+from ottla.server.apis.errors import error_code
 from ottla.server.share.errors import InvalidAcknowledgementError
 from ottla.server.share.in_flight import REJECT, RENEW
 from ottla.server.share.records import Acknowledgement

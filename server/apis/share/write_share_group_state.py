@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.share.state import SharePartitionKey, StateBatch, StateChange
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.write_share_group_state import (
     PartitionData,
@@ -15,12 +17,10 @@ from ottla.kproto.messages.write_share_group_state import (
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
+from ottla.metadata.acls import AclOperation
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.share.state import SharePartitionKey, StateBatch, StateChange
-from ottla.server.metadata.acls import AclOperation
 
 if TYPE_CHECKING:
     from ottla.server.apis.context import RequestContext

@@ -17,16 +17,16 @@ from ottla.kproto.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.changes.partition_changes import PartitionUpdate, cancel_reassignment, reassign
+from ottla.metadata.changes.partition_transactions import PartitionKey, PartitionOutcome
+from ottla.metadata.errors import InvalidReplicationFactorError, UnknownTopicError
+from ottla.metadata.image import PartitionState
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.changes.partition_changes import PartitionUpdate, cancel_reassignment, reassign
-from ottla.server.metadata.changes.partition_transactions import PartitionKey, PartitionOutcome
-from ottla.server.metadata.errors import InvalidReplicationFactorError, UnknownTopicError
-from ottla.server.metadata.image import PartitionState
 
 API = Api(
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,

@@ -11,14 +11,14 @@ from ottla.kproto.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.changes.topic_changes import NewPartitions
+from ottla.metadata.errors import InvalidRequestError
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.apis.rules import Each, Rule, by
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.changes.topic_changes import NewPartitions
-from ottla.server.metadata.errors import InvalidRequestError
 
 API = Api(
     ApiKey.CREATE_PARTITIONS,

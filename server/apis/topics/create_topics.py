@@ -21,18 +21,18 @@ from ottla.kproto.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.errors import InvalidRequestError, TopicNotAuthorizedError
+from ottla.metadata.image import TopicImage
 from ottla.metastore.errors import MetadataError
+from ottla.runtime.errors import kept
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import duplicates, outcome
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.errors import kept
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.changes.topic_changes import NewTopic
-from ottla.server.metadata.errors import InvalidRequestError, TopicNotAuthorizedError
-from ottla.server.metadata.image import TopicImage
-from ottla.server.settings.config import BrokerConfig
-from ottla.server.settings.description import describe_topic
+from ottla.settings.config import BrokerConfig
+from ottla.settings.description import describe_topic
 
 API = Api(ApiKey.CREATE_TOPICS, BY_HANDLER, forwarded=True, timed=True, changes_metadata=True)
 

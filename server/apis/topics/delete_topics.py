@@ -18,22 +18,22 @@ from ottla.kproto.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ottla.metastore.errors import MetadataError
-from ottla.server.apis.context import RequestContext
-from ottla.server.apis.declaration import Api
-from ottla.server.apis.results import duplicates, outcome
-from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.errors import kept
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.errors import (
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.errors import (
     InvalidRequestError,
     TopicDeletionDisabledError,
     TopicNotAuthorizedError,
     UnknownTopicError,
     UnknownTopicIdError,
 )
-from ottla.server.metadata.image import MetadataImage
-from ottla.server.security.access import Access
+from ottla.metadata.image import MetadataImage
+from ottla.metastore.errors import MetadataError
+from ottla.runtime.errors import kept
+from ottla.security.access import Access
+from ottla.server.apis.context import RequestContext
+from ottla.server.apis.declaration import Api
+from ottla.server.apis.results import duplicates, outcome
+from ottla.server.apis.rules import BY_HANDLER
 
 API = Api(ApiKey.DELETE_TOPICS, BY_HANDLER, forwarded=True, timed=True, changes_metadata=True)
 

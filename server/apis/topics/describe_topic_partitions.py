@@ -17,17 +17,17 @@ from ottla.kproto.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.kproto.schema import Response
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.changes.eligible_leaders import is_enabled, shown
+from ottla.metadata.errors import InvalidTopicError
+from ottla.metadata.image import PartitionState, TopicImage
+from ottla.metadata.topic_names import check_topic_name
 from ottla.runtime.work import Work
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_response_in_steps
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS
 from ottla.server.apis.rules import BY_HANDLER
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.changes.eligible_leaders import is_enabled, shown
-from ottla.server.metadata.errors import InvalidTopicError
-from ottla.server.metadata.image import PartitionState, TopicImage
-from ottla.server.metadata.topic_names import check_topic_name
 
 API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, BY_HANDLER)
 

@@ -17,15 +17,15 @@ from ottla.kproto.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.changes.partition_changes import elect_preferred, elect_unclean
+from ottla.metadata.changes.partition_transactions import PartitionKey, PartitionOutcome
+from ottla.metadata.errors import ElectionNotNeededError, UnknownTopicError
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.changes.partition_changes import elect_preferred, elect_unclean
-from ottla.server.metadata.changes.partition_transactions import PartitionKey, PartitionOutcome
-from ottla.server.metadata.errors import ElectionNotNeededError, UnknownTopicError
 
 API = Api(ApiKey.ELECT_LEADERS, on_cluster(AclOperation.ALTER), forwarded=True, timed=True, changes_metadata=True)
 

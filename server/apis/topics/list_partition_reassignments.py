@@ -11,12 +11,12 @@ from ottla.kproto.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from ottla.metadata.acls import AclOperation
+from ottla.metadata.changes.partition_changes import is_reassigning
+from ottla.metadata.image import TopicImage
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import on_cluster
-from ottla.server.metadata.acls import AclOperation
-from ottla.server.metadata.changes.partition_changes import is_reassigning
-from ottla.server.metadata.image import TopicImage
 
 API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, on_cluster(AclOperation.DESCRIBE), forwarded=True)
 

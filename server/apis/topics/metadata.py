@@ -26,6 +26,11 @@ from ottla.kproto.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.kproto.schema import Response
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.changes.eligible_leaders import is_enabled
+from ottla.metadata.errors import InvalidTopicError, ThrottlingQuotaExceededError
+from ottla.metadata.image import INTERNAL_TOPICS, MetadataImage, TopicImage
+from ottla.metadata.topic_names import check_topic_name
 from ottla.metastore.errors import MetadataError
 from ottla.runtime.stages import Stages
 from ottla.server.apis.context import RequestContext
@@ -35,11 +40,6 @@ from ottla.server.apis.pending import Pending, begin
 from ottla.server.apis.results import NOT_ASKED, TOPIC_OPERATIONS, cluster_operations
 from ottla.server.apis.rules import BY_HANDLER
 from ottla.server.apis.topics.metadata_topics import EncodedTopics, View
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.changes.eligible_leaders import is_enabled
-from ottla.server.metadata.errors import InvalidTopicError, ThrottlingQuotaExceededError
-from ottla.server.metadata.image import INTERNAL_TOPICS, MetadataImage, TopicImage
-from ottla.server.metadata.topic_names import check_topic_name
 from ottla.server.request_metrics import count_error
 
 

@@ -5,18 +5,18 @@ Under transactions v2 clients leave this out: TxnOffsetCommit does it for them.
 
 from typing import Final
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.group.config import OFFSETS_TOPIC
+from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Named, Rule
 from ottla.server.apis.transaction_errors import fenced_before
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.config import OFFSETS_TOPIC
-from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(
     ApiKey.ADD_OFFSETS_TO_TXN,

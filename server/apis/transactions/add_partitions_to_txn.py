@@ -16,6 +16,8 @@ from typing import Final, Self
 
 import trio
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.add_partitions_to_txn import (
@@ -27,15 +29,13 @@ from ottla.kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from ottla.metadata.acls import AclOperation, AclResource
+from ottla.metadata.image import INTERNAL_TOPICS
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Cluster, Named, Rule
 from ottla.server.apis.transaction_errors import fenced_before
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.metadata.image import INTERNAL_TOPICS
 
 API = Api(
     ApiKey.ADD_PARTITIONS_TO_TXN,

@@ -1,5 +1,7 @@
 """DescribeTransactions (65): the state of transactional ids, and the partitions that take part (KIP-664)."""
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.transaction.state import Transaction
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -7,13 +9,11 @@ from ottla.kproto.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Each, Rule, itself
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.transaction.state import Transaction
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(
     ApiKey.DESCRIBE_TRANSACTIONS,

@@ -7,17 +7,17 @@
 
 from typing import Final
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.transaction.state import ProducerIdAndEpoch
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Named, Rule
 from ottla.server.apis.transaction_errors import fenced_before
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
-from ottla.server.metadata.acls import AclOperation, AclResource
 
 API = Api(ApiKey.END_TXN, Rule([Named(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, "transactional_id")]))
 

@@ -9,20 +9,20 @@
 
 from typing import Final
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.transaction.state import ProducerIdAndEpoch
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.kproto.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from ottla.metadata.acls import AclOperation, AclResource
 from ottla.metastore.errors import MetadataError
+from ottla.security.access import Access
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import BY_HANDLER
 from ottla.server.apis.transaction_errors import fenced_before
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.transaction.state import ProducerIdAndEpoch
-from ottla.server.metadata.acls import AclOperation, AclResource
-from ottla.server.security.access import Access
 
 API = Api(ApiKey.INIT_PRODUCER_ID, BY_HANDLER)
 

@@ -6,6 +6,9 @@
 
 from typing import Any
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.group.topics import compile_regex
+from ottla.coordinator.transaction.state import Transaction, TransactionStatus
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.list_transactions import (
@@ -13,14 +16,11 @@ from ottla.kproto.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from ottla.metadata.acls import AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Left, Rule
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.topics import compile_regex
-from ottla.server.coordinator.transaction.state import Transaction, TransactionStatus
-from ottla.server.metadata.acls import AclResource
 
 API = Api(
     ApiKey.LIST_TRANSACTIONS, Rule(left=Left("transaction_states", AclResource.TRANSACTIONAL_ID, "transactional_id"))

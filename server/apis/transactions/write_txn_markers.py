@@ -8,6 +8,8 @@ from typing import Final, Self
 
 import trio
 
+from ottla.coordinator import errors as coordinator
+from ottla.coordinator.transaction.state import Partition
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.write_txn_markers import (
@@ -19,14 +21,12 @@ from ottla.kproto.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.kproto.records import EndTxnMarker
+from ottla.metadata.acls import AclOperation
 from ottla.runtime.pace import Pace
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import Cluster, Rule
-from ottla.server.coordinator import errors as coordinator
-from ottla.server.coordinator.transaction.state import Partition
-from ottla.server.metadata.acls import AclOperation
 
 API = Api(ApiKey.WRITE_TXN_MARKERS, Rule([Cluster([AclOperation.ALTER, AclOperation.CLUSTER_ACTION])]))
 

@@ -11,7 +11,7 @@ from ottla.cli import CommandError, main
 from ottla.cli.access import acl
 from ottla.client.admin.acls import ANY
 from ottla.kproto.messages.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
-from ottla.server.settings.sources import STANDARD_AUTHORIZER
+from ottla.settings.sources import STANDARD_AUTHORIZER
 from ottla.testing import Broker as Ottla
 
 

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from ottla.cli.access.secure import settings
-from ottla.server.security.certificates import Pair, issue
-from ottla.server.settings.config import ConfigError
+from ottla.security.certificates import Pair, issue
+from ottla.settings.config import ConfigError
 from tests.forked import Forked, run_forked
 
 pytest.importorskip("cryptography")

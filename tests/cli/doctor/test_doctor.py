@@ -21,8 +21,8 @@ from ottla.cli.doctor import machine as doctor_machine
 from ottla.cli.doctor import network as doctor_network
 from ottla.cli.doctor.finding import Finding
 from ottla.client.security import from_properties
-from ottla.server.security.certificates import issue, make_authority
-from ottla.server.settings.sources import load
+from ottla.security.certificates import issue, make_authority
+from ottla.settings.sources import load
 from ottla.storage.disk import RealDisk
 from ottla.storage.format.sealed_index import build_sealed_index
 from ottla.storage.format.segment_header import build_segment_header
@@ -124,7 +124,7 @@ NEEDS_KEYS = {"listeners": "SASL_SSL://127.0.0.1:0", "inter.broker.listener.name
 def test_what_a_start_refuses_fails_by_the_same_words(
     settings: dict[str, str], refused: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ottla.server.security.kerberos", None)  # as if its package were not installed
+    monkeypatch.setitem(sys.modules, "ottla.security.kerberos", None)  # as if its package were not installed
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0"} | settings
     flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     flags += ["--data-dir", str(tmp_path / "data")]

@@ -13,11 +13,11 @@ import trio
 
 from ottla.cli.doctor import etcd as doctor_etcd
 from ottla.cli.doctor.finding import Finding
+from ottla.metadata import keys
+from ottla.metadata.open_store import open_etcd
 from ottla.metastore.address import parse_metadata_address
 from ottla.metastore.store import Put
-from ottla.server.metadata import keys
-from ottla.server.metadata.open_store import open_etcd
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from ottla.storage.disk import RealDisk
 from ottla.storage.node_dir import NodeDir
 from tests.etcd import Etcd, needs_etcd

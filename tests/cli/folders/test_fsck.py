@@ -15,9 +15,9 @@ import trio
 
 from ottla.cli import main
 from ottla.kproto.records import Record, build_batch
+from ottla.metadata import keys
 from ottla.metastore.sqlite import open_sqlite_store
 from ottla.metastore.store import Put
-from ottla.server.metadata import keys
 from ottla.storage.clock import SystemClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk

@@ -14,11 +14,11 @@ import trio
 
 from ottla.cli import main
 from ottla.kproto.records import Record, build_batch
+from ottla.metadata import keys
+from ottla.metadata.changes.partition_changes import reassign
+from ottla.metadata.image import PartitionState, TopicImage
 from ottla.metastore.sqlite import open_sqlite_store
 from ottla.metastore.store import Put
-from ottla.server.metadata import keys
-from ottla.server.metadata.changes.partition_changes import reassign
-from ottla.server.metadata.image import PartitionState, TopicImage
 from ottla.storage.clock import ManualClock, SystemClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import RealDisk
@@ -26,8 +26,8 @@ from ottla.storage.inspect.salvage import salvage
 from ottla.storage.kept_logs import cut_files, read_kept_logs
 from ottla.storage.log_manager import LogManager
 from tests.clusters import Cluster, RunCluster, run_cluster
-from tests.server.replica.test_followers import acknowledged, create, leader_is, partition_at, until_equal, values_of
-from tests.server.replica.test_stray_logs import partition_has
+from tests.replica.test_followers import acknowledged, create, leader_is, partition_at, until_equal, values_of
+from tests.replica.test_stray_logs import partition_has
 
 __all__ = ["run_cluster"]
 

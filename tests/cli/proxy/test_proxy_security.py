@@ -30,8 +30,8 @@ from ottla.proxy.filters.chain import Named
 from ottla.proxy.filters.filter import Call, Filter, request_hook
 from ottla.proxy.proxy import Proxy, Ready
 from ottla.proxy.shared import Settings
-from ottla.server.security.certificates import issue, make_authority
-from ottla.server.security.entrance import Entrance, entrance
+from ottla.security.certificates import issue, make_authority
+from ottla.security.entrance import Entrance, entrance
 from tests.proxy.upstreams import until
 from tests.servers import Client, RunningNode, serve_node
 
@@ -173,8 +173,8 @@ async def test_clients_may_authenticate_to_upstream(
 @pytest.fixture
 def serve_sasl_node(serve_node: Serve) -> Serve:
     """A node whose user alice authenticates by PLAIN or SCRAM."""
-    from ottla.server.metadata.scram_changes import ScramMechanism, ScramUpsertion
-    from ottla.server.security.credentials import salted
+    from ottla.metadata.scram_changes import ScramMechanism, ScramUpsertion
+    from ottla.security.credentials import salted
 
     @asynccontextmanager
     async def serve() -> AsyncIterator[RunningNode]:

@@ -13,12 +13,12 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
+from ottla.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
+from ottla.replica.fetch_session import FetchSessionCache
 from ottla.runtime.work import Work
 from ottla.server.apis.table import module_of
-from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.server.quotas.clients import ClientQuotas
-from ottla.server.replica.fetch_session import FetchSessionCache
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from tests.servers import answered
 

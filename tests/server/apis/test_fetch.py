@@ -14,9 +14,9 @@ from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchRespo
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch, iter_batches
 from ottla.kproto.schema import ZERO_UUID
-from ottla.server.replica import errors as replica
-from ottla.server.replica.fetch import FetchResult
-from ottla.server.replica.partition import EpochEndOffset, Isolation
+from ottla.replica import errors as replica
+from ottla.replica.fetch import FetchResult
+from ottla.replica.partition import EpochEndOffset, Isolation
 from ottla.storage import errors as storage
 from ottla.storage.memory.iobuf import IOBuf
 

@@ -14,6 +14,7 @@ from ottla.client.errors import ClientError
 from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.kproto.messages.produce import ProduceRequest
 from ottla.server.apis.table import served
+from tests.rooms import BROKER
 from tests.server.apis.generated import TOPIC, plain_request
 
 _BROKER = """
@@ -47,7 +48,7 @@ def test_no_request_imports_what_is_ours_on_the_event_loop(tmp_path: Path) -> No
             broker.kill()
     imported = [line.split()[1] for line in log.read_text(encoding="utf-8")[before:].splitlines() if "imported" in line]
     # What the command line imports behind the line that says where it listens is another matter.
-    ours = ("ottla.server.", "ottla.storage.", "ottla.kproto.")
+    ours = tuple(f"ottla.{room}." for room in (*BROKER, "storage", "kproto"))
     assert [name for name in imported if name.startswith(ours)] == []
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.server.metadata.image import PartitionState
-from ottla.server.replica import errors as replica
-from ottla.server.replica.partition import Partition
+from ottla.metadata.image import PartitionState
+from ottla.replica import errors as replica
+from ottla.replica.partition import Partition
 from ottla.storage import errors as storage
 from ottla.storage.log.partition_log import TimestampOffset
 from ottla.storage.state.leader_epochs import LeaderEpochs

@@ -9,9 +9,9 @@ import trio
 from ottla.kproto import codec
 from ottla.kproto.hot.metadata import EncodedTopic, build_parts
 from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
+from ottla.metadata.image import PartitionState, TopicImage
 from ottla.runtime.work import Work
 from ottla.server.apis.topics.metadata_topics import EncodedTopics, View
-from ottla.server.metadata.image import PartitionState, TopicImage
 
 NOT_ASKED = -(2**31)
 HERE = View(12, frozenset({1}), frozenset(), NOT_ASKED, has_eligible=True)

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.server.apis.groups import consumer_group_describe, streams_group_describe
-from ottla.server.apis.share import share_group_describe
-from ottla.server.coordinator.errors import (
+from ottla.coordinator.errors import (
     CoordinatorError,
     CoordinatorLoadInProgressError,
     GroupIdNotFoundError,
     NotCoordinatorError,
 )
-from ottla.server.coordinator.group.consumer.group import ConsumerGroup
-from ottla.server.coordinator.group.consumer.member import Current, Subscription
-from ottla.server.coordinator.group.share.group import ShareGroup
-from ottla.server.coordinator.group.share.member import ShareCurrent, ShareSubscription
-from ottla.server.coordinator.group.streams.group import StreamsGroup
-from ottla.server.coordinator.group.streams.member import StreamsCurrent, StreamsSubscription
-from ottla.server.settings.config import BrokerConfig
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.member import Current, Subscription
+from ottla.coordinator.group.share.group import ShareGroup
+from ottla.coordinator.group.share.member import ShareCurrent, ShareSubscription
+from ottla.coordinator.group.streams.group import StreamsGroup
+from ottla.coordinator.group.streams.member import StreamsCurrent, StreamsSubscription
+from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.server.apis.groups import consumer_group_describe, streams_group_describe
+from ottla.server.apis.share import share_group_describe
+from ottla.settings.config import BrokerConfig
 
 KINDS: dict[str, tuple[Any, Any, Any, Any, Callable[..., Awaitable[Any]]]] = {
     "consumer": (ConsumerGroup, Subscription, Current, ConsumerGroupDescribeRequest, consumer_group_describe.handle),

@@ -17,9 +17,9 @@ from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.metadata import MetadataRequest
 from ottla.kproto.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.server.apis.not_served import NOT_SERVED
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.image import ConfigResource, ResourceType
 
 Serve = Callable[..., Any]
 

@@ -12,8 +12,8 @@ from ottla.kproto.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from ottla.server.replica import errors as replica
-from ottla.server.replica.partition import EpochEndOffset
+from ottla.replica import errors as replica
+from ottla.replica.partition import EpochEndOffset
 from ottla.storage import errors as storage
 
 Cluster = Any

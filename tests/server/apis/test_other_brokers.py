@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
@@ -21,8 +23,6 @@ from ottla.kproto.messages.write_txn_markers import (
 )
 from ottla.kproto.records import EndTxnMarker
 from ottla.server.apis.other_brokers import PeerBrokers
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 
 ASKED = [Partition("t", 0), Partition("t", 1)]
 MARKER = EndTxnMarker(producer_id=1, producer_epoch=0, coordinator_epoch=0, is_commit=True)

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from ottla.coordinator.errors import CoordinatorNotAvailableError
+from ottla.coordinator.share.state import SharePartitionKey, StateChange
 from ottla.kproto.messages import read_share_group_state as reading
 from ottla.kproto.messages import write_share_group_state as writing
 from ottla.kproto.messages.list_offsets import (
@@ -16,8 +18,6 @@ from ottla.kproto.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.server.apis.other_share_coordinators import PeerShareCoordinators
-from ottla.server.coordinator.errors import CoordinatorNotAvailableError
-from ottla.server.coordinator.share.state import SharePartitionKey, StateChange
 
 KEY = SharePartitionKey("g", UUID(int=7), 1)
 

@@ -16,10 +16,10 @@ from ottla.kproto import codec, headers
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.kproto.records import Record, build_batch
+from ottla.replica import errors as replica
+from ottla.replica.append import AppendResult, TopicIdPartition
 from ottla.runtime.errors import CloseConnectionError
-from ottla.server.replica import errors as replica
-from ottla.server.replica.append import AppendResult, TopicIdPartition
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from ottla.storage import errors as storage
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk

@@ -9,6 +9,13 @@ from uuid import UUID
 
 import pytest
 
+from ottla.coordinator.errors import (
+    GroupSubscribedToTopicError,
+    OffsetMetadataTooLargeError,
+    UnknownMemberIdError,
+)
+from ottla.coordinator.group.offset_and_metadata import TopicPartition
+from ottla.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -39,6 +46,7 @@ from ottla.kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.kproto.schema import Request
+from ottla.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from ottla.runtime.work import LIGHT_ELEMENTS, Work
 from ottla.server.apis import authorization
 from ottla.server.apis.access import describe_acls, describe_user_scram_credentials
@@ -48,15 +56,7 @@ from ottla.server.apis.pending import finish
 from ottla.server.apis.table import declaration
 from ottla.server.apis.topics import describe_topic_partitions
 from ottla.server.apis.transactions import describe_transactions
-from ottla.server.coordinator.errors import (
-    GroupSubscribedToTopicError,
-    OffsetMetadataTooLargeError,
-    UnknownMemberIdError,
-)
-from ottla.server.coordinator.group.offset_and_metadata import TopicPartition
-from ottla.server.coordinator.transaction.state import Partition, TransactionStatus
-from ottla.server.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 
 COUNT = 1000
 

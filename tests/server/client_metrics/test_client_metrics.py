@@ -18,9 +18,9 @@ from ottla.kproto.messages.get_telemetry_subscriptions import GetTelemetrySubscr
 from ottla.kproto.messages.push_telemetry import PushTelemetryRequest
 from ottla.kproto.records.compression import compress
 from ottla.kproto.records.types import Compression
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.errors import InvalidConfigError
-from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.errors import InvalidConfigError
+from ottla.metadata.image import ConfigResource, ResourceType
 from tests.kproto.otlp_encoding import counter, gauge, pushed
 
 Serve = Callable[..., Any]

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
+from ottla.metadata.controller import Controller
+from ottla.metadata.image import BrokerImage
 from ottla.metastore.errors import ConflictError
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.server.cluster.controllership import RETRY_SECONDS, Controllership
 from ottla.server.cluster.membership import Membership
-from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.image import BrokerImage
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 
 pytestmark = pytest.mark.frozen_clock
 

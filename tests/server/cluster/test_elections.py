@@ -9,18 +9,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.changes.partition_changes import with_isr
+from ottla.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
+from ottla.metadata.controller import Controller
+from ottla.metadata.image import NO_LEADER, BrokerImage, ConfigResource, PartitionState, ResourceType
 from ottla.metastore.errors import StoreUnavailableError
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import Compare, Operation, Put
 from ottla.server.cluster.controllership import Controllership
 from ottla.server.cluster.elections import Elections
 from ottla.server.cluster.membership import Membership
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.changes.partition_changes import with_isr
-from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
-from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.image import NO_LEADER, BrokerImage, ConfigResource, PartitionState, ResourceType
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 
 
 class Office:

@@ -35,9 +35,9 @@ from ottla.kproto.messages.offset_commit import (
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.kproto.records import Record, build_batch
-from ottla.server.metadata.changes.topic_changes import NewTopic
-from ottla.server.metadata.image import ResourceType
-from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS
+from ottla.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.image import ResourceType
+from ottla.metadata.internal_topics import CONSUMER_OFFSETS
 from tests.clusters import RunCluster
 from tests.server.cluster.producers import GROUP, Router, committed_offset, key_at
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
+from ottla.metadata.image import MetadataImage
 from ottla.server.cluster.failure_detector import GONE_SECONDS
-from ottla.server.metadata.image import MetadataImage
 from tests.clusters import RunCluster
 
 LONG = {"broker.session.timeout.ms": "600000"}

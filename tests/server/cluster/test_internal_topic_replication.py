@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 
 from ottla.kproto.errors import ErrorCode
+from ottla.metadata.image import BrokerImage, MetadataImage, PartitionState, TopicImage
+from ottla.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.server.cluster.internal_topic_replication import plan_growth, plan_min_in_sync
-from ottla.server.metadata.image import BrokerImage, MetadataImage, PartitionState, TopicImage
-from ottla.server.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from tests.clusters import RunCluster
 from tests.server.cluster.producers import GROUP, Router, committed_offset
 from tests.server.cluster.test_everywhere import commit

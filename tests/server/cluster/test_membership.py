@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
-from ottla.server.metadata import keys
-from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.errors import DuplicateBrokerIdError
-from ottla.server.metadata.image import NO_LEADER, BrokerImage, MetadataImage
+from ottla.metadata import keys
+from ottla.metadata.controller import Controller
+from ottla.metadata.errors import DuplicateBrokerIdError
+from ottla.metadata.image import NO_LEADER, BrokerImage, MetadataImage
 from tests.clusters import Cluster, RunCluster
 
 

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.server.metadata.changes.topic_changes import NewTopic
-from ottla.server.metadata.image import MetadataImage
+from ottla.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.image import MetadataImage
 from tests.clusters import RunCluster
 from tests.server.cluster.producers import Router, TransactionalProducer, committed_offset, read_committed
 

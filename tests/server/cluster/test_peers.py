@@ -14,10 +14,10 @@ from ottla.client.errors import ConnectionLostError, UnreachableError
 from ottla.kproto.messages.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.image import BrokerImage, Endpoint, MetadataDelta, MetadataImage
 from ottla.runtime.backoff import JITTER
 from ottla.server.cluster.peers import FIRST_BACKOFF_SECONDS, PeerEndpoint, Peers
-from ottla.server.metadata.changes.topic_changes import NewTopic
-from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataDelta, MetadataImage
 from tests.clusters import RunCluster
 
 

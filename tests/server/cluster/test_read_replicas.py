@@ -11,9 +11,9 @@ import trio
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.kproto.records import Record, build_batch
-from ottla.server.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
-from ottla.server.replica.append import Records, TopicIdPartition
-from ottla.server.settings.declared.replication import RACK_AWARE_SELECTOR
+from ottla.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
+from ottla.replica.append import Records, TopicIdPartition
+from ottla.settings.declared.replication import RACK_AWARE_SELECTOR
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import Router
 

@@ -11,7 +11,7 @@ from ottla.kproto.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
-from ottla.server.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.changes.topic_changes import NewTopic
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import GROUP, Router, key_at
 

@@ -16,7 +16,7 @@ from ottla.kproto.messages.add_partitions_to_txn import (
 )
 from ottla.kproto.messages.end_txn import EndTxnRequest
 from ottla.kproto.schema import Request
-from ottla.server.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.changes.topic_changes import NewTopic
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import TRANSACTION, Router, TransactionalProducer, key_at, read_committed
 

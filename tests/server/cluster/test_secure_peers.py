@@ -14,7 +14,7 @@ pytest.importorskip("cryptography")
 
 from ottla.client.errors import ClientError, SecurityConfigError, UnreachableError
 from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
-from ottla.server.security.certificates import issue, make_authority
+from ottla.security.certificates import issue, make_authority
 from tests.clusters import RunCluster
 from tests.servers import RunningNode
 

@@ -10,9 +10,9 @@ from ottla.kproto.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.changes.topic_changes import NewTopic
-from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.server.share.in_flight import REJECT
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import GROUP, Router, key_at

@@ -14,7 +14,7 @@ from ottla.kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ottla.kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from ottla.server.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.changes.topic_changes import NewTopic
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import (
     GROUP,

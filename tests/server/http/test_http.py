@@ -12,12 +12,12 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.errors import StartupError
+from ottla.runtime.errors import StartupError
 from ottla.server.http import health, server
 from ottla.server.http.server import HttpServer
 from ottla.server.network.endpoints import parse_http_address
 from ottla.server.network.listener import ListenAddress
-from ottla.server.settings.config import ConfigError
+from ottla.settings.config import ConfigError
 
 Serve = Callable[..., Any]
 

@@ -12,16 +12,16 @@ import pytest
 import trio
 
 from ottla.client.admin.users import credential
+from ottla.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
+from ottla.metadata.scram_changes import ScramUpsertion
+from ottla.security.tls import ReloadedTls
 from ottla.server.http import login
 from ottla.server.http.lockout import ADDRESS, USER, LockedOutError, Lockout
 from ottla.server.http.login import _network
 from ottla.server.http.peer import VISITOR_HEADER
 from ottla.server.http.server import HttpServer
-from ottla.server.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
-from ottla.server.metadata.scram_changes import ScramUpsertion
 from ottla.server.network.listener import ListenAddress
-from ottla.server.security.tls import ReloadedTls
-from ottla.server.settings.config import BrokerConfig, ConfigError
+from ottla.settings.config import BrokerConfig, ConfigError
 
 Serve = Callable[..., Any]
 
@@ -163,7 +163,7 @@ def test_an_ipv6_address_stands_for_its_network() -> None:
 
 async def test_it_encrypts_by_its_own_or_the_brokers_certificate(serve_node: Serve, tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from ottla.server.security.certificates import issue, make_authority
+    from ottla.security.certificates import issue, make_authority
 
     authority = make_authority("CA")
     (tmp_path / "http.pem").write_bytes(b"".join(issue(authority, "broker", ["127.0.0.1"])))

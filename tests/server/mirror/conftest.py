@@ -12,11 +12,11 @@ import pytest
 import trio
 
 from ottla.kproto.records import EndTxnMarker, Record, build_batch, build_end_txn_marker
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.replica.append import Records, TopicIdPartition
-from ottla.server.replica.fetch import FetchParams, FetchPartition
-from ottla.server.replica.partition import Isolation, Partition
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.image import ConfigResource, ResourceType
+from ottla.replica.append import Records, TopicIdPartition
+from ottla.replica.fetch import FetchParams, FetchPartition
+from ottla.replica.partition import Isolation, Partition
 from ottla.storage.log.partition_log import AppendOrigin
 from tests.servers import RunningNode
 

@@ -8,17 +8,17 @@ from uuid import UUID
 import pytest
 import trio
 
+from ottla.coordinator.errors import CoordinatorLoadInProgressError
+from ottla.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
 from ottla.kproto.records import iter_batches
-from ottla.server.coordinator.errors import CoordinatorLoadInProgressError
-from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.changes.partition_changes import in_epoch
-from ottla.server.metadata.changes.topic_changes import NewPartitions
-from ottla.server.metadata.errors import InvalidConfigError
-from ottla.server.metadata.image import ResourceType
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.changes.partition_changes import in_epoch
+from ottla.metadata.changes.topic_changes import NewPartitions
+from ottla.metadata.errors import InvalidConfigError
+from ottla.metadata.image import ResourceType
+from ottla.replica.errors import MirroredTopicError
 from ottla.server.mirror.source import Source
-from ottla.server.replica.errors import MirroredTopicError
-from ottla.server.settings.mirrored import MIRROR_SETTING, Mirroring
+from ottla.settings.mirrored import MIRROR_SETTING, Mirroring
 from tests.server.mirror.conftest import Pair, RunPair, Side, until
 
 PRODUCER: dict[str, Any] = {"producer_id": 7, "producer_epoch": 1}

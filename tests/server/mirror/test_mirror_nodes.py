@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ottla.server.coordinator.errors import CoordinatorError
-from ottla.server.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
-from ottla.server.metadata.changes.partition_changes import in_epoch
-from ottla.server.metadata.image import ResourceType
+from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
+from ottla.metadata.changes.partition_changes import in_epoch
+from ottla.metadata.image import ResourceType
 from tests.clusters import Cluster, RunCluster, run_cluster
 from tests.server.mirror.conftest import Pair, Side, until
 

@@ -15,7 +15,7 @@ from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, Fe
 from ottla.server.mirror.copied import CopiedPartition
 from ottla.server.mirror.fetcher import SourceFetcher
 from ottla.server.mirror.progress import MirrorProgress
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from ottla.storage.errors import DiskFullError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.server.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.changes.topic_changes import NewTopic
 from ottla.server.mirror.topics import in_batches, is_copied
 
 

@@ -13,12 +13,12 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.server.network.connection_settings import ConnectionSettings, connection_limits
 from ottla.server.network.network import TcpNetwork
 from ottla.server.quotas.connections import ConnectionLimits, ListenerLimits
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 
 BROKERS = ConfigResource(ResourceType.BROKER, "")
 OVERRIDES = "max.connections.per.ip.overrides"

@@ -12,7 +12,7 @@ from ottla.server.network.endpoints import (
     parse_listener,
 )
 from ottla.server.network.listener import ListenAddress
-from ottla.server.settings.config import BrokerConfig, ConfigError
+from ottla.settings.config import BrokerConfig, ConfigError
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import trio.testing
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.server.errors import StartupError
+from ottla.runtime.errors import StartupError
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.network.network import Accepted, Listening
 from ottla.server.quotas.connections import CONNECTION_CREATION_RATE, ConnectionLimits

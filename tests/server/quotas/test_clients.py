@@ -16,7 +16,7 @@ from ottla.kproto.messages.metadata import MetadataResponse
 from ottla.kproto.messages.produce import ProduceResponse
 from ottla.kproto.messages.sasl_handshake import SaslHandshakeResponse
 from ottla.kproto.messages.write_txn_markers import WriteTxnMarkersResponse
-from ottla.server.metadata.errors import ThrottlingQuotaExceededError
+from ottla.metadata.errors import ThrottlingQuotaExceededError
 from ottla.server.quotas.clients import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,

@@ -14,8 +14,8 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.server.quotas.connections import (
     CONNECTION_CREATION_RATE,
     ConnectionLimits,

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.server.replica.append import TopicIdPartition
+from ottla.replica.append import TopicIdPartition
 from ottla.server.share.errors import InvalidRecordStateError, ShareSessionLimitReachedError
 from ottla.server.share.in_flight import ACCEPT, RELEASE, RENEW, InFlight
 from ottla.server.share.records import Acknowledgement, Lock, Span, Transition

@@ -12,9 +12,9 @@ import trio.testing
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.records import iter_records
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.image import ConfigResource, ResourceType
-from ottla.server.replica.fetch import FetchParams, FetchPartition
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.image import ConfigResource, ResourceType
+from ottla.replica.fetch import FetchParams, FetchPartition
 from ottla.server.share.dead_letters import DeadLetterQueues
 from ottla.server.share.in_flight import REJECT
 from tests.servers import RunningNode

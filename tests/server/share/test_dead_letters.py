@@ -15,14 +15,14 @@ from ottla.client.errors import ConnectionLostError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.kproto.records import Compression, Record, build_batch, iter_records, parse_batch_header
+from ottla.metadata.errors import InvalidReplicationFactorError, InvalidTopicError, TopicAlreadyExistsError
 from ottla.metastore.errors import StoreUnavailableError
-from ottla.server.metadata.errors import InvalidReplicationFactorError, InvalidTopicError, TopicAlreadyExistsError
-from ottla.server.replica.errors import NotLeaderError
-from ottla.server.settings.config import BrokerConfig
+from ottla.replica.errors import NotLeaderError
 from ottla.server.share import dead_letters
 from ottla.server.share.config import ShareConfig
 from ottla.server.share.dead_letters import MAX_ROUND_RECORDS, DeadLetterQueues, build_round
 from ottla.server.share.records import Cause, Dead
+from ottla.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from ottla.storage.errors import RecordTooLargeError
 

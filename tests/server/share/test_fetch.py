@@ -10,11 +10,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ottla.coordinator.errors import GroupIdNotFoundError
 from ottla.kproto.records import Record, build_batch, patch_base_offset_and_epoch
+from ottla.replica.append import TopicIdPartition
+from ottla.replica.partition import Isolation
 from ottla.runtime.purgatory import Purgatory
-from ottla.server.coordinator.errors import GroupIdNotFoundError
-from ottla.server.replica.append import TopicIdPartition
-from ottla.server.replica.partition import Isolation
 from ottla.server.share.fetch import ShareFetchOperation, ShareFetchParams, ShareFetchResult
 from ottla.server.share.partition import SharePartition
 from ottla.server.share.records import Acquired

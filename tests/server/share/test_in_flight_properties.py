@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ottla.server.coordinator.share.state import DeliveryState, StateBatch, combine
+from ottla.coordinator.share.state import DeliveryState, StateBatch, combine
 from ottla.server.share.errors import InvalidAcknowledgementError, InvalidRecordStateError
 from ottla.server.share.in_flight import ACCEPT, GAP, REJECT, RELEASE, RENEW, InFlight
 from ottla.server.share.records import Acknowledgement, Lock, Span, Transition

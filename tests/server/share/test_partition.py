@@ -12,11 +12,11 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from ottla.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, FencedShareLeaderError
+from ottla.coordinator.share.state import DeliveryState, SharePartitionKey, ShareState, StateBatch, StateChange
+from ottla.replica.errors import NotLeaderError
 from ottla.runtime.deadlines import Deadlines
 from ottla.runtime.pace import Pace
-from ottla.server.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, FencedShareLeaderError
-from ottla.server.coordinator.share.state import DeliveryState, SharePartitionKey, ShareState, StateBatch, StateChange
-from ottla.server.replica.errors import NotLeaderError
 from ottla.server.share.config import ShareConfig, duration_ms
 from ottla.server.share.dead_letters import Origin, QueueCounters
 from ottla.server.share.errors import InvalidRecordStateError

@@ -10,6 +10,14 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.coordinator.errors import (
+    CoordinatorError,
+    FencedShareLeaderError,
+    FencedStateEpochError,
+    GroupIdNotFoundError,
+    UninitializedShareError,
+)
+from ottla.coordinator.share.cluster import ClusterPersister
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -29,18 +37,10 @@ from ottla.kproto.messages.describe_share_group_offsets import (
 from ottla.kproto.messages.list_groups import ListGroupsRequest
 from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla.kproto.records import BatchBuilder
-from ottla.server.coordinator.errors import (
-    CoordinatorError,
-    FencedShareLeaderError,
-    FencedStateEpochError,
-    GroupIdNotFoundError,
-    UninitializedShareError,
-)
-from ottla.server.coordinator.share.cluster import ClusterPersister
-from ottla.server.metadata.changes.config_changes import ConfigChange, ConfigOperation
-from ottla.server.metadata.image import ConfigResource, ResourceType
+from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
+from ottla.metadata.image import ConfigResource, ResourceType
+from ottla.replica.append import Records, TopicIdPartition
 from ottla.server.network.connection import Connection
-from ottla.server.replica.append import Records, TopicIdPartition
 from ottla.server.share.in_flight import ACCEPT, REJECT, RELEASE
 from ottla.server.share.sessions import SessionKey
 from tests.servers import Client, RunningNode

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.server.metadata import from_data
+from ottla.metadata import from_data
 from ottla.simulation.cluster.disasters import Disaster, live_through
 from ottla.simulation.cluster.errors import SimulationError
 

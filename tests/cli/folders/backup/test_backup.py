@@ -23,11 +23,11 @@ from ottla.cli.folders.backup import archive, snapshot
 from ottla.cli.folders.backup.errors import BackupError
 from ottla.cli.folders.backup.metadata import counts_anew
 from ottla.cli.folders.lock_holder import lock_owner
+from ottla.metadata import keys
+from ottla.metadata.image import MetadataImage, PartitionState
+from ottla.metadata.image_delta import evolve
 from ottla.metastore.sqlite import open_sqlite_store
 from ottla.metastore.store import KeyValue, Put
-from ottla.server.metadata import keys
-from ottla.server.metadata.image import MetadataImage, PartitionState
-from ottla.server.metadata.image_delta import evolve
 from ottla.storage.disk import RealDisk
 from ottla.storage.node_dir import NodeDir
 

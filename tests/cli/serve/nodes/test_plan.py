@@ -10,7 +10,7 @@ import pytest
 
 from ottla.cli import CommandError, parser_of
 from ottla.cli.serve.nodes.plan import Plan, check, make_plan
-from ottla.server.settings.config import ConfigError
+from ottla.settings.config import ConfigError
 
 
 def plan(tmp_path: Path, *flags: str) -> Plan:

@@ -13,13 +13,13 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.hot import metadata as hot_metadata
 from ottla.kproto.schema import Request
+from ottla.metadata.controller import Controller
+from ottla.metadata.image import BrokerImage, Endpoint, MetadataImage
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.runtime.work import Work
 from ottla.server.apis.table import module_of
-from ottla.server.metadata.controller import Controller
-from ottla.server.metadata.image import BrokerImage, Endpoint, MetadataImage
 from ottla.server.quotas.clients import ClientQuotas
-from ottla.server.settings.config import BrokerConfig
+from ottla.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from tests.servers import answered
 

@@ -33,12 +33,12 @@ from ottla.kproto.messages.list_partition_reassignments import (
 )
 from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.metadata.changes.partition_changes import with_isr, with_leader
+from ottla.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.image import BrokerImage, Endpoint
 from ottla.metastore.errors import StoreUnavailableError
-from ottla.server.metadata.changes.partition_changes import with_isr, with_leader
-from ottla.server.metadata.changes.topic_changes import NewTopic
-from ottla.server.metadata.image import BrokerImage, Endpoint
-from ottla.server.replica.append import TopicIdPartition
-from ottla.server.replica.delete_records import DeleteRecordsResult
+from ottla.replica.append import TopicIdPartition
+from ottla.replica.delete_records import DeleteRecordsResult
 from ottla.storage.errors import OffsetOutOfRangeError
 
 

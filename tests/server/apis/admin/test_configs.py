@@ -12,9 +12,9 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages import alter_configs, incremental_alter_configs
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.kproto.messages.list_config_resources import ListConfigResourcesRequest
-from ottla.server.metadata.changes.topic_changes import NewTopic
-from ottla.server.settings.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
-from ottla.server.settings.declaration import Setting
+from ottla.metadata.changes.topic_changes import NewTopic
+from ottla.settings.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from ottla.settings.declaration import Setting
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

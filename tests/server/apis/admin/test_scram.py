@@ -16,7 +16,7 @@ from ottla.kproto.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from ottla.kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
-from ottla.server.metadata.scram_changes import ScramMechanism, credential_of
+from ottla.metadata.scram_changes import ScramMechanism, credential_of
 
 Call = Callable[..., Awaitable[Any]]
 

@@ -26,8 +26,8 @@ from ottla.kproto.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.server.metadata.changes.partition_changes import with_leader
-from ottla.server.metadata.changes.topic_changes import NewTopic
+from ottla.metadata.changes.partition_changes import with_leader
+from ottla.metadata.changes.topic_changes import NewTopic
 
 ALL_METADATA = range(14)
 

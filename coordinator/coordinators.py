@@ -1,0 +1,287 @@
+"""The coordinators of a node, each created once its topic exists or a request first asks for it.
+
+A broker that no group or transaction has used yet has nothing to coordinate, and starts without them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.coordinator.replica_log import ReplicaLog
+from ottla.kproto.internal_records import record_types
+from ottla.metadata.features import TRANSACTION_VERSION
+from ottla.metadata.image import ConfigResource, MetadataImage, ResourceType
+from ottla.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from ottla.runtime.supervisor import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from uuid import UUID
+
+    from ottla.coordinator.group.consumer.group import ConsumerConfig
+    from ottla.coordinator.group.coordinator import GroupCoordinator
+    from ottla.coordinator.group.share.protocol import ShareGroupConfig
+    from ottla.coordinator.group.streams.heartbeat import StreamsGroupConfig
+    from ottla.coordinator.share.cluster import ClusterPersister, OtherShareCoordinators
+    from ottla.coordinator.share.coordinator import ShareCoordinator
+    from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+    from ottla.coordinator.transaction.markers import ReplicaMarkers
+    from ottla.coordinator.transaction.other_brokers import OtherBrokers, TransactionVerifier
+    from ottla.coordinator.transaction.state import Partition
+    from ottla.metadata.image import MetadataDelta
+    from ottla.replica.manager import ReplicaManager
+    from ottla.settings.config import BrokerConfig
+    from ottla.storage.clock import Clock
+
+
+_GROUP_MODULES: Final = (
+    "ottla.coordinator.group.coordinator",
+    "ottla.coordinator.group.topics",
+    "ottla.runtime.purgatory",
+    "ottla.coordinator.settings",
+)
+_SHARE_MODULES: Final = (
+    "ottla.coordinator.share.coordinator",
+    "ottla.coordinator.share.cluster",
+    "ottla.coordinator.settings",
+)
+_TRANSACTION_MODULES: Final = (
+    "ottla.coordinator.transaction.coordinator",
+    "ottla.coordinator.transaction.markers",
+    "ottla.coordinator.transaction.other_brokers",
+    "ottla.coordinator.settings",
+)
+
+
+def _load(topic: str, modules: Sequence[str]) -> None:
+    for name in modules:
+        import_module(name)
+    record_types(topic)
+
+
+class Coordinators:
+    """The coordinators created so far. `nursery` runs their work in the background; the node ends them with `close`.
+
+    `other_brokers` creates what transactions across several brokers need, when the first one needs it;
+    `other_share_coordinators` does the same for share groups.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        replica_manager: ReplicaManager,
+        new_producer_id: Callable[[], Awaitable[int]],
+        ensure_topic: Callable[[str], Awaitable[object]],
+        nursery: Tasks,
+        other_brokers: Callable[[], OtherBrokers],
+        other_share_coordinators: Callable[[], OtherShareCoordinators],
+    ) -> None:
+        """`ensure_topic` creates an internal topic that does not exist yet."""
+        self._config = config
+        self._clock = clock
+        self._replica_manager = replica_manager
+        self._new_producer_id = new_producer_id
+        self._ensure_topic = ensure_topic
+        self._nursery = nursery
+        self._make_other_brokers = other_brokers
+        self._make_other_share_coordinators = other_share_coordinators
+        self._image = MetadataImage()
+        self._topic_ids: dict[str, UUID | None] = {}  # of the image, as far as asked for
+
+    async def follow(self, delta: MetadataDelta) -> None:
+        """Follow a change of the metadata that the replica manager has already applied."""
+        self._image = delta.after
+        self._topic_ids.clear()
+        # A coordinator that was never created has led no partition: its topic did not exist.
+        if "shares" in vars(self) or await self._has_begun(SHARE_GROUP_STATE, _SHARE_MODULES):
+            self.shares.apply(delta)
+        if "groups" in vars(self) or await self._has_begun(CONSUMER_OFFSETS, _GROUP_MODULES):
+            self.groups.apply(delta)
+        if "transactions" in vars(self) or await self._has_begun(TRANSACTION_STATE, _TRANSACTION_MODULES):
+            self.transactions.apply(delta)
+
+    def answer_waiting(self) -> None:
+        """Answer everyone who waits for other clients, or to ask a share coordinator again, now and later: this node is
+        stopping. Everything else continues.
+        """
+        if "persister" in vars(self):
+            self.persister.close()
+        groups: GroupCoordinator | None = vars(self).get("groups")
+        if groups is not None:
+            groups.answers.close()
+
+    def close(self) -> None:
+        """Stop coordinating: waiting and later requests are refused at once."""
+        self.answer_waiting()
+        for made in map(vars(self).get, ("transactions", "groups", "shares")):
+            if made is not None:
+                made.runtime.close()
+
+    async def _has_begun(self, topic: str, modules: Sequence[str]) -> bool:
+        """Whether a coordinator's topic exists. If so, its modules are loaded, in a thread: that takes about 10 ms."""
+        if self._image.topic(topic) is None:
+            return False
+        await trio.to_thread.run_sync(_load, topic, modules)
+        return True
+
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator."""
+        from ottla.coordinator.group.coordinator import GroupCoordinator
+        from ottla.coordinator.group.topics import GroupTopics
+        from ottla.coordinator.settings import group_config
+        from ottla.runtime.purgatory import Purgatory
+
+        return GroupCoordinator(
+            node_id=self._config.node_id,
+            config=group_config(self._config),
+            clock=self._clock,
+            log=ReplicaLog(self._replica_manager, lambda: self._topic_id(CONSUMER_OFFSETS)),
+            topics=GroupTopics(lambda: self._image),
+            purgatory=Purgatory("group"),
+            nursery=self._nursery,
+            group_config=self._consumer_config,
+            share_config=self._share_config,
+            streams_config=self._streams_config,
+            persister=lambda: self.persister,
+        )
+
+    @cached_property
+    def shares(self) -> ShareCoordinator:
+        """The share coordinator."""
+        from ottla.coordinator.settings import share_coordinator_config
+        from ottla.coordinator.share.coordinator import ShareCoordinator
+        from ottla.coordinator.share.topics import ShareTopics
+
+        return ShareCoordinator(
+            node_id=self._config.node_id,
+            config=share_coordinator_config(self._config),
+            clock=self._clock,
+            log=ReplicaLog(self._replica_manager, lambda: self._topic_id(SHARE_GROUP_STATE)),
+            topics=ShareTopics(lambda: self._image),
+            nursery=self._nursery,
+        )
+
+    @cached_property
+    def persister(self) -> ClusterPersister:
+        """The keeper of share partitions' state, for group coordinators and the leaders of partitions."""
+        from ottla.coordinator.share.cluster import ClusterPersister
+
+        return ClusterPersister(
+            self._config.node_id,
+            self.shares,
+            self.other_share_coordinators,
+            leader_of=self._leader_of_share_state,
+            ensure_topic=self._ensure_topic,
+        )
+
+    @cached_property
+    def other_share_coordinators(self) -> OtherShareCoordinators:
+        """How other brokers are asked about share groups."""
+        return self._make_other_share_coordinators()
+
+    def _leader_of_share_state(self, partition: int) -> int:
+        state = self._image.partition(SHARE_GROUP_STATE, partition)
+        return -1 if state is None else state.leader
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        """The transaction coordinator."""
+        from ottla.coordinator.settings import transaction_config
+        from ottla.coordinator.transaction.coordinator import TransactionCoordinator
+        from ottla.coordinator.transaction.other_brokers import ClusterMarkers
+
+        return TransactionCoordinator(
+            node_id=self._config.node_id,
+            config=transaction_config(self._config),
+            clock=self._clock,
+            log=ReplicaLog(self._replica_manager, lambda: self._topic_id(TRANSACTION_STATE)),
+            markers=ClusterMarkers(
+                self.markers, lambda: self._other_brokers, node_id=self._config.node_id, image=lambda: self._image
+            ),
+            new_producer_id=self._new_producer_id,
+            transaction_version=lambda: self._image.features.get(TRANSACTION_VERSION, 0),
+            nursery=self._nursery,
+        )
+
+    @cached_property
+    def markers(self) -> ReplicaMarkers:
+        """What writes the end of transactions into the partitions that this node leads."""
+        from ottla.coordinator.transaction.markers import ReplicaMarkers
+
+        return ReplicaMarkers(self._replica_manager, self.groups.offsets, self._topic_of, self._clock)
+
+    @cached_property
+    def transaction_verifier(self) -> TransactionVerifier:
+        """What asks the coordinator of a transaction, here or elsewhere, whether a partition takes part in it."""
+        from ottla.coordinator.transaction.other_brokers import TransactionVerifier
+
+        return TransactionVerifier(
+            lambda: self.transactions,
+            lambda: self._other_brokers,
+            node_id=self._config.node_id,
+            image=lambda: self._image,
+        )
+
+    @cached_property
+    def _other_brokers(self) -> OtherBrokers:
+        return self._make_other_brokers()
+
+    def _topic_of(self, partition: Partition) -> UUID | None:
+        known = self._image.partition(*partition) is not None
+        return self._topic_id(partition.topic) if known else None
+
+    def _topic_id(self, name: str) -> UUID | None:
+        if name not in self._topic_ids:
+            topic = self._image.topic(name)
+            self._topic_ids[name] = None if topic is None else topic.topic_id
+        return self._topic_ids[name]
+
+    def _consumer_config(self, group_id: str) -> ConsumerConfig:
+        from ottla.coordinator.group.consumer.assignors import assignor_names
+        from ottla.coordinator.group.consumer.group import ConsumerConfig
+
+        resource = ConfigResource(ResourceType.GROUP, group_id)
+        own = self._config.group_config(self._image.resource_configs(resource))
+        return ConsumerConfig(
+            own.consumer_session_timeout_ms,
+            own.consumer_heartbeat_interval_ms,
+            self._config.group_consumer_max_size,
+            own.consumer_assignment_interval_ms,
+            assignor_names(self._config.group_consumer_assignors),
+        )
+
+    def _share_config(self, group_id: str) -> ShareGroupConfig:
+        from ottla.coordinator.group.share.protocol import ShareGroupConfig
+
+        resource = ConfigResource(ResourceType.GROUP, group_id)
+        own = self._config.group_config(self._image.resource_configs(resource))
+        return ShareGroupConfig(
+            own.share_session_timeout_ms,
+            own.share_heartbeat_interval_ms,
+            self._config.group_share_max_size,
+            own.share_assignment_interval_ms,
+            self._config.group_share_initialize_retry_interval_ms,
+        )
+
+    def _streams_config(self, group_id: str) -> StreamsGroupConfig:
+        from ottla.coordinator.group.streams.heartbeat import StreamsGroupConfig
+
+        resource = ConfigResource(ResourceType.GROUP, group_id)
+        own = self._config.group_config(self._image.resource_configs(resource))
+        return StreamsGroupConfig(
+            own.streams_session_timeout_ms,
+            own.streams_heartbeat_interval_ms,
+            self._config.group_streams_max_size,
+            own.streams_assignment_interval_ms,
+            own.streams_initial_rebalance_delay_ms,
+            own.streams_num_standby_replicas,
+            own.streams_task_offset_interval_ms,
+            own.streams_acceptable_recovery_lag,
+            own.streams_rack_aware_assignment_tags,
+        )

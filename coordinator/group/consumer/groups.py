@@ -1,0 +1,66 @@
+"""What requests do to groups of the consumer protocol (KIP-848): find, create or convert the group, under its lock.
+
+Whatever is refused is a CoordinatorError.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.coordinator.group.classic.group import ClassicGroup
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.consumer.protocol import Heartbeat
+from ottla.coordinator.group.modern.group import JOIN_EPOCH
+from ottla.coordinator.group.modern.groups import ModernGroups
+from ottla.coordinator.group.modern.heartbeat import HeartbeatResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.coordinator.group.consumer.protocol import ConsumerProtocol
+    from ottla.coordinator.group.group import Group
+    from ottla.coordinator.group.locks import GroupLocks
+    from ottla.coordinator.group.shard.shard import GroupShard
+
+
+class Conversion(Protocol):
+    """What turns classic groups into those of the consumer protocol. The caller holds the group's lock."""
+
+    async def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
+        """Raises CoordinatorError, and then the group is as it was."""
+
+    async def turn_back(self, group: ConsumerGroup) -> None:
+        """Undo an upgrade for a member that did not join."""
+
+
+class ConsumerGroups(ModernGroups[ConsumerGroup, Heartbeat, HeartbeatResult]):
+    """The groups of the consumer protocol of one broker."""
+
+    def __init__(
+        self,
+        protocol: ConsumerProtocol,
+        conversion: Conversion,
+        locks: GroupLocks,
+        find_shard: Callable[[str], GroupShard],
+    ) -> None:
+        super().__init__(protocol, locks, find_shard)
+        self._conversion = conversion
+
+    async def _heartbeat_elsewhere(self, other: Group, beat: Heartbeat) -> HeartbeatResult:
+        """Turn a classic group with members into one of the consumer protocol, for the member that joins.
+
+        If the member is refused, or its client goes away first, the group is turned back: nobody in it would speak the
+        consumer protocol.
+        """
+        classic = self._shard(other.group_id).find(other.group_id, ClassicGroup)
+        if classic is None:
+            raise self._is_of_another_kind(other)
+        if beat.member_epoch != JOIN_EPOCH:
+            raise self._not_found(other.group_id)
+        upgraded = await self._conversion.upgrade(classic)
+        try:
+            return await self._protocol.heartbeat(upgraded, beat)
+        except BaseException:
+            if not upgraded.removed:
+                await self._conversion.turn_back(upgraded)
+            raise

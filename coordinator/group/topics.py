@@ -1,0 +1,107 @@
+"""What groups need to know about the cluster's topics: ids, partition counts, and which names an expression matches."""
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+from uuid import UUID
+
+import trio
+
+from ottla.coordinator.errors import InvalidRegularExpressionError
+from ottla.metadata.image import MetadataImage
+from ottla.runtime.pace import Pace
+
+MAX_REGEX_LENGTH: Final = 4_096
+
+MayDescribe = Callable[[str], bool]
+"""Whether somebody may describe a topic of this name."""
+
+
+class GroupTopics:
+    """A view of the metadata for the groups of one broker."""
+
+    def __init__(self, image: Callable[[], MetadataImage]) -> None:
+        self._image = image
+
+    @property
+    def version(self) -> int:
+        """The revision of the metadata: what was resolved at an older one may have changed."""
+        return self._image().revision
+
+    def ids(self, names: Iterable[str]) -> dict[str, UUID]:
+        """The ids of those topics that exist."""
+        image = self._image()
+        return {name: topic.topic_id for name in names if (topic := image.topic(name)) is not None}
+
+    def names(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
+        """The names of those topics that exist."""
+        image = self._image()
+        found = {topic_id: image.topic_by_id(topic_id) for topic_id in topic_ids}
+        return {topic_id: topic.name for topic_id, topic in found.items() if topic is not None}
+
+    def is_living(self, topic_id: UUID) -> bool:
+        """Whether the topic exists. One without an id, from before offsets were stored with ids, counts as existing."""
+        return not topic_id.int or self._image().topic_by_id(topic_id) is not None
+
+    def partition_counts(self, topic_ids: Iterable[UUID]) -> Mapping[UUID, int]:
+        image = self._image()
+        found = {topic_id: image.topic_by_id(topic_id) for topic_id in topic_ids}
+        return {topic_id: len(topic.partitions) for topic_id, topic in found.items() if topic is not None}
+
+    def partition_count(self, name: str) -> int | None:
+        """How many partitions a topic has; None if there is no such topic."""
+        topic = self._image().topic(name)
+        return None if topic is None else len(topic.partitions)
+
+    async def metadata_hash(self, names: Iterable[str]) -> int:
+        """A number that changes when any of these topics comes, goes or grows; 0 if none of them exists.
+
+        Computed in steps, from what the metadata says when it begins: an expression may match thousands of topics.
+        """
+        image = self._image()
+        pace = Pace()
+        found = 0
+        for name in sorted(names):
+            topic = image.topic(name)
+            if topic is not None:
+                found = zlib.crc32(f"{name}\0{topic.topic_id}\0{len(topic.partitions)}\n".encode(), found)
+            await pace.rest()
+        return found
+
+    async def matching(self, regex: str) -> frozenset[str]:
+        """The topics whose whole name matches. Runs in a worker thread, in time linear in what it reads (RE2)."""
+        names = [topic.name for topic in self._image().topics.values() if not topic.is_internal]
+        return await trio.to_thread.run_sync(_matching, regex, names)
+
+
+class Pattern(Protocol):
+    """What a compiled expression can do."""
+
+    def fullmatch(self, text: str) -> object | None: ...
+
+
+def compile_regex(regex: str) -> Pattern:
+    """Compile an expression with RE2, which never takes more than linear time.
+
+    Raises InvalidRegularExpressionError. The library is loaded for the first expression.
+    """
+    import re2  # type: ignore[import-untyped]
+
+    if len(regex) > MAX_REGEX_LENGTH:
+        raise InvalidRegularExpressionError(f"a regular expression of more than {MAX_REGEX_LENGTH} characters")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 20
+    try:
+        pattern: Pattern = re2.compile(regex, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        raise InvalidRegularExpressionError(
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}."
+        ) from None
+    return pattern
+
+
+def _matching(regex: str, names: list[str]) -> frozenset[str]:
+    pattern = compile_regex(regex)
+    return frozenset(name for name in names if pattern.fullmatch(name))

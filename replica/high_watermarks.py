@@ -1,0 +1,134 @@
+"""What was committed, as it was known last (Kafka's replication-offset-checkpoint).
+
+A replica that starts does not know how much of its log is committed before its leader, or its followers, say so. From
+this file it knows most of it at once: consumers do not see the high watermark go back when all nodes start again. It
+may be behind by `replica.high.watermark.checkpoint.interval.ms`, or missing: then less is shown at first.
+
+It says nothing after a loss of power. The disk may have lost that a log was cut, and what was written after that: then
+the log has again what its leader does not know, below an offset up to which all was committed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import trio
+
+from ottla.runtime.pace import Pace
+
+if TYPE_CHECKING:
+    from ottla.replica.partition import Partition
+    from ottla.storage.disk import Disk
+    from ottla.storage.store.context import RunBlocking
+
+logger = logging.getLogger(__name__)
+
+FILE: Final = "high-watermarks.json"
+
+_AT_ONCE: Final = 64
+
+
+class HighWatermarks:
+    """The file in a node's folder. `load` comes first; `run` keeps it up to date until it is cancelled."""
+
+    def __init__(self, disk: Disk, folder: str, run_blocking: RunBlocking) -> None:
+        self._disk = disk
+        self._path = os.path.join(folder, FILE)
+        self._run_blocking = run_blocking
+        self._written: dict[str, int] = {}
+        self._is_forgotten = False
+        self._is_failing = False
+
+    def of(self, topic_id: UUID, partition: int) -> int:
+        """A partition's high watermark when the file was written last, 0 if it was not in it."""
+        return self._written.get(f"{topic_id}-{partition}", 0)
+
+    def was_alone(self, topic_id: UUID, partition: int) -> bool:
+        """Whether the partition was, as far as is known, this node's alone: then all that its log had was committed.
+
+        False after a loss of power, of which nothing is known.
+        """
+        return not self._is_forgotten and f"{topic_id}-{partition}" not in self._written
+
+    async def load(self) -> None:
+        """Read the file. One that cannot be read is as good as none."""
+        try:
+            self._written = await self._run_blocking(self._read)
+        except (OSError, ValueError) as error:
+            keys = {"path": self._path, "error": str(error)}
+            logger.warning(
+                "%s cannot be read: high watermarks start where the logs start: %s", self._path, error, extra=keys
+            )
+
+    async def forget(self) -> None:
+        """Know nothing, here and at the next start: what the logs hold may be what was cut off them. Raises OSError."""
+        await self._run_blocking(self._remove)
+        self._written = {}
+        self._is_forgotten = True
+
+    async def run(
+        self,
+        partitions: Callable[[], Iterable[Partition]],
+        offline: Callable[[], Iterable[tuple[UUID, int]]],
+        interval_ms: int,
+    ) -> None:
+        """Write what has changed every `interval_ms`, and once more in the end; until cancelled.
+
+        What was known of partitions that should be here, and could not be opened, is kept.
+        """
+        try:
+            while True:
+                await trio.sleep(interval_ms / 1000)
+                await self._write(partitions(), offline())
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._write(partitions(), offline())
+
+    async def _write(self, partitions: Iterable[Partition], offline: Iterable[tuple[UUID, int]]) -> None:
+        found: dict[str, int] = {}
+        pace = Pace()
+        for topic_id, index in list(offline):
+            await pace.rest()
+            key = f"{topic_id}-{index}"
+            if key in self._written:
+                found[key] = self._written[key]
+        last_id, prefix = None, ""
+        for number, partition in enumerate(list(partitions)):
+            if not number % _AT_ONCE:
+                await pace.rest()
+            if partition.topic_id is not last_id:
+                last_id, prefix = partition.topic_id, f"{partition.topic_id}-"
+            if len(partition.replicas) > 1:
+                found[f"{prefix}{partition.index}"] = partition.log.high_watermark
+        if found == self._written:
+            return
+        try:
+            await self._run_blocking(partial(self._store, found))
+        except OSError as error:
+            if not self._is_failing:
+                keys = {"path": self._path, "error": str(error)}
+                logger.warning("%s cannot be written: %s", self._path, error, extra=keys)
+            self._is_failing = True
+        else:
+            self._written, self._is_failing = found, False
+
+    def _read(self) -> dict[str, int]:
+        if not self._disk.exists(self._path):
+            return {}
+        content: Any = json.loads(self._disk.read_file(self._path))
+        if not isinstance(content, dict) or not all(type(offset) is int and offset >= 0 for offset in content.values()):
+            raise ValueError("it is not a table of offsets")
+        return content
+
+    def _remove(self) -> None:
+        if self._disk.exists(self._path):
+            self._disk.unlink(self._path)
+
+    def _store(self, found: dict[str, int]) -> None:
+        self._disk.write_file_atomic(self._path, json.dumps(found).encode())

@@ -1,0 +1,333 @@
+"""The partitions that this node holds, as the cluster's metadata says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.metadata.image import NO_LEADER, MetadataImage, ResourceType
+from ottla.metadata.keys import encode_described_topic
+from ottla.replica.errors import (
+    NotLeaderError,
+    ReplicaError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from ottla.replica.partition import Partition
+from ottla.replica.traffic import TopicTraffic
+from ottla.settings.mirrored import Mirroring
+from ottla.storage.disk.passing import passes
+from ottla.storage.errors import DiskFullError, StorageError, StoreOfflineError
+from ottla.storage.kept_logs import KEPT_CONFIG
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.metadata.changes.partition_transactions import PartitionKey
+    from ottla.metadata.image import MetadataDelta, PartitionState, TopicImage
+    from ottla.replica.kept_logs import KeptLogs
+    from ottla.replica.throttles import Throttled
+    from ottla.storage.config import LogConfig
+    from ottla.storage.log.partition_log import PartitionLog
+    from ottla.storage.log_manager import LogManager
+    from ottla.storage.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+_TOPICS_A_STEP: Final = 64
+_PARTITIONS_A_STEP: Final = 50
+_NOTHING: Final[Mapping[int, Partition]] = {}
+
+
+class HostedPartitions:
+    """Opens, configures and gives up partitions. Every change of one is told to `changed` once it is whole.
+
+    One whose files were damaged does not lead while others in sync have what it may lack: `suspected` is told about it,
+    and has it leave the in-sync set. The doubt is over when its log was cut where it is damaged, as what follows comes
+    from its leader (`Partition.first_bad_offset`). `offline` has this node leave the set where a log cannot be opened,
+    and is also told who is alive.
+    """
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        *,
+        node_id: int,
+        log_config: Callable[[TopicImage], LogConfig],
+        min_insync_replicas: Callable[[TopicImage], int],
+        throttled: Callable[[TopicImage], Throttled],
+        last_high_watermark: Callable[[UUID, int], int],
+        changed: Callable[[Partition], None],
+        suspected: Callable[[Partition], None],
+        outrun: Callable[[Partition, int], None],
+        offline: Callable[[PartitionKey, Container[int]], None],
+        now_ms: Callable[[], int],
+        max_lag_ms: int,
+        kept_logs: KeptLogs | None = None,
+    ) -> None:
+        self._log_manager = log_manager
+        self._node_id = node_id
+        self._log_config = log_config
+        self._min_insync_replicas = min_insync_replicas
+        self._throttled = throttled
+        self._last_high_watermark = last_high_watermark
+        self._changed = changed
+        self._suspected = suspected
+        self._outrun = outrun
+        self._leave_in_sync_set = offline
+        self._suspect: set[Partition] = set()
+        # Of which that was found while they were served.
+        self._found_damaged: dict[Partition, None] = {}
+        # Their folders say that they may lack records, for a start that comes before their replicas are sound.
+        self._unsettled: dict[MessageStore, None] = {}
+        self._now_ms = now_ms
+        self._max_lag_ms = max_lag_ms
+        self._kept_logs = kept_logs
+        #: The epochs of the brokers that are alive, for all partitions.
+        self._brokers: dict[int, int] = {}
+        self._image = MetadataImage()
+        #: Those whose logs could not be opened, and whether that may pass by itself.
+        self._offline: dict[tuple[UUID, int], bool] = {}
+        self._postponed = trio.Event()
+        self._topics: dict[UUID, dict[int, Partition]] = {}
+        self._by_log: dict[PartitionLog, Partition] = {}
+        #: What went through each topic of which there are partitions here.
+        self.traffic: dict[UUID, TopicTraffic] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._topics.values():
+            yield from partitions.values()
+
+    @property
+    def offline(self) -> Collection[tuple[UUID, int]]:
+        """The partitions that should be here and are not, because their logs could not be opened."""
+        return self._offline.keys()
+
+    async def postponed(self) -> Collection[tuple[UUID, int]]:
+        """Wait until there is something to do about partitions when they are named again."""
+        while not any(self._offline.values()) and not self._found_damaged:
+            self._postponed = trio.Event()
+            await self._postponed.wait()
+        damaged = [(partition.topic_id, partition.index) for partition in self._found_damaged]
+        return [*damaged, *(key for key, may_pass in self._offline.items() if may_pass)]
+
+    def damaged(self, logs: Iterable[PartitionLog]) -> None:
+        """Some of these logs may have lost records: they are in doubt when their partitions are named again."""
+        for log in logs:
+            partition = self._by_log.get(log)
+            if partition is not None and len(partition.replicas) > 1:
+                self._found_damaged[partition] = None
+                self._postponed.set()
+
+    def get(self, topic_id: UUID, partition: int) -> Partition:
+        """The partition, whatever its role; raises what `ReplicaManager.get_partition` does."""
+        try:
+            return self._topics[topic_id][partition]
+        except KeyError:
+            raise self._why_missing(topic_id, partition) from None
+
+    def of_topic(self, topic_id: UUID) -> Mapping[int, Partition]:
+        """The topic's partitions that are held now, by number."""
+        return self._topics.get(topic_id, _NOTHING)
+
+    def of_log(self, log: PartitionLog) -> Partition | None:
+        """The partition whose log this is, None if it is no longer held."""
+        return self._by_log.get(log)
+
+    def _why_missing(self, topic_id: UUID, partition: int) -> ReplicaError | StorageError:
+        topic = self._image.topic_by_id(topic_id)
+        if topic is None:
+            return UnknownTopicIdError(f"no topic has the id {topic_id}")
+        if not 0 <= partition < len(topic.partitions):
+            return UnknownTopicOrPartitionError(f"topic {topic.name} has no partition {partition}")
+        if (topic_id, partition) in self._offline:
+            return StoreOfflineError(f"the log of {topic.name}-{partition} could not be opened")
+        return NotLeaderError(f"node {self._node_id} holds no replica of {topic.name}-{partition}")
+
+    async def apply(self, delta: MetadataDelta) -> None:
+        """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
+        self._image = delta.after
+        if delta.changed_brokers:
+            self._brokers.clear()
+            self._brokers.update((broker.node_id, broker.epoch) for broker in delta.after.live_brokers())
+        for topic in delta.deleted_topics:
+            if self._offline:
+                self._offline = {key: it for key, it in self._offline.items() if key[0] != topic.topic_id}
+            held = list(self._topics.get(topic.topic_id, {}).values())
+            for first in range(0, len(held), _PARTITIONS_A_STEP):
+                some = held[first : first + _PARTITIONS_A_STEP]
+                for partition in some:
+                    partition.delete()
+                await self._remove(topic, some)
+        for change in delta.changed_partitions:
+            await self._follow_state(change.topic, change.partition, change.after)
+        if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
+            for number, topic_id in enumerate(list(self._topics), 1):
+                self._reconfigure(delta.after.topic_by_id(topic_id))
+                if number % _TOPICS_A_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+        for topic in delta.reconfigured_topics:
+            await self._change_mirroring(topic)
+            self._reconfigure(topic)
+            for store in {partition.log.store for partition in self.of_topic(topic.topic_id).values()}:
+                store.describe(partial(_description, topic), soon=True)
+        await self.settle_losses()
+
+    async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
+        held = self._topics.get(topic.topic_id, {}).get(index)
+        is_known = self._offline.pop((topic.topic_id, index), None) is not None
+        if self._node_id not in state.replicas:
+            if held is not None:
+                await held.settled()
+                held.give_up()
+                await self._remove(topic, [held], keeps_logs=held.is_kept)
+            return
+        try:
+            partition = held or await self._open(topic, index, state)
+        except (StorageError, OSError) as error:
+            if not is_known:
+                keys = {"topic": topic.name, "partition": index}
+                logger.exception("%s-%d is offline: its log could not be opened", topic.name, index, extra=keys)
+            self._offline[topic.topic_id, index] = passes(error) or isinstance(error, DiskFullError)
+            self._postponed.set()
+            if len(state.replicas) > 1:
+                self._leave_in_sync_set((topic.topic_id, index), self._brokers.keys())
+            return
+        # Soon after a move: then another node's description is older, and must not be believed.
+        is_moved = held is not None and held.replicas != state.replicas
+        partition.log.store.describe(partial(_description, topic), soon=is_moved)
+        await partition.settled()
+        if partition in self._found_damaged:
+            del self._found_damaged[partition]
+            self._suspect_log(partition)
+        partition.apply(self._in_a_later_epoch(partition, self._as_far_as_sure(partition, state)), self._now_ms())
+        self._topics.setdefault(topic.topic_id, {})[index] = partition
+        self._changed(partition)
+
+    def _as_far_as_sure(self, partition: Partition, state: PartitionState) -> PartitionState:
+        if partition.first_bad_offset is None:
+            return state
+        if state.isr == (self._node_id,) and not state.elr:
+            partition.take_as_whole()  # no other replica has more
+            return state
+        if self._node_id not in (*state.isr, *state.elr):
+            return state
+        self._suspected(partition)
+        return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
+
+    def _in_a_later_epoch(self, partition: Partition, state: PartitionState) -> PartitionState:
+        """The state to take. Where the log has records of later leader epochs than the metadata knows, which is older
+        then, a later one is asked for, and until it comes this node does not lead: see docs/decisions/0032.
+        """
+        latest = partition.log.latest_epoch
+        # Of one replica alone no other can have led in the same epoch.
+        begins = state.leader == self._node_id and len(state.replicas) > 1 and not partition.leads_on(state)
+        if latest < state.leader_epoch + (not begins) or partition.mirroring is not Mirroring.NO:
+            return state
+        self._outrun(partition, latest + 1)
+        return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
+
+    async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
+        log = await self._log_manager.open_log(topic.topic_id, topic.name, index, self._log_config(topic))
+        if len(state.replicas) > 1:
+            # What this log holds need not be on the other replicas: it counts as committed when they are heard of,
+            # except what was known to be committed before.
+            known = min(self._last_high_watermark(topic.topic_id, index), log.log_end_offset)
+            log.set_high_watermark(max(known, log.log_start_offset))
+        partition = Partition(
+            topic.name,
+            topic.topic_id,
+            index,
+            log,
+            node_id=self._node_id,
+            min_insync_replicas=self._min_insync_replicas(topic),
+            is_internal=topic.is_internal,
+            mirroring=topic.mirrored.mirroring,
+            traffic=self.traffic.setdefault(topic.topic_id, TopicTraffic()),
+            brokers=self._brokers,
+            max_lag_ms=self._max_lag_ms,
+            kept_logs=self._kept_logs,
+        )
+        partition.throttle(self._throttled(topic))
+        self._by_log[log] = partition
+        if log.may_lack_records:
+            self._suspect_log(partition)
+        return partition
+
+    def _suspect_log(self, partition: Partition) -> None:
+        partition.suspect()
+        self._suspect.add(partition)
+        self._unsettled[partition.log.store] = None
+
+    async def settle_losses(self) -> None:
+        """Let go of what was noted of lost records, where no replica of a store is in doubt any more."""
+        if self._offline or not self._unsettled:
+            return
+        self._suspect = {partition for partition in self._suspect if partition.first_bad_offset is not None}
+        suspect = {partition.log.store for partition in self._suspect}
+        for store in [each for each in self._unsettled if each not in suspect]:
+            if store not in self._unsettled:
+                continue  # somebody else has come to it meanwhile
+            del self._unsettled[store]
+            try:
+                await store.settle_loss()
+            except (StorageError, OSError) as error:
+                # Its replicas leave the in-sync sets once more than they have to.
+                keys = {"path": store.files.directory, "error": str(error)}
+                logger.warning("the note of lost records in %s stays: %s", store.files.directory, error, extra=keys)
+
+    async def _remove(self, topic: TopicImage, removed: Sequence[Partition], *, keeps_logs: bool = False) -> None:
+        """Forget partitions of a topic in their final roles, and delete their logs, or keep them as stray ones."""
+        partitions = self._topics[topic.topic_id]
+        for partition in removed:
+            del partitions[partition.index]
+            self._by_log.pop(partition.log, None)
+            self._suspect.discard(partition)
+            self._found_damaged.pop(partition, None)
+        if not partitions:
+            del self._topics[topic.topic_id]
+            self.traffic.pop(topic.topic_id, None)
+        for partition in removed:
+            self._changed(partition)
+        if keeps_logs:
+            for partition in removed:
+                partition.log.set_config(KEPT_CONFIG)
+            return
+        indexes = [partition.index for partition in removed]
+        try:
+            await self._log_manager.delete_logs(topic.topic_id, indexes)
+        except (StorageError, OSError):
+            # What follows the metadata must go on; what is left on the disk belongs to no topic and is never read.
+            keys = {"topic": topic.name, "partitions": indexes}
+            logger.exception("logs of %s could not be deleted: partitions %s", topic.name, indexes, extra=keys)
+
+    async def _change_mirroring(self, topic: TopicImage) -> None:
+        mirroring = topic.mirrored.mirroring
+        for partition in self.of_topic(topic.topic_id).values():
+            if partition.mirroring is not mirroring:
+                await partition.settled()
+                partition.change_mirroring(mirroring)
+
+    def _reconfigure(self, topic: TopicImage | None) -> None:
+        if topic is None:
+            return
+        log_config = self._log_config(topic)
+        min_insync_replicas = self._min_insync_replicas(topic)
+        throttled = self._throttled(topic)
+        for partition in self._topics.get(topic.topic_id, {}).values():
+            partition.throttle(throttled)
+            if partition.log.config == log_config and partition.min_insync_replicas == min_insync_replicas:
+                continue
+            partition.log.set_config(log_config)
+            partition.require_in_sync(min_insync_replicas)
+            partition.advance_high_watermark(self._now_ms())
+            self._changed(partition)
+
+
+def _description(topic: TopicImage) -> bytes:
+    """What is kept beside a topic's records, for when the metadata is lost: see `ottla restore`."""
+    return encode_described_topic(topic)

@@ -1,1 +1,0 @@
-"""The one declared table of every setting, by concern; `ottla.server.settings.config` reads values through it."""

@@ -1,0 +1,15 @@
+"""Where the sources of the broker lie, for tests that read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+BROKER = ("server", "coordinator", "security", "replica", "metadata", "settings")
+"""The rooms that together are a broker, from the network down to the settings."""
+
+
+def sources(*rooms: str) -> list[Path]:
+    """Every Python file of some rooms."""
+    return [path for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
