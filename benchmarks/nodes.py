@@ -114,7 +114,7 @@ def _records_per_s(broker: BrokerProcess) -> dict[str, float]:
     return {"records of 1 KB written": RECORDS / produced["seconds"], "and read": RECORDS / consumed["seconds"]}
 
 
-def at_rest(nodes: int) -> dict[str, float]:
+def idle_result(nodes: int) -> dict[str, float]:
     """How long until all nodes answer, and what each takes when nobody asks anything."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["start", "load"])
     arguments = parser.parse_args()
     if arguments.only != "load":
-        runs = [at_rest(3) for _ in range(max(arguments.rounds, 3))]
+        runs = [idle_result(3) for _ in range(max(arguments.rounds, 3))]
         print(
             json.dumps({name: round(statistics.median(run[name] for run in runs), 3) for name in runs[0]}), flush=True
         )

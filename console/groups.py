@@ -11,7 +11,6 @@ from ottla.client.admin.topology_description import Part, described_parts, drawn
 from ottla.client.errors import BrokerError
 from ottla.console.messages.readable import led_elsewhere
 from ottla.console.nodes import NodeError, ask, ask_each, other_nodes
-from ottla.console.rendering import Slices
 from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.classic.member import ClassicMember
@@ -29,6 +28,7 @@ from ottla.coordinator.group.streams.topology import Topology
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
 from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.apis.groups.streams_descriptions import described
 
 if TYPE_CHECKING:
@@ -136,15 +136,15 @@ async def list_groups(broker: Broker) -> Listings:
         found.problems.append(str(error))
     answers = await ask_each(broker, {node_id: ListGroupsRequest() for node_id in other_nodes(broker)})
     found.problems.extend(answers.problems)
-    slices = Slices()
+    slices = TimeSlice()
     for node_id, answer in answers.by_node.items():
         if answer.error_code:
             found.problems.append(f"Node {node_id} cannot list its groups yet: {ErrorCode.name_of(answer.error_code)}.")
         for each in answer.groups:
             listing = GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
             found.groups.setdefault(each.group_id, listing)
-            if slices.over:
-                await slices.rest()
+            if slices.is_over:
+                await slices.maybe_yield()
     return found
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.console.lag import committed_in, ends_of, total_lag
-from ottla.console.rendering import Slices
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,13 +103,13 @@ class History:
         self.requests.add((now.appends + now.fetches - before.appends - before.fetches) / seconds)
 
     async def _sample_topics(self) -> None:
-        slices = Slices()
+        slices = TimeSlice()
         ends: dict[UUID, int] = {}
         now = monotonic()
         for partition in list(self._broker.replica_manager.partitions()):
             ends[partition.topic_id] = ends.get(partition.topic_id, 0) + partition.log.log_end_offset
-            if slices.over:
-                await slices.rest()
+            if slices.is_over:
+                await slices.maybe_yield()
         seconds = now - self._sampled_at
         if self._ends and seconds > 0:
             self.topic_rates = {
@@ -132,12 +132,12 @@ class History:
                 offsets[group_id] = await committed_in(shard, group_id, count)
         ends = await ends_of(self._broker, {where for each in offsets.values() for where, _ in each})
         lags: dict[str, Curve] = {}
-        slices = Slices()
+        slices = TimeSlice()
         for group_id, each in offsets.items():
             lag = total_lag(each, ends)
             if lag is not None:
                 curve = lags[group_id] = self.lags.get(group_id) or Curve()
                 curve.add(lag)
-            if slices.over:
-                await slices.rest()
+            if slices.is_over:
+                await slices.maybe_yield()
         self.lags = lags

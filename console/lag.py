@@ -11,9 +11,9 @@ from ottla.client.offsets import LATEST, TopicPartition, list_offsets_request
 from ottla.console.groups import coordinator_of
 from ottla.console.messages.readable import MAX_ASKED, led_elsewhere, led_here
 from ottla.console.nodes import NodeError, ask, ask_each
-from ottla.console.rendering import Slices
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.shard.shard import GroupShard
@@ -55,12 +55,12 @@ async def committed(broker: Broker, group_id: str, limit: int) -> Committed:
 
 async def committed_in(shard: GroupShard, group_id: str, limit: int) -> list[tuple[TopicPartition, int]]:
     """What a group whose coordinator is here has committed, in slices of the loop's time."""
-    slices = Slices()
+    slices = TimeSlice()
     found = []
     for where, offset in islice(shard.offsets.offsets(group_id), limit):
         found.append((TopicPartition(where.topic, where.partition), offset))
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     return found
 
 
@@ -96,7 +96,7 @@ def total_lag(offsets: Sequence[tuple[TopicPartition, int]], ends: Mapping[Topic
 
 async def ends_of(broker: Broker, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The high watermarks of partitions, as far as they are known; other nodes are asked for theirs."""
-    slices = Slices()
+    slices = TimeSlice()
     ends: dict[TopicPartition, int] = {}
     elsewhere: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     asked = 0
@@ -110,8 +110,8 @@ async def ends_of(broker: Broker, wanted: Iterable[TopicPartition]) -> dict[Topi
         elif asked < MAX_ASKED and (leader := led_elsewhere(broker, topic, where.partition)) is not None:
             elsewhere[leader][where] = LATEST
             asked += 1
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     requests = {leader: list_offsets_request(timestamps) for leader, timestamps in elsewhere.items()}
     for answer in (await ask_each(broker, requests)).by_node.values():
         for topic in answer.topics:

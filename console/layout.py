@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.console.rendering import Slices
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.errors import StorageError
 from ottla.storage.store.index_files import load_index
 from ottla.storage.store.segment import pinned
@@ -113,7 +113,7 @@ async def _jobs(
     logs: Sequence[PartitionLog], segments: Sequence[Segment], places: Sequence[tuple[int, int]]
 ) -> list[list[_Job]]:
     """A list of jobs for each log. Looks at what is in memory here, because that may change while a thread reads."""
-    slices = Slices()
+    slices = TimeSlice()
     jobs: list[list[_Job]] = []
     for log in logs:
         jobs.append([])
@@ -123,8 +123,8 @@ async def _jobs(
                 table = segment.tables.get(log.key)
                 runs = [] if table is None else list(_sample(table, 1))
             jobs[-1].append(_Job(segment, log.key, runs, *place))
-            if slices.over:
-                await slices.rest()
+            if slices.is_over:
+                await slices.maybe_yield()
     return jobs
 
 

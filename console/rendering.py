@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-import trio
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
@@ -16,6 +14,7 @@ from starlette.responses import HTMLResponse
 from ottla.console.formatting import FILTERS
 from ottla.console.guard import FormTokens, session_cookie
 from ottla.console.printable import printable
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -25,25 +24,7 @@ PREFIX: Final = "/console"
 THEME_COOKIE: Final = "ottla_theme"
 THEMES: Final = ("auto", "light", "dark")
 
-_SLICE_SECONDS: Final = 0.000_2
 _FOLDER: Final = Path(__file__).parent
-
-
-class Slices:
-    """Lets others run whenever a slice of the loop's time is used up: `if slices.over: await slices.rest()`."""
-
-    __slots__ = ("_end",)
-
-    def __init__(self) -> None:
-        self._end = perf_counter() + _SLICE_SECONDS
-
-    @property
-    def over(self) -> bool:
-        return perf_counter() >= self._end
-
-    async def rest(self) -> None:
-        await trio.lowlevel.checkpoint()
-        self._end = perf_counter() + _SLICE_SECONDS
 
 
 class Renderer:
@@ -76,11 +57,11 @@ class Renderer:
     async def text(self, template: str, **context: Any) -> str:
         """A template's text without what makes it an answer."""
         pieces = []
-        slices = Slices()
+        slices = TimeSlice()
         for piece in self._templates.get_template(template).generate(self._common | context):
             pieces.append(piece)
-            if slices.over:
-                await slices.rest()
+            if slices.is_over:
+                await slices.maybe_yield()
         return "".join(pieces)
 
 

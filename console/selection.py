@@ -7,7 +7,8 @@ from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from ottla.console.parameters import number
-from ottla.console.rendering import Slices, url_of
+from ottla.console.rendering import url_of
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -97,11 +98,11 @@ async def select(
     sign = -1.0 if descending else 1.0
     begin = None if after is None else (sign * beyond if value is not None else 0.0, after)
     heap: list[_Last] = []
-    slices = Slices()
+    slices = TimeSlice()
     total = 0
     for name in names:
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
         if not matches(name):
             continue
         total += 1

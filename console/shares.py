@@ -8,13 +8,13 @@ from ottla.client.offsets import TopicPartition
 from ottla.console.groups import coordinator_of
 from ottla.console.lag import PartitionLag, ends_of
 from ottla.console.nodes import NodeError, ask
-from ottla.console.rendering import Slices
 from ottla.coordinator.share.state import UNINITIALIZED_COUNT
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -36,7 +36,7 @@ async def share_lags(broker: Broker, group_id: str, limit: int) -> Shares:
 
 
 async def _lags_here(broker: Broker, group_id: str) -> list[PartitionLag]:
-    image, slices = broker.metadata, Slices()
+    image, slices = broker.metadata, TimeSlice()
     offsets = await broker.group_coordinator.share_groups.describe_offsets(group_id, None)
     begun = {
         TopicPartition(topic.name, key.partition): offset
@@ -51,8 +51,8 @@ async def _lags_here(broker: Broker, group_id: str) -> list[PartitionLag]:
         if end is not None and offset.complete != UNINITIALIZED_COUNT:
             lag = end - offset.start_offset - offset.complete
         lags.append(PartitionLag(*where, offset.start_offset, end, lag))
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     return lags
 
 

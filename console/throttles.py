@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console.formatting import size
-from ottla.console.rendering import Slices
 from ottla.metadata.image import ConfigResource, ResourceType
+from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.types import INT64_MAX
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ async def _named(
     if tuple(replicas) == ("*",):
         return {index: partitions[index].replicas for index in indexes}
     named: dict[int, tuple[int, ...]] = {}
-    slices = Slices()
+    slices = TimeSlice()
     for replica in replicas:
         partition, _, node_id = replica.partition(":")
         if int(partition) in indexes:
             named[int(partition)] = (*named.get(int(partition), ()), int(node_id))
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     return named
 
 

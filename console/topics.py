@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.console.messages.readable import MAX_ASKED, RemotePartition, led_elsewhere, refresh
-from ottla.console.rendering import Slices
 from ottla.replica.errors import ReplicaError
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def figures(broker: Broker, wanted: Iterable[tuple[TopicImage, Iterable[in
     """
     found: dict[tuple[UUID, int], PartitionFigures] = {}
     elsewhere: list[RemotePartition] = []
-    slices = Slices()
+    slices = TimeSlice()
     for topic, indexes in wanted:
         for index in indexes:
             held = held_partition(broker, topic, index)
@@ -78,8 +78,8 @@ async def figures(broker: Broker, wanted: Iterable[tuple[TopicImage, Iterable[in
                 )
             elif len(elsewhere) < MAX_ASKED and (leader := led_elsewhere(broker, topic, index)) is not None:
                 elsewhere.append(RemotePartition(broker, leader, topic, index))
-            if slices.over:
-                await slices.rest()
+            if slices.is_over:
+                await slices.maybe_yield()
     known, problems = await refresh(broker, elsewhere)
     for each in known:
         found[each.topic_id, each.index] = PartitionFigures(
@@ -91,7 +91,7 @@ async def figures(broker: Broker, wanted: Iterable[tuple[TopicImage, Iterable[in
 async def summarize(broker: Broker, topic: TopicImage, known: Figures, rate: float) -> TopicSummary:
     """Sum up a topic, in slices of the loop's time."""
     records = size_bytes = unknown = 0
-    slices = Slices()
+    slices = TimeSlice()
     for index in range(len(topic.partitions)):
         own = known.of.get((topic.topic_id, index))
         if own is None:
@@ -99,7 +99,7 @@ async def summarize(broker: Broker, topic: TopicImage, known: Figures, rate: flo
         else:
             records += own.records
             size_bytes += own.size_bytes
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     policy = broker.config.topic_config(topic.configs).cleanup_policy
     return TopicSummary(topic, len(topic.partitions), records, size_bytes, unknown, "compact" in policy, rate)

@@ -39,7 +39,7 @@ from ottla.metadata.stored_settings import StoredSettings
 from ottla.metadata.topic_names import CollisionIndex
 from ottla.metastore.errors import ConflictError, MetadataError
 from ottla.metastore.store import NO_LEASE, MetadataStore
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.config import BrokerConfig
 
 if TYPE_CHECKING:
@@ -244,9 +244,9 @@ class Controller:
         has a result of its own: its state, or why it was not changed.
         """
         results: dict[PartitionKey, PartitionOutcome] = {}
-        pace = Pace()
+        time_slice = TimeSlice()
         for part in in_transactions(asked):
-            await pace.rest()
+            await time_slice.maybe_yield()
             results |= await self._transactions.commit(states_change(part, self._config))
         return results
 

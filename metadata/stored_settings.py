@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.metadata.image import ConfigResource, ResourceType
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.config import GROUP_SETTINGS, TOPIC_SETTINGS
 from ottla.settings.declaration import InvalidSettingError
 from ottla.settings.dynamic import Unusable, usable
@@ -39,14 +39,14 @@ class StoredSettings:
         """A subscriber of the metadata."""
         if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
             self._follow_broker(delta.after)
-        pace = Pace()
+        time_slice = TimeSlice()
         for resource in delta.changed_configs:
-            await pace.rest()
+            await time_slice.maybe_yield()
             if resource.type is ResourceType.GROUP:
                 _log_unusable("group", resource.name, delta.after.resource_configs(resource), GROUP_SETTINGS)
         for topics in (delta.created_topics, delta.reconfigured_topics):
             for topic in topics:
-                await pace.rest()
+                await time_slice.maybe_yield()
                 if topic.configs:
                     _log_unusable("topic", topic.name, topic.configs, TOPIC_SETTINGS)
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Final
 
 from ottla.metrics.metric import Family, Labels, Metric
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -21,7 +21,7 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 async def render(families: AsyncGenerator[Family, None]) -> AsyncGenerator[bytes, None]:
     """The text of the families, in pieces."""
-    pace = Pace()
+    time_slice = TimeSlice()
     lines: list[str] = []
     size = 0
     async with aclosing(families):
@@ -32,11 +32,11 @@ async def render(families: AsyncGenerator[Family, None]) -> AsyncGenerator[bytes
                     lines.append(line)
                     size += len(line)
                 if number % _SAMPLES_A_LOOK == 0:
-                    await pace.rest()
+                    await time_slice.maybe_yield()
                 if size > _CHUNK_CHARACTERS:
                     yield _encoded(lines)
                     lines, size = [], 0
-            await pace.rest()
+            await time_slice.maybe_yield()
     yield _encoded(lines)
 
 

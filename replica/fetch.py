@@ -87,9 +87,9 @@ class FetchPartition:
     """
 
     __slots__ = (
-        "at_rest",
         "current_leader_epoch",
         "fetch_offset",
+        "idle_result",
         "known_high_watermark",
         "last_fetched_epoch",
         "log_start_offset",
@@ -128,7 +128,7 @@ class FetchPartition:
         #: For the fetch operation: what the names meant the last time, as long as they still mean it.
         self.resolved: Partition | None = None
         #: For the fetch operation: what a follower was answered that had everything; it stands while nothing changes.
-        self.at_rest: FetchResult | None = None
+        self.idle_result: FetchResult | None = None
 
 
 class FetchResult(FetchedPartition):
@@ -305,7 +305,7 @@ class FetchOperation:
             if first:
                 yield trio.lowlevel.checkpoint
             for request in requests[first : first + LOOK_AT_ONCE]:
-                result = request.at_rest
+                result = request.idle_result
                 if result is None or not self._is_still_at_rest(request, result):
                     result = self._look(request, is_first=True)
                     self._planned_bytes += result.planned_bytes
@@ -402,7 +402,7 @@ class FetchOperation:
             and partition.leader_epoch == request.current_leader_epoch
             and log.flushed_end_offset == offset == log.high_watermark
             and log.log_start_offset == known.log_start_offset
-            and partition.is_followed_as_before(
+            and partition.record_unchanged_fetch(
                 self._params.replica_id, offset, request.log_start_offset, self._now_ms, self._params.replica_epoch
             )
         )
@@ -450,7 +450,7 @@ class FetchOperation:
         if request.known_high_watermark < min(result.high_watermark, request.fetch_offset):
             self._urgent = True  # KIP-1166: so that the follower's consumers see it soon
         elif request.fetch_offset == result.high_watermark:
-            request.at_rest = result
+            request.idle_result = result
 
     def _readable(self, request: FetchPartition) -> Partition:
         partition = request.resolved

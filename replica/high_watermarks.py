@@ -20,7 +20,7 @@ from uuid import UUID
 
 import trio
 
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replica.partition import Partition
@@ -92,16 +92,16 @@ class HighWatermarks:
 
     async def _write(self, partitions: Iterable[Partition], offline: Iterable[tuple[UUID, int]]) -> None:
         found: dict[str, int] = {}
-        pace = Pace()
+        time_slice = TimeSlice()
         for topic_id, index in list(offline):
-            await pace.rest()
+            await time_slice.maybe_yield()
             key = f"{topic_id}-{index}"
             if key in self._written:
                 found[key] = self._written[key]
         last_id, prefix = None, ""
         for number, partition in enumerate(list(partitions)):
             if not number % _AT_ONCE:
-                await pace.rest()
+                await time_slice.maybe_yield()
             if partition.topic_id is not last_id:
                 last_id, prefix = partition.topic_id, f"{partition.topic_id}-"
             if len(partition.replicas) > 1:

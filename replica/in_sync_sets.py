@@ -15,7 +15,7 @@ import trio
 
 from ottla.metadata.changes.partition_changes import hand_over, in_epoch, leave
 from ottla.metastore.errors import ConflictError, StoreUnavailableError
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.metadata.changes.partition_changes import PartitionUpdate
@@ -102,10 +102,10 @@ class InSyncSets:
     async def _watch_lag(self) -> None:
         while True:
             await trio.sleep(self._max_lag_ms / 2000)
-            pace = Pace()
+            time_slice = TimeSlice()
             for number, partition in enumerate(list(self._partitions)):
                 if not number % _AT_ONCE:
-                    await pace.rest()
+                    await time_slice.maybe_yield()
                 now_ms = self._clock.time_ms()
                 if partition.lagging(now_ms):
                     self.review(partition)

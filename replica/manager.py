@@ -33,9 +33,9 @@ from ottla.replica.throttles import NO_THROTTLES, Unthrottled
 from ottla.replica.traffic import TopicTraffic
 from ottla.replica.visible_records import aborted_transactions
 from ottla.runtime import remote_time
-from ottla.runtime.pace import Pace
 from ottla.runtime.purgatory import Purgatory, Watch
 from ottla.runtime.stages import Stages, finish
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.errors import ChecksTakeLongError, StorageError
 from ottla.storage.log.partition_log import AppendOrigin
 from ottla.storage.reading.plan import read
@@ -507,9 +507,9 @@ class ReplicaManager:
         """
         operation = DeleteRecordsOperation()
         deadline = trio.current_time() + timeout_ms / 1000
-        pace = Pace()
+        time_slice = TimeSlice()
         for key, offset in offsets.items():
-            await pace.rest()
+            await time_slice.maybe_yield()
             try:
                 partition = self.get_partition(key.topic_id, key.partition)
                 await operation.delete(key, partition, offset, internal_topics_allowed=internal_topics_allowed)

@@ -422,7 +422,7 @@ class Partition:
             moved |= self.advance_high_watermark(now_ms)
         return moved
 
-    def is_followed_as_before(
+    def record_unchanged_fetch(
         self, replica_id: int, offset: int, log_start_offset: int, now_ms: int, broker_epoch: int
     ) -> bool:
         """Take note of a fetch from the leader's end by a follower that is in sync and had come as far already.

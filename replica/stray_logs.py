@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.errors import StorageError
 from ottla.storage.kept_logs import KEPT_CONFIG, KeptLog
 from ottla.storage.stray_logs import LogId, find_logs
@@ -93,9 +93,9 @@ class StrayLogs:
         Of those no high watermark is known by which it could be told what is committed.
         """
         former = []
-        pace = Pace()
+        time_slice = TimeSlice()
         for topic in image.topics.values():
-            await pace.rest()
+            await time_slice.maybe_yield()
             for index, state in enumerate(topic.partitions):
                 if self._node_id not in state.replicas or self._node_id in (*state.isr, *state.elr):
                     continue
@@ -114,9 +114,9 @@ class StrayLogs:
         """
         is_ahead = self._is_ahead()
         kept = []
-        pace = Pace()
+        time_slice = TimeSlice()
         for topic in image.topics.values():
-            await pace.rest()
+            await time_slice.maybe_yield()
             for index, state in enumerate(topic.partitions):
                 log = self._log_manager.get_log(topic.topic_id, index)
                 if log is None or self._node_id not in state.replicas or len(state.replicas) == 1:
@@ -136,9 +136,9 @@ class StrayLogs:
     async def _topics_elsewhere(self, image: MetadataImage) -> set[UUID]:
         """The topics with partitions that this node does not hold."""
         found = set()
-        pace = Pace()
+        time_slice = TimeSlice()
         for topic in image.topics.values():
-            await pace.rest()
+            await time_slice.maybe_yield()
             if any(self._node_id not in state.replicas for state in topic.partitions):
                 found.add(topic.topic_id)
         return found

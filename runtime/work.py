@@ -16,7 +16,7 @@ import trio
 
 from ottla.kproto.compiler.layout import STEP_ELEMENTS
 from ottla.runtime.errors import CloseConnectionError
-from ottla.runtime.pace import SLICE_SECONDS
+from ottla.runtime.time_slice import SLICE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ S = TypeVar("S", bound="SupportsRichComparison")
 LIGHT_ELEMENTS: Final = 1_000
 
 
-class Room(Protocol):
+class Budget(Protocol):
     """Memory that may be spent."""
 
     @property
@@ -43,12 +43,12 @@ class Room(Protocol):
     async def wait_available(self) -> None: ...
 
 
-class Lane:
+class LargeRequestQueue:
     """Lets requests with many elements be worked on one after the other, in the order in which they come. So the memory
     that they take is bounded by the largest of them. The next one waits until the budgets have room.
     """
 
-    def __init__(self, max_elements: Callable[[], int], *budgets: Room) -> None:
+    def __init__(self, max_elements: Callable[[], int], *budgets: Budget) -> None:
         self.max_elements = max_elements
         self._budgets = budgets
         self._place = trio.Semaphore(1)
@@ -84,19 +84,19 @@ class Over(Generic[T]):
 
     async def __anext__(self) -> T:
         for item in self._items:
-            await self._work.rest(self._elements)
+            await self._work.charge(self._elements)
             return item
         raise StopAsyncIteration
 
 
 class Work:
-    """The work on one request. Without a lane it is only counted and sliced."""
+    """The work on one request. Without a queue it is only counted and sliced."""
 
-    __slots__ = ("_allowed", "_began", "_is_in_lane", "_lane", "elements", "left")
+    __slots__ = ("_allowed", "_began", "_is_in_queue", "_queue", "elements", "left")
 
-    def __init__(self, lane: Lane | None = None) -> None:
-        self._lane = lane
-        self._is_in_lane = False
+    def __init__(self, large_request_queue: LargeRequestQueue | None = None) -> None:
+        self._queue = large_request_queue
+        self._is_in_queue = False
         self._allowed = LIGHT_ELEMENTS
         self._began = perf_counter()
         #: How many elements were worked on.
@@ -104,20 +104,20 @@ class Work:
         #: What was needed on the way and is freed in steps when the answer is made.
         self.left: list[Container] = []
 
-    async def rest(self, elements: int = 1) -> None:
+    async def charge(self, elements: int = 1) -> None:
         """Call for each element, or for a few: counts them, and lets others run when a slice of time is used up.
 
         Raises CloseConnectionError beyond `ottla.request.max.elements`.
         """
         self.elements += elements
         if self.elements > self._allowed:
-            await self._enter_lane()
+            await self._enter_queue()
         if perf_counter() - self._began > SLICE_SECONDS:
             await trio.lowlevel.checkpoint()
             self._began = perf_counter()
 
     def over(self, items: Iterable[T], *, counts: bool = True) -> Over[T]:
-        """Iterate with `rest` before each item; what was counted when it was parsed does not count again."""
+        """Iterate with `charge` before each item; what was counted when it was parsed does not count again."""
         return Over(self, items, 1 if counts else 0)
 
     async def sorted(self, items: Iterable[S]) -> Iterator[S]:
@@ -127,13 +127,13 @@ class Work:
         while run := list(islice(rest, LIGHT_ELEMENTS)):
             run.sort()
             runs.append(run)
-            await self.rest(0)
+            await self.charge(0)
         return merge(*runs)
 
     async def expect(self, elements: int) -> None:
         """Refuse at once what would be refused later: call with what is known of the answer before it is made."""
         self.elements += elements
-        await self.rest(0)
+        await self.charge(0)
         self.elements -= elements
 
     async def run(self, steps: Generator[None, None, R], *, counts: bool = True) -> R:
@@ -144,7 +144,7 @@ class Work:
             except StopIteration as end:
                 result: R = end.value
                 return result
-            await self.rest(STEP_ELEMENTS if counts else 0)
+            await self.charge(STEP_ELEMENTS if counts else 0)
 
     def leave(self, *containers: Container) -> None:
         """Let these be emptied in steps when the answer is made: freeing 50,000 objects at once takes tens of ms.
@@ -153,26 +153,26 @@ class Work:
         """
         self.left += [it for it in containers if len(it) > LIGHT_ELEMENTS]
 
-    def leave_lane(self) -> None:
+    def leave_queue(self) -> None:
         """The work that is left does not count, or waits for others. A second call does nothing."""
-        if self._is_in_lane:
-            assert self._lane is not None
-            self._is_in_lane = False
-            self._lane.leave()
+        if self._is_in_queue:
+            assert self._queue is not None
+            self._is_in_queue = False
+            self._queue.leave()
 
     def stay_out(self) -> None:
-        """Leave the lane for good: what is left to do may wait for others as long as a client says."""
-        self.leave_lane()
-        self._lane = None
+        """Leave the queue for good: what is left to do may wait for others as long as a client says."""
+        self.leave_queue()
+        self._queue = None
 
-    async def _enter_lane(self) -> None:
-        if self._lane is None:
+    async def _enter_queue(self) -> None:
+        if self._queue is None:
             return
-        if not self._is_in_lane:
-            await self._lane.enter()
-            self._is_in_lane = True
+        if not self._is_in_queue:
+            await self._queue.enter()
+            self._is_in_queue = True
             self._began = perf_counter()
-        self._allowed = self._lane.max_elements()
+        self._allowed = self._queue.max_elements()
         if self.elements > self._allowed:
             raise CloseConnectionError(
                 f"a request with its answer has more than {self._allowed} elements (ottla.request.max.elements)"

@@ -24,7 +24,7 @@ from ottla.metadata.acls import (
     AclPermission,
     AclResource,
 )
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
@@ -140,15 +140,15 @@ class Authorizer:
         if delta.after.acls is delta.before.acls:
             return
         entries: dict[AclResource, _Entries] = {}
-        pace, hosts = Pace(), _Hosts()
+        time_slice, hosts = TimeSlice(), _Hosts()
         for acl in delta.after.acls:
-            await pace.rest()
+            await time_slice.maybe_yield()
             _enter(acl, entries, hosts)
         self._entries = entries
         outdated, self._kept = self._kept, {}
         while outdated:
             outdated.popitem()
-            await pace.rest()
+            await time_slice.maybe_yield()
 
     def replace(self, acls: Iterable[Acl]) -> None:
         """Decide by these entries from now on."""

@@ -29,7 +29,7 @@ from ottla.metadata.delegation_tokens import (
     expiring,
     new_token,
 )
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.security.access import shown
 
 if TYPE_CHECKING:
@@ -167,9 +167,9 @@ class DelegationTokens:
         tokens = self._controller.image.delegation_tokens
         if tokens is not self._indexed:
             known = {token_id: it for it, token_id in self._ids.items()}
-            ids, pace = {}, Pace()
+            ids, time_slice = {}, TimeSlice()
             for token_id in tokens:
-                await pace.rest()
+                await time_slice.maybe_yield()
                 ids[known.get(token_id) or self.hmac(token_id)] = token_id
             self._ids, self._indexed = ids, tokens
         return self._ids.get(secret)

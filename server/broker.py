@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.replica.manager import ReplicaManager
     from ottla.runtime.request_budget import RequestBudget
     from ottla.runtime.watchdog import LoopWatchdog
-    from ottla.runtime.work import Lane
+    from ottla.runtime.work import LargeRequestQueue
     from ottla.security.authorizer import Authorizer
     from ottla.security.credentials import Credentials
     from ottla.security.delegation_tokens import DelegationTokens
@@ -81,7 +81,7 @@ class Broker:
     pool: BufferPool
     budget: RequestBudget
     #: Where requests of many elements go one by one.
-    lane: Lane
+    large_request_queue: LargeRequestQueue
     controller: Controller
     peers: Peers
     log_manager: LogManager

@@ -206,8 +206,8 @@ class Node:
             ):
                 await parts.high_watermarks.forget()
             node_dir.settle_loss()
-            if parts.guard is not None:
-                nursery.start_soon(broker.supervisor.keep, parts.guard.run)
+            if parts.listener_security is not None:
+                nursery.start_soon(broker.supervisor.keep, parts.listener_security.run)
             await nursery.start(controller.run)
             node_dir.join(controller.image.cluster_id)
             await nursery.start(parts.peers.run)

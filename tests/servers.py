@@ -19,7 +19,7 @@ from ottla.kproto.schema import Request, Response
 from ottla.metadata.changes.topic_changes import NewTopic
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Supervisor
-from ottla.runtime.work import Lane
+from ottla.runtime.work import LargeRequestQueue
 from ottla.server.apis.pending import finish, handler_of
 from ottla.server.apis.served_api import ServedApi
 from ottla.server.apis.table import ApiTable, declaration
@@ -111,7 +111,7 @@ class ConnectionServer:
         broker = SimpleNamespace(
             authorizer=None,
             budget=self.budget,
-            lane=Lane(lambda: 500_000, self.budget.parsed, self.responses),
+            large_request_queue=LargeRequestQueue(lambda: 500_000, self.budget.parsed, self.responses),
             replica_manager=SimpleNamespace(response_budget=self.responses),
         )
         self.listeners = Listeners(

@@ -32,8 +32,8 @@ from ottla.proxy.transport import Accepted, SocketTransport, Transport, open_tcp
 from ottla.proxy.upstream_login import log_in
 from ottla.runtime.errors import CloseConnectionError
 from ottla.security.credentials import Credentials, salted
-from ottla.security.entrance import Entrance, entrance
 from ottla.security.errors import NoRuleError
+from ottla.security.listener_auth import ListenerAuth, listener_auth
 from ottla.server.apis.access.sasl_authenticate import answer as answer_authenticate
 from ottla.server.apis.access.sasl_handshake import answer as answer_handshake
 from ottla.server.network.tls_transport import TlsTransport
@@ -113,7 +113,7 @@ class Securities:
 
     async def accept(self, accepted: socket.socket) -> Accepted:
         """Meet a client. See `ottla.proxy.transport.Accept`."""
-        way = self._entrance
+        way = self._auth
         if way is None or way.tls is None:
             return Accepted(SocketTransport(accepted), ANONYMOUS, _login(way))
         transport = _encrypted(accepted, way.tls)
@@ -160,16 +160,16 @@ class Securities:
         listen = None if self._listen is None else _settings(self._listen)
         upstream = {} if self._upstream is None else _settings(self._upstream)
         try:
-            entrance = None if listen is None else _entrance(dict(listen))
+            listener_auth = None if listen is None else _auth(dict(listen))
         except ConfigError as error:
             raise ConfigError(str(error).replace(_PREFIX, "")) from None
         security = _security(upstream)
-        logins = (entrance is not None and entrance.sasl is not None, security.login is not None)
+        logins = (listener_auth is not None and listener_auth.sasl is not None, security.login is not None)
         if self._logins not in (None, logins):
             raise ConfigError("SASL cannot be switched on or off while the proxy runs: restart it.")
         self._logins = logins
         self._files = sorted(_files(self._listen, listen or {}) | _files(self._upstream, upstream))
-        self._entrance, self._security = entrance, security
+        self._auth, self._security = listener_auth, security
 
     def _look(self) -> list[tuple[str, int, int, int]]:
         states = []
@@ -236,7 +236,7 @@ class _SaslLogin:
         return await answer_authenticate(request, self._sasl, version)
 
 
-def _login(way: Entrance | None) -> ClientLogin | None:
+def _login(way: ListenerAuth | None) -> ClientLogin | None:
     return None if way is None or way.sasl is None else _SaslLogin(way.sasl.begin())
 
 
@@ -301,7 +301,7 @@ def _security(settings: Mapping[str, str]) -> Security:
     return security
 
 
-def _entrance(settings: dict[str, str]) -> Entrance:
+def _auth(settings: dict[str, str]) -> ListenerAuth:
     """How clients have to authenticate. Raises ConfigError."""
     users = _users(settings)
     protocol = settings.pop("security.protocol", "PLAINTEXT").upper()
@@ -318,7 +318,7 @@ def _entrance(settings: dict[str, str]) -> Entrance:
         }
     )
     stored = _scram_credentials(users, mechanisms) if users else {}
-    return entrance(config, _LISTENER, protocol, Credentials(lambda: stored))
+    return listener_auth(config, _LISTENER, protocol, Credentials(lambda: stored))
 
 
 def _users(settings: dict[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from compat_tests.differential.nodes import SETTINGS as OF_NODES
 from compat_tests.differential.nodes import KafkaNodes, Nodes, OttlaNodes
 from compat_tests.differential.pair import OTTLA_ONLY, SETTINGS, Pair
 from compat_tests.differential.play import OF_NODES as UNHURRIED
-from compat_tests.differential.play import Pace
+from compat_tests.differential.play import TimeSlice
 from compat_tests.differential.spread import OF_ONE_NODE
 from compat_tests.ottla_broker import SETTINGS as AS_KAFKA
 
@@ -39,5 +39,5 @@ class NodePair(Pair):
         asked = [step for number, part in enumerate(parts) for step in end_state(part, FIRST_ID * (1 + number))]
         return tuple(step for step in asked if step.api not in OF_ONE_NODE)
 
-    def _pace(self, pace: Pace) -> tuple[Pace, Pace]:
+    def _pace(self, pace: TimeSlice) -> tuple[TimeSlice, TimeSlice]:
         return UNHURRIED, UNHURRIED

@@ -18,7 +18,7 @@ from compat_tests.differential.compare import Difference, compared
 from compat_tests.differential.end_state import clean_up, end_state
 from compat_tests.differential.history import History, Step
 from compat_tests.differential.nodes import Nodes
-from compat_tests.differential.play import QUICK, RESTARTED, Pace, play
+from compat_tests.differential.play import QUICK, RESTARTED, TimeSlice, play
 from compat_tests.differential.routes import Direct
 from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.process import HOST, BrokerProcess
@@ -86,7 +86,7 @@ class Pair:
     def _way(self, broker: Any) -> Direct | Nodes:
         return Direct((HOST, broker.port))
 
-    def _pace(self, pace: Pace) -> tuple[Pace, Pace]:
+    def _pace(self, pace: TimeSlice) -> tuple[TimeSlice, TimeSlice]:
         """Of Apache Kafka and of Ottla, which answers a change when it is in force everywhere."""
         return pace, dataclasses.replace(pace, settle_s=0.0)
 
@@ -102,7 +102,7 @@ class Pair:
                 broker.start()
 
     def differences(
-        self, history: History, *, pace: Pace = QUICK, describe: bool = True, keep_as: str | None = None
+        self, history: History, *, pace: TimeSlice = QUICK, describe: bool = True, keep_as: str | None = None
     ) -> list[Difference]:
         """What differs in the answers to the history, and, with `describe`, in what it left behind.
 
@@ -122,7 +122,7 @@ class Pair:
         """What differs in what a history left behind under that prefix, and is there still."""
         return self._compared(self._end_state(history), prefix, RESTARTED)
 
-    def _compared(self, steps: tuple[Step, ...], prefix: str, pace: Pace) -> list[Difference]:
+    def _compared(self, steps: tuple[Step, ...], prefix: str, pace: TimeSlice) -> list[Difference]:
         """Both brokers are asked at the same time."""
         playing = [
             self._threads.submit(play, self._way(broker), steps, prefix, each)

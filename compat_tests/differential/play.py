@@ -26,7 +26,7 @@ _ENDING_S: Final = 3.0
 
 
 @dataclass(frozen=True)
-class Pace:
+class TimeSlice:
     """How long is waited: for an answer that may wait, once it is received, and for a change to be known everywhere."""
 
     grace_s: float
@@ -44,13 +44,13 @@ class Pace:
     leaders_s: float = 0.0
 
 
-QUICK: Final = Pace(grace_s=0.008, patience_s=0.4, settle_s=0.01, behind_s=0.03, silence_s=2.0)
+QUICK: Final = TimeSlice(grace_s=0.008, patience_s=0.4, settle_s=0.01, behind_s=0.03, silence_s=2.0)
 #: For a difference that may be of time alone.
-CAREFUL: Final = Pace(grace_s=0.1, patience_s=1.0, settle_s=0.06, behind_s=0.2, silence_s=4.0)
+CAREFUL: Final = TimeSlice(grace_s=0.1, patience_s=1.0, settle_s=0.06, behind_s=0.2, silence_s=4.0)
 
 
 #: Of three nodes: what one has answered the others hear a moment later, and replicas copy behind the answer.
-OF_NODES: Final = Pace(
+OF_NODES: Final = TimeSlice(
     grace_s=0.05,
     patience_s=1.0,
     settle_s=0.1,
@@ -70,7 +70,7 @@ class Player:
     Of several nodes each connection of a history is one to each of them.
     """
 
-    def __init__(self, way: Direct | Nodes, prefix: str, pace: Pace) -> None:
+    def __init__(self, way: Direct | Nodes, prefix: str, pace: TimeSlice) -> None:
         self._pace = pace
         self._values = Values(prefix)
         self._routes = way if isinstance(way, Direct) else Routes(way, self._values)
@@ -181,7 +181,7 @@ class Player:
         self._values.answers[step.id] = outcome.answer
 
 
-def play(way: Direct | Nodes, steps: tuple[Step, ...], prefix: str, pace: Pace) -> Player:
+def play(way: Direct | Nodes, steps: tuple[Step, ...], prefix: str, pace: TimeSlice) -> Player:
     player = Player(way, prefix, pace)
     try:
         player.play(steps)

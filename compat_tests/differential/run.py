@@ -19,7 +19,7 @@ from compat_tests.differential.declared import Declared
 from compat_tests.differential.end_state import FIRST_ID
 from compat_tests.differential.history import History
 from compat_tests.differential.pair import Pair
-from compat_tests.differential.play import CAREFUL, QUICK, Pace
+from compat_tests.differential.play import CAREFUL, QUICK, TimeSlice
 from compat_tests.differential.shrink import shrunk
 
 _SLOW_S: Final = 10.0
@@ -170,7 +170,7 @@ class Run:
     def _examine(self, history: History, difference: Difference, after: int, *, alone: bool) -> None:
         describe = difference.step.id >= FIRST_ID
 
-        def found_in(candidate: History, pace: Pace) -> dict[Key, Difference]:
+        def found_in(candidate: History, pace: TimeSlice) -> dict[Key, Difference]:
             found = self._differences(candidate, alone=alone, pace=pace, describe=describe)
             return {each.key: each for each in reversed(found)}
 
@@ -198,7 +198,7 @@ class Run:
         history: History,
         *,
         alone: bool,
-        pace: Pace = QUICK,
+        pace: TimeSlice = QUICK,
         describe: bool = True,
         keep_as: str | None = None,
     ) -> list[Difference]:

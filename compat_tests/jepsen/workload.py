@@ -9,11 +9,11 @@ from compat_tests.jepsen import java
 from ottla.simulation.cluster.admin import Administrator, make_topic
 from ottla.simulation.cluster.attempts import Partition
 from ottla.simulation.cluster.client import Client
+from ottla.simulation.cluster.client_environment import ClientEnvironment
 from ottla.simulation.cluster.consumer import Consumer
 from ottla.simulation.cluster.groups import ClassicMember, ConsumerMember, Offsets
 from ottla.simulation.cluster.movers import MOVED, Mover, with_moved
 from ottla.simulation.cluster.producer import Producer
-from ottla.simulation.cluster.surroundings import Surroundings
 from ottla.simulation.cluster.transactions import TransactionalProducer
 
 __all__ = ["JAVA", "PARTITIONS", "TOPICS", "Founder", "clients"]
@@ -35,7 +35,7 @@ class Founder(Client):
             await make_topic(self, topic, _COUNT)
 
 
-def clients(world: Surroundings) -> list[Client]:
+def clients(world: ClientEnvironment) -> list[Client]:
     """All of them at once: what a seed of the simulation has one or two kinds of."""
     classic, modern = Offsets(world, "classic"), Offsets(world, "consumer")
     return [

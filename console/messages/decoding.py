@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from ottla.console.printable import is_plain
-from ottla.console.rendering import Slices
+from ottla.runtime.time_slice import TimeSlice
 from ottla.schemas.codec import AVRO, JSON, PROTOBUF
 from ottla.schemas.errors import ValueMismatchError
 from ottla.schemas.framing import HEADER_SIZE_BYTES, schema_id
@@ -187,7 +187,7 @@ def _json(data: bytes) -> tuple[Tree | None, str]:
 
 async def _pretty(value: Any, limit_characters: int) -> str:
     """JSON with one item per line, made in slices, and no more of it than is shown."""
-    slices = Slices()
+    slices = TimeSlice()
     pieces = []
     length = 0
     try:
@@ -196,8 +196,8 @@ async def _pretty(value: Any, limit_characters: int) -> str:
             length += len(piece)
             if length > limit_characters:
                 break
-            if slices.over:
-                await slices.rest()
+            if slices.is_over:
+                await slices.maybe_yield()
     except RecursionError:
         pieces.append("…")
     return "".join(pieces)
@@ -220,10 +220,10 @@ async def _hex(data: bytes, limit_bytes: int, note: str) -> Shown:
     """Lines of sixteen bytes: their position, their digits, and the ASCII characters among them."""
     shown = data[: limit_bytes // 4]
     lines = []
-    slices = Slices()
+    slices = TimeSlice()
     for start in range(0, len(shown), _HEX_COLUMNS):
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
         line = shown[start : start + _HEX_COLUMNS]
         digits = f"{line[:8].hex(' ')}  {line[8:].hex(' ')}".strip()
         text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in line)

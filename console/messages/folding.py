@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.console.rendering import Slices
+from ottla.runtime.time_slice import TimeSlice
 
 MAX_DEPTH: Final = 16
 """Deeper parts are lines of the one around them."""
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
 async def folded(text: str) -> list[Piece]:
     """The pieces of JSON with one item on each line, which may be cut anywhere."""
-    slices = Slices()
+    slices = TimeSlice()
     *whole, last = text.split("\n")  # and at nothing else: a text in the value may have other ends of lines
     lines = [line + "\n" for line in whole] + ([last] if last else [])
     pieces: list[Piece] = []
@@ -64,8 +64,8 @@ async def folded(text: str) -> list[Piece]:
                 close(number, line)
                 continue
         plain.append(line)
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     add_lines()
     while opened:
         close(len(lines), "")

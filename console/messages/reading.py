@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import trio
 
-from ottla.console.rendering import Slices
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import (
     BatchHeader,
@@ -20,6 +19,7 @@ from ottla.kproto.records import (
     iter_batches,
     iter_records,
 )
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.console.messages.readable import Fetched, Readable
@@ -128,7 +128,7 @@ class _Gathering:
         self.found: list[Message] = []
         self._keep = keep
         self._limit = limit
-        self._slices = Slices()
+        self._slices = TimeSlice()
         self._looked_at = 0
 
     @property
@@ -147,8 +147,8 @@ class _Gathering:
         kind_of = _kinds(partition, fetched, header)
         try:
             for record in await _open_batch(fetched.data, position, header):
-                if self._slices.over:
-                    await self._slices.rest()
+                if self._slices.is_over:
+                    await self._slices.maybe_yield()
                 if not start <= record.offset < end_offset:
                     continue
                 self._looked_at += 1

@@ -11,13 +11,14 @@ from starlette.responses import RedirectResponse
 from ottla.client.admin.acls import AclTextError, parse_entry
 from ottla.client.admin.users import MECHANISMS, credential
 from ottla.console.forms import FormError, read_form
-from ottla.console.rendering import Slices, url
+from ottla.console.rendering import url
 from ottla.metadata.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, AclPattern, AclResource, new_acl
 from ottla.metadata.changes.quota_changes import QUOTA_NAMES
 from ottla.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
 from ottla.metadata.image import CLIENT_ID, USER, QuotaEntity
 from ottla.metadata.scram_changes import ScramDeletion, ScramMechanism, ScramUpsertion
 from ottla.metastore.errors import MetadataError
+from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.units import with_unit, without_unit
 
 if TYPE_CHECKING:
@@ -108,10 +109,10 @@ async def show(console: Console, request: Request) -> Response:
 
 async def _some(found: Iterable[Any]) -> list[Any]:
     """The first MAX_ROWS, taken in steps."""
-    slices, some = Slices(), []
+    slices, some = TimeSlice(), []
     for each in found:
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
         some.append(each)
         if len(some) == MAX_ROWS:
             break

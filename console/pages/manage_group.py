@@ -15,7 +15,7 @@ from ottla.console.messages.readable import Readable, find_readable
 from ottla.console.messages.times import TimeError, read_time_ms
 from ottla.console.nodes import NodeError, ask
 from ottla.console.parameters import as_integer, text
-from ottla.console.rendering import Slices, url
+from ottla.console.rendering import url
 from ottla.console.shares import share_lags
 from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
@@ -33,6 +33,7 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.replica.errors import ReplicaError
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -141,13 +142,13 @@ async def _plan(console: Console, visitor: Visitor, group: GroupView, draft: Dra
     if len(wanted) > MAX_OFFSETS:
         raise ChangeError(f"These are {len(wanted)} partitions, and {MAX_OFFSETS} can be moved at once: name a topic.")
     partitions = await _readable(console, wanted)
-    slices = Slices()
+    slices = TimeSlice()
     moves = []
     for where in wanted:
         target = await _target(partitions[where], ClientPartition(*where), draft, console.broker.clock.time_ms())
         moves.append(Move(*where, now.get(where), target))
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     return moves
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.console import charts, history
 from ottla.console.groups import list_groups
 from ottla.console.nodes import ask_each, other_nodes
-from ottla.console.rendering import Slices
 from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.metadata.acls import AclOperation, AclResource
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.apis.data.describe_log_dirs import disk_space, log_dir
 from ottla.server.telemetry.readiness import unready_reasons
 
@@ -102,13 +102,13 @@ class BrokerRow(NamedTuple):
 async def _partition_counts(broker: Broker) -> Mapping[int, Counts]:
     leads: Counter[int] = Counter()
     replicas: Counter[int] = Counter()
-    slices = Slices()
+    slices = TimeSlice()
     for topic in broker.metadata.topics.values():
         for partition in topic.partitions:
             leads[partition.leader] += 1
             replicas.update(partition.replicas)
-            if slices.over:
-                await slices.rest()
+            if slices.is_over:
+                await slices.maybe_yield()
     nodes = {broker.node_id, *broker.metadata.brokers}
     return {node_id: Counts(leads[node_id], replicas[node_id]) for node_id in nodes}
 
@@ -138,13 +138,13 @@ class TopicCount(NamedTuple):
 
 async def _topic_count(broker: Broker, visitor: Visitor) -> TopicCount:
     own = internal = 0
-    slices = Slices()
+    slices = TimeSlice()
     for name, topic in broker.metadata.topics.items():
         if visitor.may_on_topic("DESCRIBE", name):
             internal += topic.is_internal
             own += not topic.is_internal
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     return TopicCount(own, internal)
 
 
@@ -154,11 +154,11 @@ async def _group_count(broker: Broker, visitor: Visitor) -> int | None:
     if listings.problems:
         return None
     count = 0
-    slices = Slices()
+    slices = TimeSlice()
     for group_id in listings.groups:
         count += visitor.may(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     return count
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.console.parameters import text
-from ottla.console.rendering import Slices
+from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.config import setting_of_broker
 from ottla.settings.description import ConfigDescription, ConfigSource, describe_broker
 
@@ -38,10 +38,10 @@ async def show_all(console: Console, request: Request) -> Response:
     wanted = query.lower()
     changed: list[SettingRow] = []
     unchanged: list[SettingRow] = []
-    slices = Slices()
+    slices = TimeSlice()
     for about in describe_broker(config):
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
         if wanted not in about.name and wanted not in about.documentation.lower():
             continue
         setting = setting_of_broker(about.name)

@@ -10,7 +10,6 @@ from ottla.client.offsets import TopicPartition
 from ottla.console.groups import coordinator_of, list_groups
 from ottla.console.lag import ends_of, total_lag
 from ottla.console.nodes import ask_each
-from ottla.console.rendering import Slices
 from ottla.console.selection import Ranking, select
 from ottla.kproto.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -18,6 +17,7 @@ from ottla.kproto.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from ottla.metadata.acls import AclOperation, AclResource
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -90,7 +90,7 @@ async def _offsets(broker: Broker, topic: TopicImage, group_ids: Collection[str]
     """What groups have committed in the topic, and a sentence for each node that did not answer."""
     found: Offsets = defaultdict(list)
     elsewhere: dict[int, list[str]] = defaultdict(list)
-    slices = Slices()
+    slices = TimeSlice()
     shards = {shard.partition: shard for shard in broker.group_coordinator.runtime.loaded_shards()}
     for group_id in group_ids:
         node_id = coordinator_of(broker, group_id)
@@ -101,8 +101,8 @@ async def _offsets(broker: Broker, topic: TopicImage, group_ids: Collection[str]
         for where, offset in shard.offsets.offsets(group_id) if shard is not None else ():
             if where.topic == topic.name:
                 found[group_id].append((TopicPartition(where.topic, where.partition), offset))
-            if slices.over:
-                await slices.rest()
+            if slices.is_over:
+                await slices.maybe_yield()
     asked = OffsetFetchRequestTopics(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -120,19 +120,19 @@ async def _offsets(broker: Broker, topic: TopicImage, group_ids: Collection[str]
                     found[group.group_id].append(
                         (TopicPartition(topic.name, each.partition_index), each.committed_offset)
                     )
-                if slices.over:
-                    await slices.rest()
+                if slices.is_over:
+                    await slices.maybe_yield()
     return found, answers.problems
 
 
 async def _rows(broker: Broker, listings: Mapping[str, GroupListing], offsets: Offsets) -> dict[str, Row]:
     ends = await ends_of(broker, {where for each in offsets.values() for where, _ in each})
     rows = {}
-    slices = Slices()
+    slices = TimeSlice()
     for group_id, each in offsets.items():
         rows[group_id] = Row(listings[group_id], len(each), total_lag(each, ends))
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     return rows
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console import layout
 from ottla.console.parameters import integer, text
-from ottla.console.rendering import Slices
 from ottla.console.selection import Ranking, select
 from ottla.console.throttles import rates, throttled
 from ottla.console.topics import figures, held_partition, summarize
 from ottla.metadata.acls import AclOperation
 from ottla.replica.partition import Role
+from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.description import ConfigSource, describe_topic
 
 if TYPE_CHECKING:
@@ -116,10 +116,10 @@ async def _measured(
     """The records and bytes of all topics that match; None if they have too many partitions."""
     found: list[TopicImage] = []
     partitions = 0
-    slices = Slices()
+    slices = TimeSlice()
     for name, topic in image.topics.items():
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
         if matches(name):
             found.append(topic)
             partitions += len(topic.partitions)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.console.nodes import ask_each, other_nodes
 from ottla.console.parameters import text
-from ottla.console.rendering import Slices
 from ottla.console.selection import select
 from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.kproto.messages.list_transactions import ListTransactionsRequest
 from ottla.metadata.acls import AclOperation, AclResource
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -99,14 +99,14 @@ async def _elsewhere(broker: Broker, wanted: str, problems: list[str]) -> list[T
     """Transactions that other nodes coordinate, as many as a page has room for."""
     listed = await ask_each(broker, {node_id: ListTransactionsRequest() for node_id in other_nodes(broker)})
     requests: dict[int, DescribeTransactionsRequest] = {}
-    slices = Slices()
+    slices = TimeSlice()
     for node_id, answer in listed.by_node.items():
         states: dict[str, bool] = {}
         for each in answer.transaction_states:
             if wanted in each.transactional_id.lower():
                 states[each.transactional_id] = _status(each.transaction_state) in _UNDER_WAY
-            if slices.over:
-                await slices.rest()
+            if slices.is_over:
+                await slices.maybe_yield()
         chosen = sorted(states, key=lambda name: (not states[name], name))[:MAX_TRANSACTIONS]
         if chosen:
             requests[node_id] = DescribeTransactionsRequest(transactional_ids=chosen)
@@ -136,10 +136,10 @@ async def _sort_out(transactions: list[Shown], wanted: str) -> tuple[list[Shown]
     """Those whose id contains `wanted`: first the ones under way, then the others, by id."""
     under_way: list[Shown] = []
     others: dict[str, Shown] = {}
-    slices = Slices()
+    slices = TimeSlice()
     for each in transactions:
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
         if wanted not in each.transactional_id.lower():
             continue
         if each.status in _UNDER_WAY:
@@ -152,21 +152,21 @@ async def _sort_out(transactions: list[Shown], wanted: str) -> tuple[list[Shown]
 async def _seen(visitor: Visitor, transactions: list[Shown]) -> list[Shown]:
     """Those that the visitor may know about."""
     found = []
-    slices = Slices()
+    slices = TimeSlice()
     for each in transactions:
         if visitor.may(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, each.transactional_id):
             found.append(each)
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
     return found
 
 
 async def _open_in_logs(broker: Broker, visitor: Visitor) -> list[OpenInLog]:
     found: list[OpenInLog] = []
-    slices = Slices()
+    slices = TimeSlice()
     for partition in list(broker.replica_manager.partitions()):
-        if slices.over:
-            await slices.rest()
+        if slices.is_over:
+            await slices.maybe_yield()
         if not visitor.may_on_topic("READ", partition.topic):
             continue
         for entry in partition.log.active_producers() if partition.log.producers is not None else ():

@@ -9,7 +9,7 @@ import trio
 
 from ottla.coordinator.errors import InvalidRegularExpressionError
 from ottla.metadata.image import MetadataImage
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 MAX_REGEX_LENGTH: Final = 4_096
 
@@ -59,13 +59,13 @@ class GroupTopics:
         Computed in steps, from what the metadata says when it begins: an expression may match thousands of topics.
         """
         image = self._image()
-        pace = Pace()
+        time_slice = TimeSlice()
         found = 0
         for name in sorted(names):
             topic = image.topic(name)
             if topic is not None:
                 found = zlib.crc32(f"{name}\0{topic.topic_id}\0{len(topic.partitions)}\n".encode(), found)
-            await pace.rest()
+            await time_slice.maybe_yield()
         return found
 
     async def matching(self, regex: str) -> frozenset[str]:

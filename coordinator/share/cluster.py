@@ -16,7 +16,7 @@ from ottla.coordinator.errors import (
 from ottla.coordinator.share.records import SHARE_GROUP_STATE
 from ottla.runtime.backoff import Backoff
 from ottla.runtime.errors import kept
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -146,12 +146,12 @@ class ClusterPersister:
 
         found: dict[SharePartitionKey, ShareState | CoordinatorError] = {}
         left: Sequence[SharePartitionKey] = keys
-        pace = Pace()
+        time_slice = TimeSlice()
         backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         while True:
             again: list[SharePartitionKey] = []
             for key in left:
-                await pace.rest()
+                await time_slice.maybe_yield()
                 try:
                     found[key] = await summary(key)
                 except CoordinatorError as error:
@@ -189,21 +189,21 @@ class ClusterPersister:
         """Ask the coordinators of all of them, and ask again about those that were refused for the moment."""
         outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}
         left: Sequence[T] = wanted
-        pace = Pace()
+        time_slice = TimeSlice()
         backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         while True:
             for node_id, some in (await self._by_node(left, key_of, is_wanted, outcomes)).items():
                 outcomes.update(await ask(node_id, some))
             passing = []
             for each in left:
-                await pace.rest()
+                await time_slice.maybe_yield()
                 if isinstance(outcomes[key_of(each)], _PASSING):
                     passing.append(each)
             left = passing
             if not left or not await self._may_try_again(backoff):
                 break
         for key, error in outcomes.items():
-            await pace.rest()
+            await time_slice.maybe_yield()
             if error is None:
                 self.on_reset(key)
         return outcomes
@@ -216,9 +216,9 @@ class ClusterPersister:
         outcomes: dict[SharePartitionKey, CoordinatorError | None],
     ) -> dict[int, list[T]]:
         by_node: dict[int, list[T]] = {}
-        pace = Pace()
+        time_slice = TimeSlice()
         for each in wanted:
-            await pace.rest()
+            await time_slice.maybe_yield()
             key = key_of(each)
             try:
                 if not is_wanted(key):

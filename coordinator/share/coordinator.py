@@ -36,8 +36,8 @@ from ottla.coordinator.share.state import (
     combine,
 )
 from ottla.runtime.errors import kept
-from ottla.runtime.pace import Pace
 from ottla.runtime.supervisor import Loop, Tasks
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -161,9 +161,9 @@ class ShareCoordinator:
         """Begin share partitions again; returns for each why it was refused (`Persister.initialize`)."""
         asked = list(wanted)
         outcomes = await _settled((each.key, partial(self._begin_initialize, *each)) for each in asked)
-        pace = Pace()
+        time_slice = TimeSlice()
         for key, state_epoch, _ in asked:
-            await pace.rest()
+            await time_slice.maybe_yield()
             if outcomes[key] is None:
                 outcomes[key] = self._overtaken(key, state_epoch)
         return outcomes
@@ -289,11 +289,11 @@ class ShareCoordinator:
             # When this empty write has had its turn, all that was let in before the deletion is here.
             await self._runtime.begin_planned_write(shard.partition, tuple, shard=shard).wait()
             gone = []
-            pace = Pace()
+            time_slice = TimeSlice()
             for key in list(shard.entries):
                 if not self._topics.is_living(key.topic_id):
                     gone.append(key)
-                await pace.rest()
+                await time_slice.maybe_yield()
             for start in range(0, len(gone), _REMOVED_AT_ONCE):
                 plan = partial(tombstones, gone[start : start + _REMOVED_AT_ONCE])
                 await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
@@ -351,15 +351,15 @@ async def _settled(
     """
     writes: dict[SharePartitionKey, Write] = {}
     outcomes: dict[SharePartitionKey, CoordinatorError | None] = {}
-    pace = Pace()
+    time_slice = TimeSlice()
     for key, begin in begun:
-        await pace.rest()
+        await time_slice.maybe_yield()
         try:
             writes[key] = begin()
         except CoordinatorError as error:
             outcomes[key] = kept(error)
     for key, write in writes.items():
-        await pace.rest()
+        await time_slice.maybe_yield()
         try:
             await write.wait()
             outcomes[key] = None

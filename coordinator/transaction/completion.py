@@ -13,8 +13,8 @@ from ottla.coordinator.transaction.markers import MarkerSink, write_everywhere
 from ottla.coordinator.transaction.shard import Completing, Entry, TransactionShard
 from ottla.coordinator.transaction.state import Transaction, TransactionStatus
 from ottla.kproto.records import EndTxnMarker
-from ottla.runtime.pace import Pace
 from ottla.runtime.supervisor import Tasks
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -71,9 +71,9 @@ class Completion:
         self._nursery.start_soon(self._resume, shard)
 
     async def _resume(self, shard: TransactionShard) -> None:
-        pace = Pace()
+        time_slice = TimeSlice()
         for transactional_id in list(shard.entries):
-            await pace.rest()
+            await time_slice.maybe_yield()
             entry = shard.entries.get(transactional_id)
             if entry is not None and entry.transaction is not None and entry.transaction.is_prepared:
                 self.begin(shard, entry)

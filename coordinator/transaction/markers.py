@@ -31,7 +31,7 @@ from ottla.replica.errors import ReplicaError, RequestTimedOutError
 from ottla.replica.manager import ReplicaManager
 from ottla.runtime.backoff import Backoff
 from ottla.runtime.errors import kept
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.clock import Clock
 from ottla.storage.errors import (
     InvalidProducerEpochError,
@@ -94,9 +94,9 @@ class ReplicaMarkers:
         failed: dict[Partition, Exception] = {}
         of_offsets: list[Partition] = []
         of_data: dict[TopicIdPartition, Partition] = {}
-        pace = Pace()
+        time_slice = TimeSlice()
         for partition in dict.fromkeys(partitions):
-            await pace.rest()
+            await time_slice.maybe_yield()
             topic_id = self._topic_id(partition)
             if topic_id is None:
                 continue
@@ -131,9 +131,9 @@ class ReplicaMarkers:
             origin=AppendOrigin.COORDINATOR,
             transaction_version=transaction_version,
         )
-        pace = Pace()
+        time_slice = TimeSlice()
         for key, result in results.items():
-            await pace.rest()
+            await time_slice.maybe_yield()
             if result.error is not None:
                 failed[partitions[key]] = result.error
 

@@ -12,7 +12,7 @@ from ottla.coordinator.transaction.decisions import OVER
 from ottla.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.coordinator.transaction.state import Transaction, TransactionStatus
 from ottla.metastore.errors import MetadataError
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -62,9 +62,9 @@ class Upkeep:
     ) -> Exception | None:
         """Do the work where it is due; returns the first refusal."""
         refused: Exception | None = None
-        pace = Pace()
+        time_slice = TimeSlice()
         for transactional_id in list(shard.entries):
-            await pace.rest()
+            await time_slice.maybe_yield()
             entry = shard.entries.get(transactional_id)
             if entry is None or entry.transaction is None or not is_due(entry.transaction):
                 continue

@@ -24,7 +24,7 @@ from ottla.metadata.image import ConfigResource, MetadataImage, QuotaEntity, Res
 from ottla.metastore.errors import MetadataError
 from ottla.metastore.store import Compare, Delete, Operation, Put
 from ottla.runtime.errors import kept
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.mirrored import MIRROR_SETTING
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def configs_change(
         results: dict[ConfigResource, MetadataError | None] = {}
         compares: list[Compare] = []
         operations: list[Operation] = []
-        pace = Pace()
+        time_slice = TimeSlice()
         for resource, changes in asked.items():
-            await pace.rest()
+            await time_slice.maybe_yield()
             try:
                 current = image.resource_configs(resource)
                 kept_ones = {MIRROR_SETTING: current[MIRROR_SETTING]} if MIRROR_SETTING in current else {}
@@ -102,9 +102,9 @@ def quotas_change(
         results: dict[QuotaEntity, MetadataError | None] = {}
         compares: list[Compare] = []
         operations: list[Operation] = []
-        pace = Pace()
+        time_slice = TimeSlice()
         for entity, changes in asked.items():
-            await pace.rest()
+            await time_slice.maybe_yield()
             current = image.quotas.get(entity, {})
             try:
                 after = change_quota(entity, current, changes)

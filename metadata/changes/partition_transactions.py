@@ -13,7 +13,7 @@ from ottla.metadata.image import PartitionState
 from ottla.metastore.errors import MetadataError
 from ottla.metastore.store import Compare, Operation, Put
 from ottla.runtime.errors import kept
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -54,11 +54,11 @@ async def changes_of_all(
     def change(state: PartitionState) -> PartitionState:
         return update(state, node_id, live)
 
-    pace = Pace()
+    time_slice = TimeSlice()
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
             if not index % 128:
-                await pace.rest()
+                await time_slice.maybe_yield()
             if change(state) is not state:
                 changes[topic.topic_id, index] = change
     return changes

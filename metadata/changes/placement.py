@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.metadata.errors import InvalidReplicaAssignmentError, InvalidReplicationFactorError
 from ottla.metadata.image import BrokerImage, PartitionState
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 _PLACED_A_STEP: Final = 16
 
@@ -40,9 +40,9 @@ async def place_replicas(
         return [(live[0],)] * partitions
     placer = _Placer(brokers, Random(seed), existing)
     placed: list[tuple[int, ...]] = []
-    pace = Pace()
+    time_slice = TimeSlice()
     while len(placed) < partitions:
-        await pace.rest()
+        await time_slice.maybe_yield()
         some = min(_PLACED_A_STEP, partitions - len(placed))
         placed += [placer.place(replication_factor) for _ in range(some)]
     return placed

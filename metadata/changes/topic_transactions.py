@@ -26,7 +26,7 @@ from ottla.metadata.topic_names import CollisionIndex
 from ottla.metastore.errors import MetadataError, PolicyViolationError
 from ottla.metastore.store import Compare, Delete, DeletePrefix, Operation, Put
 from ottla.runtime.errors import kept
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.metadata.changes.transactions import Plan, Planner, RevisionOf
@@ -58,9 +58,9 @@ def creation(
         compares: list[Compare] = []
         operations: list[Operation] = []
         here = CollisionIndex()
-        pace = Pace()
+        time_slice = TimeSlice()
         for topic in topics:
-            await pace.rest()
+            await time_slice.maybe_yield()
             try:
                 replicas, configs = await plan_topic(topic, image, (collisions, here), config)
                 topic_id = chosen[topic.name]
@@ -91,9 +91,9 @@ def deletion(
         results: dict[UUID, MetadataError | None] = {}
         compares: list[Compare] = []
         operations: list[Operation] = []
-        pace = Pace()
+        time_slice = TimeSlice()
         for topic_id in topic_ids:
-            await pace.rest()
+            await time_slice.maybe_yield()
             topic = image.topic_by_id(topic_id)
             results[topic_id] = None
             if topic is None:
@@ -123,9 +123,9 @@ def growth(
         results: dict[str, MetadataError | None] = {}
         compares: list[Compare] = []
         operations: list[Operation] = []
-        pace = Pace()
+        time_slice = TimeSlice()
         for one in asked:
-            await pace.rest()
+            await time_slice.maybe_yield()
             try:
                 topic = image.topic(one.name)
                 if topic is None:

@@ -10,7 +10,7 @@ from ottla.storage.errors import UnexpectedAppendOffsetError
 
 if TYPE_CHECKING:
     from ottla.replica.partition import Partition
-    from ottla.runtime.pace import Pace
+    from ottla.runtime.time_slice import TimeSlice
     from ottla.storage.clock import Clock
 
 __all__ = ["append_copied"]
@@ -22,7 +22,7 @@ async def append_copied(
     records: memoryview,
     *,
     clock: Clock,
-    pace: Pace,
+    time_slice: TimeSlice,
     count: Callable[[int], None],
 ) -> None:
     """Append whole batches, a few at a time, and `count` the bytes of each few. Raises NotLeaderError or StorageError.
@@ -42,5 +42,5 @@ async def append_copied(
             await partition.start_anew_at(error.base_offset, leader_epoch)
             partition.append_as_follower(piece, leader_epoch, clock.time_ms())
         count(len(piece))
-        if pace.is_over:
-            await pace.rest()
+        if time_slice.is_over:
+            await time_slice.maybe_yield()

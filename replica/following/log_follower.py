@@ -27,7 +27,7 @@ from ottla.replica.following.fetch_schedule import FetchSchedule
 from ottla.replica.following.followed_log import FollowedLog
 from ottla.replica.following.leader_session import Key, LeaderSession, Position
 from ottla.replica.offset_lookup import OffsetSpec
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class LogFollower(ABC, Generic[F]):
         self._backoff = backoff
         self._followed: FetchSchedule[F] = FetchSchedule()
         self._is_unreachable = False
-        self._pace = Pace()
+        self._time_slice = TimeSlice()
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -294,7 +294,12 @@ class LogFollower(ABC, Generic[F]):
 
         records = memoryview(data.records or b"")
         await append_copied(
-            followed.partition, followed.leader_epoch, records, clock=self._clock, pace=self._pace, count=count
+            followed.partition,
+            followed.leader_epoch,
+            records,
+            clock=self._clock,
+            time_slice=self._time_slice,
+            count=count,
         )
         await self._appended(followed, data)
 

@@ -58,7 +58,7 @@ def _refusal_of_all(rule: All, context: RequestContext, access: Access) -> Stage
     work = context.counted
     for name in getattr(context.request, rule.field) or ():
         if work is not None:
-            yield partial(work.rest, 0)
+            yield partial(work.charge, 0)
         if not access.allows(rule.operation, rule.resource, name):
             return DENIED[rule.resource]
     return ErrorCode.NONE
@@ -86,7 +86,7 @@ def _take_out(rule: Each, context: RequestContext, access: Access) -> Stages[Res
     work = context.counted
     for item in items:
         if work is not None:
-            yield partial(work.rest, 0)
+            yield partial(work.charge, 0)
         meant = rule.meant(item, request, image)
         if meant is None or access.allows(rule.operation, *meant):
             allowed.append(item)
@@ -108,7 +108,7 @@ def _tell(answer: Struct, told: Mapping[str, Any], context: RequestContext) -> S
     """Set the fields of the answers that say why."""
     if not told:
         return
-    yield partial(context.work.rest, 0)
+    yield partial(context.work.charge, 0)
     for field in answer.FIELDS:
         value = getattr(answer, field.name)
         if field.name in told:

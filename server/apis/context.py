@@ -162,7 +162,7 @@ class RequestContext:
     def work(self) -> Work:
         """What counts and slices the work on this request."""
         if self.counted is None:
-            self.counted = Work(self.broker.lane)
+            self.counted = Work(self.broker.large_request_queue)
         return self.counted
 
     @property
@@ -180,10 +180,10 @@ class RequestContext:
         """The peer's address, as Kafka prints it: with a leading slash."""
         return f"/{self.connection.peer_host}"
 
-    def leave_lane(self) -> None:
+    def leave_queue(self) -> None:
         """The answer waits for others from here on: other large requests may be worked on."""
         if self.counted is not None:
-            self.counted.leave_lane()
+            self.counted.leave_queue()
 
     def let_go_of_frame(self) -> None:
         """For the dispatcher: what was parsed does not need the frame any more, and the answer may take minutes."""
@@ -258,7 +258,7 @@ class RequestContext:
         if isinstance(response, Pending):
             response.give_up()
         if self.counted is not None:
-            self.counted.leave_lane()
+            self.counted.leave_queue()
         try:
             if self._held is not None:
                 held, self._held = self._held, None

@@ -27,7 +27,7 @@ from ottla.kproto.errors import DecodeError
 from ottla.kproto.records.crc import crc32c
 from ottla.kproto.records.errors import RecordError
 from ottla.metadata.image import ResourceType
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.client_metrics.errors import (
     ClientMetricsError,
     InvalidTelemetryRequestError,
@@ -264,9 +264,9 @@ class ClientMetrics:
 
     async def _enter(self, client_id: UUID, client: Client, points: Iterable[DataPoint]) -> None:
         """Keep what was pushed, as long as the client is there: it may go while its metrics are read or entered."""
-        pace, rest = Pace(), iter(points)
+        time_slice, rest = TimeSlice(), iter(points)
         while some := list(islice(rest, _ENTERED_AT_ONCE)):
-            await pace.rest()
+            await time_slice.maybe_yield()
             if self._clients.get(client_id) is not client:
                 return
             self.dropped_series += client.pushed.take(some, self._take_room)

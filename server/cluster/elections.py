@@ -19,7 +19,7 @@ from ottla.metadata.changes.eligible_leaders import may_forget, min_in_sync, rec
 from ottla.metadata.changes.partition_changes import elect_preferred, follow_live, is_unclean
 from ottla.metadata.image import NO_LEADER
 from ottla.metastore.errors import MetadataError
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.metadata.changes.partition_changes import PartitionUpdate
@@ -48,13 +48,13 @@ async def plan_elections(image: MetadataImage, topics: Iterable[TopicImage], con
     live = frozenset(broker.node_id for broker in image.live_brokers())
     plan = ElectionPlan({}, [], 0)
     leaderless = 0
-    pace = Pace()
+    time_slice = TimeSlice()
     count_of = min_in_sync(image, config)
     for topic in topics:
         unclean: bool | None = None
         for index, state in enumerate(topic.partitions):
             if not index % 128:
-                await pace.rest()
+                await time_slice.maybe_yield()
             update: PartitionUpdate = partial(follow_live, live=live)
             after = update(state)
             if after.leader == NO_LEADER:
@@ -78,11 +78,11 @@ async def plan_preferred(image: MetadataImage) -> dict[PartitionKey, PartitionUp
     """Elections that give leadership to preferred replicas that could lead and do not."""
     live = frozenset(broker.node_id for broker in image.live_brokers())
     changes: dict[PartitionKey, PartitionUpdate] = {}
-    pace = Pace()
+    time_slice = TimeSlice()
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
             if not index % 128:
-                await pace.rest()
+                await time_slice.maybe_yield()
             preferred = state.replicas[0]
             if state.leader != preferred and preferred in live and preferred in state.isr:
                 changes[topic.topic_id, index] = partial(elect_preferred, live=live)

@@ -16,7 +16,7 @@ import trio
 
 from ottla.metadata.image import INTERNAL_TOPICS, ConfigResource, ResourceType
 from ottla.metadata.internal_topics import internal_topic
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,12 +39,12 @@ async def plan_growth(image: MetadataImage, config: BrokerConfig) -> dict[Partit
     live = {broker.node_id: broker for broker in image.live_brokers()}
     brokers = tuple(image.brokers)
     changes: dict[PartitionKey, PartitionUpdate] = {}
-    pace = Pace()
+    time_slice = TimeSlice()
     for topic in _present(image):
         count = min(internal_topic(topic.name, config, len(image.brokers)).replication_factor, len(live))
         spread = _Spread(topic, live)
         for index, state in enumerate(topic.partitions):
-            await pace.rest()
+            await time_slice.maybe_yield()
             if len(state.replicas) < count and not is_reassigning(state):
                 target = spread.grown(state, count)
                 changes[topic.topic_id, index] = partial(reassign, target=target, brokers=brokers)

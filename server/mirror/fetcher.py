@@ -16,7 +16,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import PartitionData, ReplicaState
 from ottla.replica.following.log_follower import PASSING, FetchTerms, LogFollower
 from ottla.runtime.backoff import Backoff
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.mirror.copied import CopiedPartition
 from ottla.storage.errors import StorageError
 
@@ -71,18 +71,18 @@ class SourceFetcher(LogFollower[CopiedPartition]):
 
     async def set_partitions(self, copied: Mapping[Key, CopiedPartition]) -> None:
         """Copy exactly these from now on; what is copied already goes on as it is."""
-        pace = Pace()
+        time_slice = TimeSlice()
         for key in self._followed:
             if key not in copied:
                 self._followed.remove(key)
                 self._starting.pop(key, None)
-            await pace.rest()
+            await time_slice.maybe_yield()
         for key, one in copied.items():
             known = self._followed.get(key)
             if known is None or not known.is_same(one):
                 self._followed.put(one)
                 self._starting.pop(key, None)
-            await pace.rest()
+            await time_slice.maybe_yield()
 
     # What it asks for -----------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsets
 from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.replica.errors import ReplicaError
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.mirrored import Mirroring
 from ottla.storage.errors import StorageError
 
@@ -103,9 +103,9 @@ class MirroredGroups:
             return
         answers = [it for it in answer.groups if it.error_code == ErrorCode.NONE]
         source_ids = await self._source_ids(coordinator, {topic.name for it in answers for topic in it.topics})
-        pace = Pace()
+        time_slice = TimeSlice()
         for it in answers:
-            await pace.rest()
+            await time_slice.maybe_yield()
             await self._commit(it.group_id, self._wanted(it, self._controller.image, source_ids))
 
     async def _source_ids(self, coordinator: int, names: set[str]) -> Mapping[str, UUID]:

@@ -11,7 +11,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.metadata.changes.partition_changes import in_epoch
 from ottla.replica.errors import ReplicaError
 from ottla.replica.partition import Role
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.mirror.copied import CopiedPartition
 from ottla.server.mirror.fetcher import SourceFetcher
 from ottla.settings.mirrored import Mirroring
@@ -67,9 +67,9 @@ class MirroredPartitions:
         if behind:
             await self._controller.change_partitions(behind)
         by_broker: dict[int, dict[Key, CopiedPartition]] = {broker: {} for broker in self._fetchers}
-        pace = Pace()
+        time_slice = TimeSlice()
         for topic_id, source_id, it, _ in led:
-            await pace.rest()
+            await time_slice.maybe_yield()
             try:
                 partition = self._manager.get_partition(topic_id, it.partition_index)
             except (ReplicaError, StorageError):
@@ -86,13 +86,13 @@ class MirroredPartitions:
     ) -> list[tuple[UUID, UUID, MetadataResponsePartition, int]]:
         """(topic here, topic at the source, its partition there, leader epoch here) of what this node leads."""
         found = []
-        pace = Pace()
+        time_slice = TimeSlice()
         for topic in self._controller.image.topics.values():
             mirrored = topic.mirrored
             if mirrored.mirroring is not Mirroring.FOLLOWING:
                 continue
             for there in source.get(mirrored.source_id, ()):
-                await pace.rest()
+                await time_slice.maybe_yield()
                 if there.error_code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
                     continue
                 try:

@@ -12,7 +12,7 @@ from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.metadata.changes.topic_changes import NewPartitions, NewTopic
 from ottla.metadata.image import ConfigResource, MetadataImage, ResourceType, TopicImage
 from ottla.metastore.errors import MetadataError, PolicyViolationError
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.config import TOPIC_SETTINGS
 from ottla.settings.mirrored import Mirroring
 
@@ -132,9 +132,9 @@ async def plan_topics(
     extend: list[NewPartitions] = []
     configure: dict[str, Sequence[ConfigChange]] = {}
     problems: dict[str, str] = {}
-    pace = Pace()
+    time_slice = TimeSlice()
     for topic in wanted:
-        await pace.rest()
+        await time_slice.maybe_yield()
         name, count = topic.name or "", len(topic.partitions)
         known = image.topic(name)
         wishes = configs.get(name)
@@ -151,7 +151,7 @@ async def plan_topics(
             if wishes is not None and (changes := _changes(known.configs, wishes)):
                 configure[name] = changes
     for known in image.topics.values():
-        await pace.rest()
+        await time_slice.maybe_yield()
         if known.mirrored.mirroring is Mirroring.FOLLOWING and known.mirrored.source_id not in living:
             problems.setdefault(known.name, "was deleted at the source, or may not be seen there any more")
     return Plan(create, extend, configure, problems)

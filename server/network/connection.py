@@ -36,7 +36,7 @@ from ottla.server.network.transport import Transport
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
     from ottla.runtime.request_budget import RequestBudget
-    from ottla.security.entrance import Entrance
+    from ottla.security.listener_auth import ListenerAuth
     from ottla.security.sasl import Sasl
     from ottla.server.apis.context import RequestContext
     from ottla.server.network.dispatch import Dispatcher
@@ -61,11 +61,11 @@ class Connection:
     """Serves one transport from accept to close. `serve` is its whole life and releases everything it took."""
 
     __slots__ = (
+        "_auth",
         "_awaited",
         "_close_callbacks",
         "_closed_log",
         "_dispatcher",
-        "_entrance",
         "_fault",
         "_has_moved",
         "_in_flight",
@@ -108,7 +108,7 @@ class Connection:
         peer: tuple[str, int],
         readiness: Readiness,
         closed_log: ClosedLog,
-        entrance: Entrance | None = None,
+        listener_auth: ListenerAuth | None = None,
     ) -> None:
         """`entrance` is what the client has to do before anything else."""
         self._transport = transport
@@ -129,8 +129,8 @@ class Connection:
         self.principal = ANONYMOUS
         self.software = UNKNOWN_SOFTWARE
         #: None where the listener asks for no authentication.
-        self.sasl = None if entrance is None or entrance.sasl is None else entrance.sasl.begin()
-        self._entrance = entrance
+        self.sasl = None if listener_auth is None or listener_auth.sasl is None else listener_auth.sasl.begin()
+        self._auth = listener_auth
         self.state: dict[str, object] | None = None
         self.was_held_up = False
         self.recurring_end = 0
@@ -163,8 +163,8 @@ class Connection:
         """Answer requests until the peer or `stop` ends the connection. Raises only Cancelled."""
         remote_time.begin_connection()
         try:
-            if self._entrance is not None:
-                await self._enter(self._entrance)
+            if self._auth is not None:
+                await self._enter(self._auth)
             await self._serve_one_by_one()
         except CloseConnectionError as error:
             self._closed_log.say(self.peer_host, self.peer_port, self.client_id, error, self._keys(error))
@@ -458,16 +458,16 @@ class Connection:
             context.sent()
             context.release()
 
-    async def _enter(self, entrance: Entrance) -> None:
+    async def _enter(self, listener_auth: ListenerAuth) -> None:
         """Agree on how to encrypt, where the listener asks for it, and see whose certificate is shown."""
-        if entrance.tls is None:
+        if listener_auth.tls is None:
             return
-        with trio.move_on_after(entrance.handshake_seconds) as scope:
+        with trio.move_on_after(listener_auth.handshake_seconds) as scope:
             await self._transport.handshake()
         if scope.cancelled_caught:
-            raise CloseConnectionError(f"its TLS handshake has not ended within {entrance.handshake_seconds:g} s")
+            raise CloseConnectionError(f"its TLS handshake has not ended within {listener_auth.handshake_seconds:g} s")
         try:
-            self.principal = entrance.principal_of(self._transport.peer_subject) or self.principal
+            self.principal = listener_auth.principal_of(self._transport.peer_subject) or self.principal
         except NoRuleError as error:
             raise CloseConnectionError(str(error)) from None
 

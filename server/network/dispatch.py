@@ -289,7 +289,7 @@ class Dispatcher:
             parts = _encode(response, context, version)
         context.answered(None)
         await large_requests.forget(context)
-        context.work.leave_lane()
+        context.work.leave_queue()
         return self._charged(context, parts)
 
     def _kept_or_throttled(

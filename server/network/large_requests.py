@@ -14,7 +14,7 @@ from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.kproto.schema import Struct, StructType
 from ottla.runtime.errors import CloseConnectionError
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.runtime.work import LIGHT_ELEMENTS
 from ottla.server.apis.errors import error_response_in_steps
 
@@ -169,10 +169,10 @@ def _keep_elements(struct: Struct, kept: deque[list[object]]) -> Generator[None,
 
 async def _empty(begun: codec.Begun) -> None:
     """Free the elements of a request that is given up; what it may cost is spent, so they are not counted as work."""
-    pace = Pace()
+    time_slice = TimeSlice()
     while begun:
         for _ in _emptied(begun.pop()):
-            await pace.rest()
+            await time_slice.maybe_yield()
 
 
 def _emptied(container: Container) -> Generator[None, None, None]:

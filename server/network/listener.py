@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.network.closed_log import ClosedLog
 from ottla.server.network.connection import Connection
 from ottla.server.network.network import TcpNetwork
@@ -24,7 +24,7 @@ from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
     from ottla.runtime.request_budget import RequestBudget
-    from ottla.security.entrance import Entrance
+    from ottla.security.listener_auth import ListenerAuth
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.network import Accepted, Listening, Network
     from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
@@ -80,7 +80,7 @@ class Listeners:
         self._budget = budget
         self._limits = limits
         self._responses = responses
-        self._entrances: Mapping[str, Entrance] = _NOTHING
+        self._listener_auths: Mapping[str, ListenerAuth] = _NOTHING
         self._rates = rates or ConnectionRates()
         self._listening: list[tuple[str, Listening]] = []
         self._connections: set[Connection] = set()
@@ -101,9 +101,9 @@ class Listeners:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    def set_entrances(self, entrances: Mapping[str, Entrance]) -> None:
+    def set_listener_auths(self, listener_auths: Mapping[str, ListenerAuth]) -> None:
         """What listeners ask of those who connect from now on; connections that are open keep what they have."""
-        self._entrances = entrances
+        self._listener_auths = listener_auths
 
     def set_limits(self, limits: ConnectionLimits) -> None:
         """What holds from now on; connections that are open stay."""
@@ -154,8 +154,8 @@ class Listeners:
         while True:
             await self._wait_for_slot(name)
             await listening.wait()
-            pace = Pace()
-            while not pace.is_over:
+            time_slice = TimeSlice()
+            while not time_slice.is_over:
                 if self._is_full(name):
                     break
                 try:
@@ -235,9 +235,9 @@ class Listeners:
                 "refused a connection from %s: it has %d already (max.connections.per.ip)", host, limit, extra=keys
             )
             return
-        entrance = self._entrances.get(name)
+        listener_auth = self._listener_auths.get(name)
         try:
-            transport = accepted.open(None if entrance is None else entrance.tls)
+            transport = accepted.open(None if listener_auth is None else listener_auth.tls)
         except OSError:
             accepted.close()  # the peer was gone before the socket could be set up
             return
@@ -252,7 +252,7 @@ class Listeners:
             peer=(host, port),
             readiness=self._readiness,
             closed_log=self._closed_log,
-            entrance=entrance,
+            listener_auth=listener_auth,
         )
         self._connections.add(connection)
         self._per_ip[host] += 1

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ottla.metadata.image import IP
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.quotas.rates import Rate
 from ottla.settings.types import INT32_MAX
 
@@ -79,9 +79,9 @@ class ConnectionRates:
     async def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Replace the quotas of all addresses: read in steps, and then all at once."""
         found: dict[str | None, float] = {}
-        pace = Pace()
+        time_slice = TimeSlice()
         for ((type_, name), *_), values in quotas.items():
-            await pace.rest()
+            await time_slice.maybe_yield()
             if type_ == IP and CONNECTION_CREATION_RATE in values:
                 found[None if name is None else str(ip_address(name))] = values[CONNECTION_CREATION_RATE]
         self._quotas = found

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.coordinator.share.state import DeliveryState
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ class PartitionInFlight(NamedTuple):
 
 async def in_flight(led: Iterable[SharePartition] | None, group_id: str) -> list[PartitionInFlight]:
     """Those of `led`, the partitions that a node leads, that somebody of the group has fetched from."""
-    pace = Pace()
+    time_slice = TimeSlice()
     found = []
     for share in [share for share in led or () if share.key.group_id == group_id and share.is_active]:
         held: dict[str, int] = {}
@@ -45,7 +45,7 @@ async def in_flight(led: Iterable[SharePartition] | None, group_id: str) -> list
                 dead += run.count
             if not run.is_over:
                 most = max(most, run.delivery_count)
-            await pace.rest()
+            await time_slice.maybe_yield()
         found.append(PartitionInFlight(share.partition.topic, share.partition.index, held, again, most, dead))
     return found
 

@@ -15,8 +15,8 @@ from ottla.coordinator.share.state import SharePartitionKey
 from ottla.replica.errors import NotLeaderError, ReplicaError, UnknownTopicOrPartitionError
 from ottla.runtime.deadlines import Deadlines
 from ottla.runtime.errors import kept
-from ottla.runtime.pace import Pace
 from ottla.runtime.supervisor import Tasks
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.share.errors import ShareError
 from ottla.server.share.fetch import ShareFetchOperation, ShareFetchResult
 from ottla.server.share.partition import SharePartition
@@ -162,9 +162,9 @@ class SharePartitionManager:
         """Acquire records for a member; the results are in the order of `partitions`. The caller releases each."""
         self.counters.fetches += 1
         results = []
-        pace = Pace()
+        time_slice = TimeSlice()
         for asked in partitions:
-            await pace.rest()
+            await time_slice.maybe_yield()
             try:
                 results.append(ShareFetchResult(asked, self._find_or_load(SharePartitionKey(group_id, *asked))))
             except (ReplicaError, StorageError) as error:

@@ -22,9 +22,9 @@ from ottla.replica.errors import NotLeaderError, ReplicaError
 from ottla.replica.offset_lookup import NO_OFFSET, OffsetSpec, find_offset
 from ottla.replica.partition import Isolation
 from ottla.runtime.errors import kept
-from ottla.runtime.pace import Pace
 from ottla.runtime.stages import finish
 from ottla.runtime.supervisor import Tasks
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.share.config import duration_ms
 from ottla.server.share.in_flight import InFlight
 from ottla.server.share.records import Lock, Transition
@@ -283,11 +283,11 @@ class SharePartition:
         """
         self.require_active()
         may_renew = self._follow_config().may_renew
-        transition, pace = Transition(), Pace()
+        transition, time_slice = Transition(), TimeSlice()
         steps = self._in_flight.acknowledging(transition, member_id, acknowledgements, may_renew=may_renew)
         try:
             for _ in steps:
-                await pace.rest()
+                await time_slice.maybe_yield()
                 self.require_active()
         except BaseException:
             steps.close()

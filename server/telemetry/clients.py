@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
 from ottla.metrics.metric import Family, Sample, counter, gauge, single
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.client_metrics.errors import (
     ClientMetricsError,
     InvalidTelemetryRequestError,
@@ -54,14 +54,14 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     clients = list(manager.clients())
     if not clients and not manager.pushes and not manager.errors:
         return
-    pace = Pace()
+    time_slice = TimeSlice()
     gauges: list[Sample] = []
     counters: list[Sample] = []
     for client in clients:
         who = client.attributes["client_instance_id"], client.attributes["client_id"][:_MAX_CLIENT_ID]
         for kept, samples in ((client.pushed.gauges, gauges), (client.pushed.counters, counters)):
             samples += [((*who, *series), value) for series, value in kept.items()]
-        await pace.rest()
+        await time_slice.maybe_yield()
     yield single(CLIENTS, len(clients))
     yield single(PUSHES, manager.pushes)
     yield Family(ERRORS, [((_NAMES[error],), count) for error, count in manager.errors.items()])

@@ -13,7 +13,7 @@ from ottla.metadata.image import NO_LEADER
 from ottla.metrics.metric import Family, Metric, Sample, counter, gauge, single
 from ottla.replica.errors import ReplicaError
 from ottla.replica.partition import Role
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.telemetry.first_by_name import FirstByName
 from ottla.storage.errors import StorageError
 
@@ -128,15 +128,15 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     yield single(BROKERS, len(image.brokers))
     yield Family(BROKER_INFO, list(_broker_info(image)))
     yield single(TOPICS, len(image.topics))
-    pace = Pace()
-    listed, omitted = await _listed_topics(broker, pace)
+    time_slice = TimeSlice()
+    listed, omitted = await _listed_topics(broker, time_slice)
     yield Family(TOPIC_PARTITIONS, [((topic.name,), len(topic.partitions)) for topic in listed])
     for metric, read_state in _STATE:
         yield Family(metric, _states(listed, read_state))
     for metric, read_partition in _OFFSETS:
         yield Family(metric, _offsets(broker, listed, read_partition))
     yield single(OMITTED, omitted)
-    totals = await _totals(broker, pace)
+    totals = await _totals(broker, time_slice)
     yield single(LOCAL_PARTITIONS, totals.partitions)
     yield single(LOCAL_LEADERS, totals.leaders)
     yield single(LOCAL_OFFLINE, totals.offline + broker.replica_manager.offline_partitions)
@@ -146,7 +146,7 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     yield single(ISR_EXPANDS, in_sync_sets.expands)
     yield single(ISR_SHRINKS, in_sync_sets.shrinks)
     manager = broker.replica_manager
-    yield single(LEADERLESS, await _leaderless(image, pace))
+    yield single(LEADERLESS, await _leaderless(image, time_slice))
     yield single(MAX_LAG, totals.max_lag)
     yield single(REPLICATED, manager.counters.replicated_bytes)
     roles = {"leader": manager.leader_quota, "follower": manager.follower_quota}
@@ -158,7 +158,7 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     yield Family(TOPIC_SIZE, [((name,), totals.size_bytes.get(name, 0)) for name, _ in held])
 
 
-async def _listed_topics(broker: Broker, pace: Pace) -> tuple[list[TopicImage], int]:
+async def _listed_topics(broker: Broker, time_slice: TimeSlice) -> tuple[list[TopicImage], int]:
     """The topics that are listed one by one, in order of name, and how many partitions all others have."""
     room = broker.config.ottla_metrics_max_partitions
     every = 0
@@ -167,7 +167,7 @@ async def _listed_topics(broker: Broker, pace: Pace) -> tuple[list[TopicImage], 
     for topic in broker.metadata.topics.values():
         every += len(topic.partitions)
         first.add(topic.name, topic)
-        await pace.rest()
+        await time_slice.maybe_yield()
     listed = []
     for _, topic in first.items():
         if len(topic.partitions) <= room:
@@ -204,15 +204,15 @@ def _offsets(broker: Broker, topics: list[TopicImage], read: Callable[[Partition
                 yield (topic.name, str(index)), read(partition)
 
 
-async def _leaderless(image: MetadataImage, pace: Pace) -> int:
+async def _leaderless(image: MetadataImage, time_slice: TimeSlice) -> int:
     found = 0
     for topic in image.topics.values():
         found += sum(state.leader == NO_LEADER for state in topic.partitions)
-        await pace.rest()
+        await time_slice.maybe_yield()
     return found
 
 
-async def _totals(broker: Broker, pace: Pace) -> _Totals:
+async def _totals(broker: Broker, time_slice: TimeSlice) -> _Totals:
     partitions = leaders = offline = under_replicated = under_min_isr = max_lag = 0
     size_bytes: dict[str, int] = {}
     for topic_id in list(broker.replica_manager.traffic):
@@ -220,7 +220,7 @@ async def _totals(broker: Broker, pace: Pace) -> _Totals:
         if topic is None:
             continue
         for index in range(len(topic.partitions)):
-            await pace.rest()
+            await time_slice.maybe_yield()
             partition = local_partition(broker, topic, index)
             if partition is None:
                 continue

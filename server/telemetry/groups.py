@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metrics.metric import Family, gauge
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.telemetry.cluster import local_partition
 from ottla.server.telemetry.first_by_name import FirstByName
 
@@ -72,8 +72,8 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     )
     yield Family(COORDINATOR_LOADING, [((name,), runtime.loading()) for name, runtime in runtimes])
     yield Family(COORDINATOR_FAILED, [((name,), len(runtime.failed)) for name, runtime in runtimes])
-    pace = Pace()
-    yield Family(TRANSACTIONS, await _transactions(broker, pace))
+    time_slice = TimeSlice()
+    yield Family(TRANSACTIONS, await _transactions(broker, time_slice))
     room = broker.config.ottla_metrics_max_partitions
     first: FirstByName[tuple[GroupShard, int]] = FirstByName(room)
     states: Counter[str] = Counter()
@@ -81,12 +81,12 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
         for group_id, group in list(shard.groups.items()):
             states[group.state.value] += 1
             first.add(group_id, (shard, len(group.members)))
-            await pace.rest()
+            await time_slice.maybe_yield()
     yield Family(GROUPS, [((state,), count) for state, count in sorted(states.items())])
     rows: list[_Row] = []
     for group_id, (shard, _) in first.items():
         if len(rows) + shard.offsets.count(group_id) <= room:
-            rows += await _rows(broker, shard, group_id, pace)
+            rows += await _rows(broker, shard, group_id, time_slice)
     yield Family(MEMBERS, [((group_id,), members) for group_id, (_, members) in first.items()])
     yield Family(OFFSET, ((row.labels, row.offset) for row in rows))
     yield Family(LAG, ((row.labels, row.lag) for row in rows))
@@ -97,11 +97,11 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
         yield Family(metric, list(sums.items()))
 
 
-async def _rows(broker: Broker, shard: GroupShard, group_id: str, pace: Pace) -> list[_Row]:
+async def _rows(broker: Broker, shard: GroupShard, group_id: str, time_slice: TimeSlice) -> list[_Row]:
     committed: dict[str, dict[int, int]] = {}
     for partition, offset in shard.offsets.offsets(group_id):
         committed.setdefault(partition.topic, {})[partition.partition] = offset
-        await pace.rest()
+        await time_slice.maybe_yield()
     rows = []
     for name, offsets in sorted(committed.items()):
         topic = broker.metadata.topic(name)
@@ -111,14 +111,14 @@ async def _rows(broker: Broker, shard: GroupShard, group_id: str, pace: Pace) ->
             local = local_partition(broker, topic, index)
             if local is not None:
                 rows.append(_Row(group_id, name, index, offsets.get(index, -1), local.log.high_watermark))
-            await pace.rest()
+            await time_slice.maybe_yield()
     return rows
 
 
-async def _transactions(broker: Broker, pace: Pace) -> list[tuple[tuple[str], int]]:
+async def _transactions(broker: Broker, time_slice: TimeSlice) -> list[tuple[tuple[str], int]]:
     states: Counter[str] = Counter()
     for shard in broker.transaction_coordinator.runtime.loaded_shards():
         for transaction in list(shard.transactions()):
             states[transaction.status.name.lower()] += 1
-            await pace.rest()
+            await time_slice.maybe_yield()
     return [((state,), count) for state, count in sorted(states.items())]

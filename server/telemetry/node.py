@@ -14,7 +14,7 @@ import trio
 from ottla.kproto.errors import ErrorCode
 from ottla.metrics import process
 from ottla.metrics.metric import Family, Metric, Sample, counter, gauge, histogram, single
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.runtime.version import version
 from ottla.server.request_metrics import PHASES, RequestMetrics
 from ottla.server.telemetry.readiness import unready_reasons
@@ -209,14 +209,14 @@ async def _storage(broker: Broker) -> AsyncGenerator[Family, None]:
     stores = list(broker.log_manager.stores())
     context = broker.log_manager.context
     offline = memstore_bytes = unsynced_bytes = data_bytes = segments = 0
-    pace = Pace()
+    time_slice = TimeSlice()
     for store in stores:
         offline += store.error is not None
         memstore_bytes += store.writer.active.size_bytes
         unsynced_bytes += store.files.unsynced_bytes
         data_bytes += store.files.size_bytes
         segments += len(store.files.segments)
-        await pace.rest()
+        await time_slice.maybe_yield()
     yield single(STORES, len(stores))
     yield single(STORES_OFFLINE, offline)
     yield single(DAMAGED_PLACES, len(context.damage))

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
 from ottla.metrics.metric import Family, counter, gauge, single
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -59,7 +59,7 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     if manager is None:
         return
     counters = manager.counters
-    pace = Pace()
+    time_slice = TimeSlice()
     partitions: Counter[str] = Counter()
     in_flight: Counter[str] = Counter()
     expired = counters.expired_locks
@@ -67,7 +67,7 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
         partitions[share.key.group_id] += 1
         in_flight[share.key.group_id] += share.in_flight_count
         expired += share.expired_locks
-        await pace.rest()
+        await time_slice.maybe_yield()
     room = broker.config.ottla_metrics_max_partitions
     groups = sorted(partitions)[:room]
     yield single(SESSIONS, len(manager.sessions))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ottla.server.http.server import HttpServer
     from ottla.server.mirror.link import Link
     from ottla.server.mirror.progress import MirrorProgress
-    from ottla.server.network.guard import Guard
     from ottla.server.network.listener import Listeners
+    from ottla.server.network.listener_security import ListenerSecurity
     from ottla.server.network.network import Network
     from ottla.server.schemas.source import SchemaSource
     from ottla.settings.config import BrokerConfig
@@ -65,16 +65,18 @@ def credentials(
     return Credentials(lambda: controller.image.scram_credentials, clock.time_ms, tokens)
 
 
-def guard(config: BrokerConfig, credentials: Credentials | None, listeners: Listeners) -> Guard | None:
+def listener_security(
+    config: BrokerConfig, credentials: Credentials | None, listeners: Listeners
+) -> ListenerSecurity | None:
     """What asks clients who they are; None where no listener does, and then nothing of it is loaded. Raises
     ConfigError.
     """
     if not asks_for_anything(config):
         return None
-    from ottla.server.network.guard import Guard
+    from ottla.server.network.listener_security import ListenerSecurity
 
     assert credentials is not None, "whoever asks has something to compare with"
-    return Guard(config, credentials, listeners)
+    return ListenerSecurity(config, credentials, listeners)
 
 
 def peer_endpoint(config: BrokerConfig, network: Network, endpoint: Endpoint) -> PeerEndpoint:

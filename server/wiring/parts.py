@@ -20,7 +20,7 @@ from ottla.replica.stray_logs import StrayLogs
 from ottla.replica.throttles import Throttled, throttled_partitions
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Loop, Supervisor
-from ottla.runtime.work import Lane
+from ottla.runtime.work import LargeRequestQueue
 from ottla.security.authorizer import authorizer_of
 from ottla.server.apis.table import ApiTable
 from ottla.server.broker import Broker
@@ -121,7 +121,7 @@ class Parts:
             network=environment.network,
         )
         self._connection_settings = ConnectionSettings(config, environment.network, self.listeners)
-        self.guard = optional.guard(config, self.broker.credentials, self.listeners)
+        self.listener_security = optional.listener_security(config, self.broker.credentials, self.listeners)
         self.http = optional.http_server(config, environment.page_socket)
         self.mounted = optional.mounted_servers(config)
         self.broker.codecs.look_up_in(optional.schema_source(config))
@@ -179,7 +179,9 @@ class Parts:
             apis=apis,
             pool=self.log_manager.context.pool,
             budget=budget,
-            lane=Lane(lambda: config.ottla_request_max_elements, budget.parsed, self.replica_manager.response_budget),
+            large_request_queue=LargeRequestQueue(
+                lambda: config.ottla_request_max_elements, budget.parsed, self.replica_manager.response_budget
+            ),
             controller=self.controller,
             peers=self.peers,
             log_manager=self.log_manager,
@@ -270,9 +272,9 @@ class Parts:
         subscribe_contained(self.membership.follow)
         subscribe_contained(self._elections.observe)
         subscribe_contained(self._internal_topics.observe)
-        if self.guard is not None:
-            subscribe_contained(self.guard.apply)
-            self.controller.check_settings_with(self.guard.check)
+        if self.listener_security is not None:
+            subscribe_contained(self.listener_security.apply)
+            self.controller.check_settings_with(self.listener_security.check)
 
     async def _follow_settings(self, delta: MetadataDelta) -> None:
         """Pass on the settings that are not read from the configuration each time they matter."""

@@ -34,9 +34,9 @@ def check_ports(config: BrokerConfig) -> None:
     advertised_endpoints(config, listen_addresses(config))
     if asks_for_anything(config):
         from ottla.security.credentials import Credentials
-        from ottla.server.network.guard import entrances
+        from ottla.server.network.listener_security import listener_auths
 
-        entrances(config, Credentials(dict))
+        listener_auths(config, Credentials(dict))
     if config.ottla_http_listen:
         parse_http_address(config.ottla_http_listen)
     ports = configured(config)

@@ -26,7 +26,7 @@ from ottla.simulation.cluster.client import Client
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.surroundings import Surroundings
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
 
 __all__ = ["Administrator", "configure_group", "make_topic"]
 
@@ -68,7 +68,7 @@ class Administrator(Client):
     """Does one thing after the other, and leaves no topic behind. `unlucky` is the node that may lose power."""
 
     def __init__(
-        self, world: Surroundings, name: str, partitions: Sequence[Partition], unlucky: int | None = None
+        self, world: ClientEnvironment, name: str, partitions: Sequence[Partition], unlucky: int | None = None
     ) -> None:
         super().__init__(world, name)
         self._partitions = partitions

@@ -11,7 +11,7 @@ from ottla.simulation.cluster.consumer import Auditor
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.surroundings import Surroundings
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
 
 __all__ = ["Logs", "audit"]
 
@@ -19,7 +19,7 @@ Logs = dict["Partition", dict[int, bytes]]
 """Values of records by their offsets."""
 
 
-async def audit(world: Surroundings, partitions: Sequence[Partition], *, patience_s: float) -> list[Logs]:
+async def audit(world: ClientEnvironment, partitions: Sequence[Partition], *, patience_s: float) -> list[Logs]:
     """Nothing is wrong any more, and nobody writes: what partitions hold must be what the history promises.
 
     Returns what readers of uncommitted records see, and what those of committed records do.

@@ -17,7 +17,7 @@ from ottla.kproto.versions import OPEN_END
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.surroundings import Surroundings
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
 
 __all__ = ["Client"]
 
@@ -28,7 +28,7 @@ _REFRESH_S = 0.3
 class Client:
     """Connections of one program. `run` owns them; `work` is what the program does, until the world ends."""
 
-    def __init__(self, world: Surroundings, name: str) -> None:
+    def __init__(self, world: ClientEnvironment, name: str) -> None:
         self.world = world
         self.rng = world.rng
         self.name = name

@@ -17,7 +17,7 @@ from ottla.simulation.cluster.producer import RETRIABLE
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.surroundings import Surroundings
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
 
 __all__ = ["Consumer"]
 
@@ -27,7 +27,9 @@ _MAX_WAIT_MS = 500
 class Consumer(Client):
     """Has one task for each broker, which fetches what that one leads."""
 
-    def __init__(self, world: Surroundings, name: str, partitions: Sequence[Partition], *, is_committed: bool) -> None:
+    def __init__(
+        self, world: ClientEnvironment, name: str, partitions: Sequence[Partition], *, is_committed: bool
+    ) -> None:
         super().__init__(world, name)
         self._is_committed = is_committed
         self._max_bytes = world.rng.choice((200, 1000, 100_000))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ottla.kproto.records import Record
     from ottla.simulation.cluster.attempts import Partition
     from ottla.simulation.cluster.client import Client
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
     from ottla.simulation.cluster.deliveries import Deliveries
-    from ottla.simulation.cluster.surroundings import Surroundings
 
 _Logs = Mapping["Partition", Mapping[int, bytes]]
 
@@ -87,7 +87,7 @@ class DeadLetters:
     there, if it has delivered that record itself for the last time.
     """
 
-    def __init__(self, world: Surroundings, deliveries: Deliveries, queue: Queue) -> None:
+    def __init__(self, world: ClientEnvironment, deliveries: Deliveries, queue: Queue) -> None:
         self._world = world
         self._deliveries = deliveries
         self.queue = queue
@@ -159,7 +159,7 @@ class DeadLetters:
 class LetterReader(Consumer):
     """Reads the queue, which may not be there yet, until `finish` was called and it has come to the end."""
 
-    def __init__(self, world: Surroundings, letters: DeadLetters) -> None:
+    def __init__(self, world: ClientEnvironment, letters: DeadLetters) -> None:
         super().__init__(world, "gravedigger", [], is_committed=False)
         self._letters = letters
         self._is_finishing = False

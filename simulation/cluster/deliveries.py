@@ -11,7 +11,7 @@ import trio
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.surroundings import Surroundings
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
 
 __all__ = ["ACCEPT", "GAP", "REJECT", "RELEASE", "RENEW", "Deliveries", "Delivery", "Giver", "ShareSession"]
 
@@ -99,7 +99,7 @@ class Deliveries:
     a later leader may do that, nor the one that has accepted it.
     """
 
-    def __init__(self, world: Surroundings, group: str, *, limit: int, lock_s: float, is_committed: bool) -> None:
+    def __init__(self, world: ClientEnvironment, group: str, *, limit: int, lock_s: float, is_committed: bool) -> None:
         self._world = world
         self.group = group
         self.limit = limit

@@ -14,7 +14,7 @@ from ottla.simulation.cluster.transactions import COORDINATOR_MOVES, find_coordi
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Request
-    from ottla.simulation.cluster.surroundings import Surroundings
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
 
 __all__ = ["GroupClient"]
 
@@ -22,7 +22,7 @@ __all__ = ["GroupClient"]
 class GroupClient(Client):
     """A member of a group, of whatever protocol."""
 
-    def __init__(self, world: Surroundings, name: str, group: str) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, group: str) -> None:
         super().__init__(world, name)
         self.group = group
         self._coordinator = -1

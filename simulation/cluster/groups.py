@@ -32,7 +32,7 @@ from ottla.simulation.cluster.transactions import COORDINATOR_MOVES
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.surroundings import Surroundings
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
 
 __all__ = ["ClassicMember", "ConsumerMember", "Offsets"]
 
@@ -56,7 +56,7 @@ class Offsets:
     Each goes on from what it finds committed, so offsets only rise. An unanswered commit may be carried out later.
     """
 
-    def __init__(self, world: Surroundings, group: str) -> None:
+    def __init__(self, world: ClientEnvironment, group: str) -> None:
         self._world = world
         self.group = group
         self._acknowledged: dict[Partition, int] = {}
@@ -97,7 +97,7 @@ class Offsets:
 class _Member(GroupClient):
     """What members of both protocols do."""
 
-    def __init__(self, world: Surroundings, name: str, offsets: Offsets, topic: str) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, offsets: Offsets, topic: str) -> None:
         super().__init__(world, name, offsets.group)
         self.offsets = offsets
         self.topic = topic
@@ -199,7 +199,7 @@ class _Member(GroupClient):
 class ClassicMember(_Member):
     """Joins and syncs; whoever leads deals the partitions out in turn."""
 
-    def __init__(self, world: Surroundings, name: str, offsets: Offsets, partitions: Sequence[Partition]) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, offsets: Offsets, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name, offsets, partitions[0][0])
         self._all = partitions
 
@@ -303,7 +303,7 @@ class ClassicMember(_Member):
 class ConsumerMember(_Member):
     """Sends heartbeats, and takes what the coordinator gives it (KIP-848)."""
 
-    def __init__(self, world: Surroundings, name: str, offsets: Offsets, partitions: Sequence[Partition]) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, offsets: Offsets, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name, offsets, partitions[0][0])
         self._join_anew()
         self._says_all = True

@@ -28,7 +28,7 @@ from ottla.simulation.cluster.transactions import COORDINATOR_MOVES, Transaction
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.surroundings import Surroundings
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
 
 __all__ = ["MOVED", "Mover", "with_moved"]
 
@@ -45,7 +45,7 @@ def with_moved(partitions: Sequence[Partition]) -> list[Partition]:
 class Mover(TransactionalProducer):
     """One of several with the same transactional id: one that begins fences the last one and ends what it has open."""
 
-    def __init__(self, world: Surroundings, name: str, partitions: Sequence[Partition]) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name, partitions, transactional_id="mover")
         self._max_bytes = world.rng.choice((200, 1000))
         self._group_coordinator = -1

@@ -16,7 +16,7 @@ from ottla.simulation.cluster.client import Client
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Attempt, Partition
-    from ottla.simulation.cluster.surroundings import Surroundings
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
 
 __all__ = ["Producer"]
 
@@ -39,7 +39,7 @@ RETRIABLE: Final = frozenset(
 class Producer(Client):
     """Sends to some partitions, one batch at a time to each. A batch keeps its sequence however often it is sent."""
 
-    def __init__(self, world: Surroundings, name: str, partitions: Sequence[Partition]) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name)
         self._partitions = partitions
         self._pause_s = world.rng.choice((0.1, 0.3, 0.8))

@@ -32,8 +32,8 @@ from ottla.simulation.cluster.transactions import COORDINATOR_MOVES
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
     from ottla.simulation.cluster.dead_letters import DeadLetters
-    from ottla.simulation.cluster.surroundings import Surroundings
 
 __all__ = ["Drainer", "Leaders", "ShareMember"]
 
@@ -74,7 +74,7 @@ class ShareMember(GroupClient):
 
     def __init__(
         self,
-        world: Surroundings,
+        world: ClientEnvironment,
         name: str,
         deliveries: Deliveries,
         partitions: Sequence[Partition],
@@ -379,7 +379,7 @@ class Drainer(ShareMember):
 
     def __init__(
         self,
-        world: Surroundings,
+        world: ClientEnvironment,
         deliveries: Deliveries,
         logs: Mapping[Partition, Mapping[int, bytes]],
         leaders: Leaders,

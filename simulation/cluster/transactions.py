@@ -23,7 +23,7 @@ from ottla.simulation.cluster.producer import RETRIABLE
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.surroundings import Surroundings
+    from ottla.simulation.cluster.client_environment import ClientEnvironment
 
 __all__ = ["COORDINATOR_MOVES", "TransactionalProducer", "find_coordinator"]
 
@@ -71,7 +71,12 @@ class TransactionalProducer(Client):
     """One transaction after the other, with either version of the protocol."""
 
     def __init__(
-        self, world: Surroundings, name: str, partitions: Sequence[Partition], *, transactional_id: str | None = None
+        self,
+        world: ClientEnvironment,
+        name: str,
+        partitions: Sequence[Partition],
+        *,
+        transactional_id: str | None = None,
     ) -> None:
         super().__init__(world, name)
         self.transactional_id = transactional_id or name

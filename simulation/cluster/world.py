@@ -13,12 +13,12 @@ import trio
 
 from ottla.coordinator.share.state import SharePartitionKey
 from ottla.metastore.memory import MemoryMetadataStore
+from ottla.simulation.cluster.client_environment import Connect
 from ottla.simulation.cluster.dead_letters import GIVEN_UP
 from ottla.simulation.cluster.history import History
 from ottla.simulation.cluster.machine import PORT, Machine, is_of_full_disk
 from ottla.simulation.cluster.network import Network
 from ottla.simulation.cluster.pauses import PROCESS, Pauses
-from ottla.simulation.cluster.surroundings import Connect
 from ottla.simulation.storage.workers import Workers
 from ottla.storage.disk.simulated_disk import IS_DEAD
 from ottla.storage.errors import StoreOfflineError

@@ -13,7 +13,7 @@ from trio._core import _run as _trio_run
 
 from ottla.coordinator import replay, runtime
 from ottla.coordinator.group.classic import protocol as classic
-from ottla.runtime import pace
+from ottla.runtime import time_slice
 
 # Trio shuffles its tasks on purpose; here the seed shuffles them.
 _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
@@ -33,7 +33,7 @@ def deterministic(seed: int) -> Iterator[None]:
 
     with (
         mock.patch.object(uuid, "uuid4", make_id),
-        mock.patch.object(pace, "perf_counter", trio.current_time),
+        mock.patch.object(time_slice, "perf_counter", trio.current_time),
         mock.patch.object(replay, "perf_counter", trio.current_time),
         mock.patch.object(runtime, "perf_counter", trio.current_time),
         mock.patch.object(classic, "NEW_MEMBER_JOIN_TIMEOUT_MS", NEW_MEMBER_JOIN_TIMEOUT_MS),

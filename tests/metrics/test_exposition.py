@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.metrics.exposition import render
 from ottla.metrics.metric import Family, counter, gauge, histogram
-from ottla.runtime import pace
+from ottla.runtime import time_slice
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
 
 
@@ -77,7 +77,7 @@ async def test_families_follow_each_other_with_their_kinds() -> None:
 
 
 async def test_others_run_during_a_long_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     turns = 0
 
     async def take_turns() -> None:

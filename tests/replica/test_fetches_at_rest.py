@@ -128,10 +128,10 @@ class World:
             self.trace.append(type(error))
             follower.lose_session()
             return
-        self.rested += sum(it.at_rest is not None for it in context.partitions)
+        self.rested += sum(it.idle_result is not None for it in context.partitions)
         if not self.remembers:
             for it in context.partitions:
-                it.at_rest = None
+                it.idle_result = None
         params = FetchParams(
             max_wait_ms=wait_ms,
             min_bytes=1,

@@ -260,8 +260,8 @@ class TestBounds:
     ) -> None:
         async with serve_sasl() as node:
             listeners = node.broker.listeners
-            (asked,) = listeners._entrances.values()
-            listeners.set_entrances({"SASL_PLAINTEXT": asked._replace(sasl=asked.sasl._replace(seconds=0.05))})
+            (asked,) = listeners._listener_auths.values()
+            listeners.set_listener_auths({"SASL_PLAINTEXT": asked._replace(sasl=asked.sasl._replace(seconds=0.05))})
             silent = await node.connect()
             assert await silent.is_closed()
             half = await node.connect()

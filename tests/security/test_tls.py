@@ -32,8 +32,8 @@ from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.security.certificates import Pair, issue, make_authority
 from ottla.security.credentials import Credentials
 from ottla.security.distinguished_name import PrincipalRules, RuleError, distinguished_name
-from ottla.security.entrance import entrance
 from ottla.security.errors import NoRuleError
+from ottla.security.listener_auth import listener_auth
 from ottla.settings.config import BrokerConfig, ConfigError
 from tests.servers import Client, RunningNode
 
@@ -233,8 +233,8 @@ class TestRefusals:
     async def test_who_never_ends_the_handshake_is_sent_away(self, serve_tls: Callable[..., Any]) -> None:
         async with serve_tls() as node:
             listeners = node.broker.listeners
-            (asked,) = listeners._entrances.values()
-            listeners.set_entrances({"SSL": asked._replace(handshake_seconds=0.05)})
+            (asked,) = listeners._listener_auths.values()
+            listeners.set_listener_auths({"SSL": asked._replace(handshake_seconds=0.05)})
             client = await node.connect()
             await client.stream.send_all(b"\x16\x03\x01")
             assert await client.is_closed()
@@ -330,9 +330,9 @@ class TestReadingAnew:
     async def test_new_connections_get_the_new_certificate_and_old_ones_stay(
         self, serve_tls: Callable[..., Any], certificates: Certificates, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from ottla.server.network import guard
+        from ottla.server.network import listener_security
 
-        monkeypatch.setattr(guard.Guard.run, "__defaults__", (0.01,))
+        monkeypatch.setattr(listener_security.ListenerSecurity.run, "__defaults__", (0.01,))
         replaced = certificates.signed("replaced", "CN=first", [HOST])
 
         async def served_by() -> tuple[Client, str]:
@@ -358,20 +358,20 @@ class TestReadingAnew:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        from ottla.server.network import guard
+        from ottla.server.network import listener_security
 
-        monkeypatch.setattr(guard.Guard.run, "__defaults__", (0.01,))
-        entrances, failures = guard.entrances, 0
+        monkeypatch.setattr(listener_security.ListenerSecurity.run, "__defaults__", (0.01,))
+        listener_auths, failures = listener_security.listener_auths, 0
 
         def without_descriptors(*arguments: Any) -> Any:
             nonlocal failures
             failures += 1
             if failures < 4:
                 raise ConfigError("ssl.keystore.location cannot be read: Too many open files.")
-            return entrances(*arguments)
+            return listener_auths(*arguments)
 
         async with serve_tls({"ssl.keystore.location": certificates.signed("unread", "CN=first", [HOST])}) as node:
-            monkeypatch.setattr(guard, "entrances", without_descriptors)
+            monkeypatch.setattr(listener_security, "entrances", without_descriptors)
             certificates.signed("unread", "CN=second", [HOST])
             name = ""
             with trio.fail_after(10):
@@ -388,11 +388,11 @@ class TestReadingAnew:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        from ottla.server.network.guard import Guard
+        from ottla.server.network.listener_security import ListenerSecurity
 
         test_is_over, was_waited_for = threading.Event(), threading.Event()
 
-        def never(_: Guard) -> Any:
+        def never(_: ListenerSecurity) -> Any:
             if not test_is_over.wait(60):
                 was_waited_for.set()
             raise ConfigError("it has not come")
@@ -400,7 +400,7 @@ class TestReadingAnew:
         try:
             with trio.fail_after(30):
                 async with serve_tls({"ssl.keystore.location": certificates.signed("a", "CN=first", [HOST])}) as node:
-                    monkeypatch.setattr(Guard, "_entrances", never)
+                    monkeypatch.setattr(ListenerSecurity, "_listener_auths", never)
                     change = ConfigChange("message.max.bytes", ConfigOperation.SET, "100000")
                     brokers = ConfigResource(ResourceType.BROKER, "")
                     assert await node.broker.controller.alter_configs({brokers: [change]}) == {brokers: None}
@@ -415,7 +415,7 @@ class TestReadingAnew:
 
 class TestSettings:
     def context(self, settings: Mapping[str, str]) -> ssl.SSLContext:
-        made = entrance(BrokerConfig(settings), "SSL", "SSL", Credentials(dict)).tls
+        made = listener_auth(BrokerConfig(settings), "SSL", "SSL", Credentials(dict)).tls
         assert made is not None
         return made
 

@@ -23,7 +23,7 @@ from ottla.coordinator.group.shard.shard import GroupShard
 from ottla.coordinator.group.topics import GroupTopics
 from ottla.coordinator.replay import CoordinatorRecord
 from ottla.coordinator.runtime import CoordinatorRuntime
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +93,14 @@ class DeletedTopicCleanup:
         # When this empty write has had its turn, every commit that was accepted before the deletion is in the cache.
         await self._runtime.begin_planned_write(shard.partition, list, shard=shard).wait()
         is_finished = True
-        pace = Pace()
+        time_slice = TimeSlice()
         living: set[bytes] = set()
         for group_id in shard.offsets.groups():
             gone: list[bytes] = []
             keys = shard.offsets.keys(group_id)
             for start in range(0, len(keys), STEP):
                 gone += self._find_gone(shard, group_id, keys[start : start + STEP], names, living)
-                await pace.rest()
+                await time_slice.maybe_yield()
             for start in range(0, len(gone), STEP):
                 some = gone[start : start + STEP]
                 plan = partial(self._tombstones, shard, group_id, some, names)

@@ -14,7 +14,7 @@ from ottla.coordinator.group.offsets import commits
 from ottla.coordinator.group.shard.shard import GroupShard
 from ottla.coordinator.replay import CoordinatorRecord
 from ottla.coordinator.runtime import CoordinatorRuntime
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Retention:
             return []
         found: list[bytes] = []
         keys = shard.offsets.committed_keys(group_id)
-        pace = Pace()
+        time_slice = TimeSlice()
         for start in range(0, len(keys), STEP):
             found += shard.offsets.expired(
                 group_id,
@@ -89,7 +89,7 @@ class Retention:
                 since_ms=expiry.since_ms,
                 subscribed=expiry.subscribed,
             )
-            await pace.rest()
+            await time_slice.maybe_yield()
         return found
 
     def _expired(self, shard: GroupShard, group_id: str, keys: list[bytes]) -> list[CoordinatorRecord]:

@@ -13,7 +13,7 @@ from ottla.coordinator.group.share import records
 from ottla.coordinator.group.share.state_partitions import TopicPartitions
 from ottla.coordinator.share.persister import Initialization
 from ottla.coordinator.share.state import UNINITIALIZED_COUNT, UNINITIALIZED_START_OFFSET, SharePartitionKey
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,9 +50,9 @@ class ShareOffsets:
             return {}
         found = await self._persister().read_summary(keys)
         offsets: dict[SharePartitionKey, ShareOffset] = {}
-        pace = Pace()
+        time_slice = TimeSlice()
         for key, state in found.items():
-            await pace.rest()
+            await time_slice.maybe_yield()
             offsets[key] = (
                 ShareOffset()
                 if isinstance(state, CoordinatorError)

@@ -13,7 +13,7 @@ from ottla.metadata.errors import InvalidConfigError, InvalidRequestError
 from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.metastore.errors import MetadataError
 from ottla.runtime.errors import kept
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.apis.results import outcome
 from ottla.server.broker import Broker
 from ottla.settings.loggers import ROOT, is_level, level_names, logger_levels, set_level
@@ -47,9 +47,9 @@ async def alter(
     results: dict[ResourceKey, MetadataError | None] = {}
     denied: dict[ResourceKey, tuple[ErrorCode, str | None]] = {}
     stored: dict[ConfigResource, Sequence[ConfigChange]] = {}
-    pace = Pace()
+    time_slice = TimeSlice()
     for key, changes in asked:
-        await pace.rest()
+        await time_slice.maybe_yield()
         try:
             if times[key] > 1:
                 raise InvalidRequestError(_REPEATED)

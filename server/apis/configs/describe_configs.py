@@ -66,7 +66,7 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> De
     await context.work.expect(expected)
     results = []
     for asked in request.resources:
-        await context.work.rest()
+        await context.work.charge()
         result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
         try:
             described = _describe(asked, context.broker)
@@ -81,7 +81,7 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> De
             code, message = outcome(error)
             result.error_code, result.error_message = code, message or ""
         else:
-            await context.work.rest(len(result.configs))
+            await context.work.charge(len(result.configs))
             # Kafka sends an empty text and not null where there is no error.
             result.error_code, result.error_message = ErrorCode.NONE, ""
         results.append(result)

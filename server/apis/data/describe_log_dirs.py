@@ -45,7 +45,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
     topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     # As it is now: topics may come and go while others run.
     for partition in list(broker.replica_manager.partitions()):
-        await work.rest()
+        await work.charge()
         if asked is None or (partition.topic, partition.index) in asked:
             log = partition.log
             topics[partition.topic].append(

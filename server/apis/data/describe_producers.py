@@ -54,7 +54,7 @@ def _producer_count(topic_id: UUID, index: int, context: RequestContext) -> int:
 
 
 async def _describe(name: str, index: int, context: RequestContext) -> PartitionResponse:
-    await context.work.rest()
+    await context.work.charge()
     try:
         check_topic_name(name)
     except InvalidTopicError as error:

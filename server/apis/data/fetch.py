@@ -118,7 +118,7 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
         if request.isolation_level not in _ISOLATION_LEVELS and _reads_any(fetch.partitions, context):
             return (yield from _refusal(request, context, ErrorCode.UNKNOWN_SERVER_ERROR))
         if context.access is None:
-            results = yield from manager.begin_fetch(params, fetch.partitions, before_wait=context.leave_lane)
+            results = yield from manager.begin_fetch(params, fetch.partitions, before_wait=context.leave_queue)
         else:
             results = yield from _fetch_allowed(params, fetch.partitions, context, context.access)
         for result in results:
@@ -147,7 +147,7 @@ def _fetch_allowed(
     allowed = []
     for number, partition in enumerate(partitions, 1):
         if not number % _AT_ONCE:
-            yield partial(context.work.rest, 0)
+            yield partial(context.work.charge, 0)
         key = partition.name
         if key not in may_read:
             topic = topics.get(partition.topic_id)
@@ -159,11 +159,11 @@ def _fetch_allowed(
         allowed.append(may_read[key])
     manager = context.broker.replica_manager
     if all(allowed):
-        return (yield from manager.begin_fetch(params, partitions, before_wait=context.leave_lane))
+        return (yield from manager.begin_fetch(params, partitions, before_wait=context.leave_queue))
     asked = [partition for partition, may in zip(partitions, allowed, strict=True) if may]
     read: list[FetchResult] = []
     if asked:
-        read = yield from manager.begin_fetch(params, asked, before_wait=context.leave_lane)
+        read = yield from manager.begin_fetch(params, asked, before_wait=context.leave_queue)
     found = iter(read)
     return [next(found) if may else FetchResult(TopicNotAuthorizedError()) for may in allowed]
 
@@ -257,7 +257,7 @@ def _requested(
         for asked in topic.partitions:
             number += 1
             if not number % _AT_ONCE:
-                yield partial(context.work.rest, 0)
+                yield partial(context.work.charge, 0)
             index = asked.partition
             requested[name, index] = AskedPartition(
                 topic_id,
@@ -301,7 +301,7 @@ def _fill(
     answers: list[FetchedPartition | PartitionData] = []
     for number, position in enumerate(told, 1):
         if not number % _AT_ONCE:
-            yield partial(context.work.rest, 0)
+            yield partial(context.work.charge, 0)
         asked, result = partitions[position], results[position]
         if asked.name is not name and asked.name != name:
             name = asked.name

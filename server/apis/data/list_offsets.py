@@ -91,7 +91,7 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Resp
         for asked in topic.partitions:
             number += 1
             if number % _AT_ONCE == 0:
-                yield partial(context.work.rest, _AT_ONCE)
+                yield partial(context.work.charge, _AT_ONCE)
             key = (topic.name, asked.partition_index)
             if key in answers:
                 _take_back(answers[key])

@@ -51,7 +51,7 @@ async def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) 
 
 
 async def _answer(asked: OffsetForLeaderPartition, topic: TopicImage | None, context: RequestContext) -> EpochEndOffset:
-    await context.work.rest()
+    await context.work.charge()
     answer = EpochEndOffset(partition=asked.partition)
     if topic is None:
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

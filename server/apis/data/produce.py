@@ -186,7 +186,7 @@ class _Produce(Pending):
                 continue
             for data in topic_data.partition_data:
                 if self._context.counted is not None:
-                    yield partial(self._context.work.rest, 0)
+                    yield partial(self._context.work.charge, 0)
                 self.take(data.index, self.find(data.index), data.records or b"")
 
     def begin_topic(self, asked: TopicProduceData) -> bool:
@@ -273,7 +273,7 @@ class _Produce(Pending):
             partitions = named.setdefault(topic_data.topic_id if by_id else topic_data.name, {})
             for data in topic_data.partition_data:
                 if self._context.counted is not None:
-                    yield partial(self._context.work.rest, 0)
+                    yield partial(self._context.work.charge, 0)
                 partitions[data.index] = data
                 count += 1
         if count == sum(map(len, named.values())) and len(named) == len(request.topic_data):

@@ -68,7 +68,7 @@ async def _group(context: RequestContext, group: ConsumerGroup) -> DescribedGrou
 async def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContext) -> Member:
     subscription, held = member.subscription, member.current.held
     told = len(subscription.topic_names) + sum(map(len, held.values()))
-    await context.work.rest(1 + told)
+    await context.work.charge(1 + told)
     return Member(
         member_id=member.member_id,
         instance_id=subscription.instance_id,

@@ -45,7 +45,7 @@ def group_operations(group_id: str, context: RequestContext) -> int:
 
 
 async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
-    await context.work.rest()
+    await context.work.charge()
     try:
         group: ClassicGroup = context.broker.group_coordinator.classic_groups.describe(group_id)
     except GroupIdNotFoundError as error:
@@ -56,7 +56,7 @@ async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         return absent
     except CoordinatorError as error:
         return DescribedGroup(group_id=group_id, error_code=error_code(error))
-    await context.work.rest(len(group.members))
+    await context.work.charge(len(group.members))
     stable = group.is_in(ClassicState.STABLE)
     protocol = group.protocol_name or "" if stable else ""
     return DescribedGroup(

@@ -76,7 +76,7 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
 
 
 async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
-    await context.work.rest()
+    await context.work.charge()
     topic_name = _TOPICS.get(key_type)
     if topic_name is None or (key_type == _SHARE and not _is_share_key(key, context)):
         return _refused(key, ErrorCode.INVALID_REQUEST)

@@ -49,7 +49,7 @@ async def describe(request: Any, context: RequestContext, how: Description) -> l
 
 
 async def _describe(group_id: str, context: RequestContext, how: Description) -> Any:
-    await context.work.rest()
+    await context.work.charge()
     if not how.is_served:
         return how.described(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not group_id:

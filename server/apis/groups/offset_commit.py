@@ -64,7 +64,7 @@ def _handle_large(request: OffsetCommitRequest, context: RequestContext) -> Stag
     for asked in request.topics:
         topic = commit.begin_topic(asked)
         for partition in asked.partitions:
-            yield context.work.rest
+            yield context.work.charge
             commit.sort_out(topic, partition)
     return commit.begin()
 

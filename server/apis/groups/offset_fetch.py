@@ -129,7 +129,7 @@ async def _fetch(
         ]
     found: _Found = {}
     for some in _slices(partitions):
-        await context.work.rest(0)
+        await context.work.charge(0)
         committed = groups.offsets.fetch(
             group_id, some, require_stable=request.require_stable, member_id=member[0], member_epoch=member[1]
         )
@@ -199,7 +199,7 @@ async def _fetch_group(
     group: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponseGroup:
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
-    await context.work.rest()
+    await context.work.charge()
     answered = OffsetFetchResponseGroup(group_id=group.group_id)
     asked: list[_Topic] | None = None
     if group.topics is not None:

@@ -85,7 +85,7 @@ async def _topology(group: StreamsGroup, context: RequestContext) -> Topology | 
     topology, configured = group.topology, group.configured
     if topology is None:
         return None
-    await context.work.rest(len(topology.required_topics))
+    await context.work.charge(len(topology.required_topics))
     if configured is not None and configured.is_ready:
         subtopologies = [_configured(name, each) for name, each in sorted(configured.subtopologies.items())]
     else:
@@ -140,7 +140,7 @@ async def _member(group: StreamsGroup, member: StreamsMember, context: RequestCo
     subscription = member.subscription
     assigned, target = member.current.assigned.without_epochs(), group.target_of(member.member_id)
     listed = sum(len(indexes) for tasks in (assigned, target) for role in tasks for indexes in role)
-    await context.work.rest(1 + listed + sum(map(len, member.offsets)))
+    await context.work.charge(1 + listed + sum(map(len, member.offsets)))
     endpoint = subscription.user_endpoint
     return Member(
         member_id=member.member_id,

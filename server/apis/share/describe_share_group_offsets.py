@@ -54,7 +54,7 @@ async def handle(
 async def _describe(
     asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponseGroup:
-    await context.work.rest()
+    await context.work.charge()
     image, group_id = context.broker.metadata, asked.group_id
     described = DescribeShareGroupOffsetsResponseGroup(group_id=group_id)
     keys: list[SharePartitionKey] | None = None
@@ -80,7 +80,7 @@ async def _describe(
     context.work.leave(offsets, keys or [])
     topics: dict[UUID, DescribeShareGroupOffsetsResponseTopic] = {}
     for key, offset in offsets.items():
-        await context.work.rest()
+        await context.work.charge()
         image_topic = image.topic_by_id(key.topic_id)
         if image_topic is None:
             continue

@@ -35,7 +35,7 @@ async def handle(request: ReadShareGroupStateRequest, context: RequestContext) -
     for topic in request.topics:
         result = ReadStateResult(topic_id=topic.topic_id)
         for each in topic.partitions:
-            await context.work.rest()
+            await context.work.charge()
             key = SharePartitionKey(request.group_id, topic.topic_id, each.partition)
             result.partitions.append(await _read(key, each.leader_epoch, context))
         response.results.append(result)

@@ -63,7 +63,7 @@ async def handle(request: ShareAcknowledgeRequest, context: RequestContext) -> S
     response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=manager.config(key.group_id).lock_duration_ms)
     topics: dict[UUID, ShareAcknowledgeTopicResponse] = {}
     for partition in asked:
-        await context.work.rest()
+        await context.work.charge()
         topic = topics.get(partition.topic_id)
         if topic is None:
             topic = topics[partition.topic_id] = ShareAcknowledgeTopicResponse(topic_id=partition.topic_id)

@@ -83,7 +83,7 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
     except ShareError as error:
         if isinstance(error, ShareSessionLimitReachedError):
             # The client asks again at once: let it wait as long as it would for records.
-            context.leave_lane()
+            context.leave_queue()
             purgatory = context.broker.replica_manager.share_fetch_purgatory
             # Nobody signals the key: it only lets the end of the purgatory find the waiting request.
             await purgatory.wait([key], lambda: None, request.max_wait_ms)
@@ -157,7 +157,7 @@ async def _fetch(session: ShareSession, request: ShareFetchRequest, context: Req
             denial = TopicNotAuthorizedError("Topic authorization failed.")
             denied.append(ShareFetchResult(partition, None, denial))
     manager = context.broker.share.manager
-    return denied + await manager.fetch(session.key.group_id, params, allowed, before_wait=context.leave_lane)
+    return denied + await manager.fetch(session.key.group_id, params, allowed, before_wait=context.leave_queue)
 
 
 def _params(request: ShareFetchRequest, context: RequestContext) -> ShareFetchParams:

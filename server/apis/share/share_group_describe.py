@@ -64,7 +64,7 @@ async def _group(context: RequestContext, group: ShareGroup) -> DescribedGroup:
 
 async def _member(member: ShareMember, context: RequestContext) -> Member:
     subscription, assigned = member.subscription, member.current.assigned
-    await context.work.rest(1 + len(subscription.topic_names) + sum(map(len, assigned.values())))
+    await context.work.charge(1 + len(subscription.topic_names) + sum(map(len, assigned.values())))
     image = context.broker.metadata
     return Member(
         member_id=member.member_id,

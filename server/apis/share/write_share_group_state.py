@@ -35,7 +35,7 @@ async def handle(request: WriteShareGroupStateRequest, context: RequestContext) 
     for topic in request.topics:
         result = WriteStateResult(topic_id=topic.topic_id)
         for each in topic.partitions:
-            await context.work.rest(1 + len(each.state_batches))
+            await context.work.charge(1 + len(each.state_batches))
             key = SharePartitionKey(request.group_id, topic.topic_id, each.partition)
             result.partitions.append(await _write(key, each, context))
         response.results.append(result)

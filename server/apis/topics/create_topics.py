@@ -99,7 +99,7 @@ async def _new_topic(topic: CreatableTopic, context: RequestContext) -> NewTopic
 async def _result(
     name: str, result: TopicImage | MetadataError, config: BrokerConfig, context: RequestContext
 ) -> CreatableTopicResult:
-    await context.work.rest()
+    await context.work.charge()
     if isinstance(result, MetadataError):
         code, message = outcome(result)
         return CreatableTopicResult(name=name, error_code=code, error_message=message)
@@ -113,7 +113,7 @@ async def _result(
             num_partitions=-1,
             replication_factor=-1,
         )
-    await context.work.rest(_CONFIGS_OF_TOPIC)
+    await context.work.charge(_CONFIGS_OF_TOPIC)
     return CreatableTopicResult(
         name=name,
         error_message=None,

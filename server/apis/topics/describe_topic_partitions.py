@@ -54,7 +54,7 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
         if name == last or (cursor is not None and name < cursor.topic_name):
             continue
         last = name
-        await context.work.rest()
+        await context.work.charge()
         if access is not None and not access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=asked):
             if asked:
                 answers.append(_refused(name))

@@ -112,7 +112,7 @@ def _all(context: RequestContext) -> Stages[list[Answer]]:
     seen: list[Answer] = []
     for number, it in enumerate(topics, 1):
         if number % _LOOKED_AT_ONCE == 0:
-            yield partial(context.work.rest, _LOOKED_AT_ONCE)
+            yield partial(context.work.charge, _LOOKED_AT_ONCE)
         if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, it.name, is_asked=False):
             seen.append(it)
     return seen
@@ -125,14 +125,14 @@ def _named(
     distinct = {}
     for number, it in enumerate(asked, 1):
         if number % _DISTINGUISHED_AT_ONCE == 0:
-            yield partial(context.work.rest, 0)
+            yield partial(context.work.charge, 0)
         distinct[it.topic_id, it.name] = it
     if len(distinct) > _DISTINGUISHED_AT_ONCE:
         context.work.leave(distinct)
     answered: list[Answer] = []
     for number, it in enumerate(distinct.values(), 1):
         if number % _LOOKED_AT_ONCE == 0:
-            yield partial(context.work.rest, _LOOKED_AT_ONCE)
+            yield partial(context.work.charge, _LOOKED_AT_ONCE)
         found = _find(it, request, context)
         if found is None:
             found = yield partial(_create, it.name or "", context)
@@ -161,7 +161,7 @@ def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stage
             encoded.append(encode_topic(topic, view.version))
         uncounted += 1 + len(topic.partitions) // _PARTITIONS_AS_ELEMENT
         if uncounted >= _LOOKED_AT_ONCE:
-            yield partial(context.work.rest, uncounted)
+            yield partial(context.work.charge, uncounted)
             uncounted = 0
     return encoded
 

@@ -89,7 +89,7 @@ async def _encode(topic: TopicImage, view: View, work: Work) -> EncodedTopic:
         some = topic.partitions[first : first + _PARTITIONS_A_STEP]
         partitions = [_partition(number, state, view) for number, state in enumerate(some, first)]
         pieces.append(encode_partitions(partitions, view.version))
-        await work.rest(0)
+        await work.charge(0)
     head = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -27,12 +27,12 @@ async def handle(request: DescribeTransactionsRequest, context: RequestContext) 
 
 
 async def _describe(transactional_id: str, context: RequestContext) -> TransactionState:
-    await context.work.rest()
+    await context.work.charge()
     try:
         transaction: Transaction = context.broker.transaction_coordinator.describe(transactional_id)
     except CoordinatorError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error_code(error))
-    await context.work.rest(len(transaction.partitions))
+    await context.work.charge(len(transaction.partitions))
     topics: dict[str, list[int]] = {}
     access = context.access
     async for partition in context.work.over(await context.work.sorted(transaction.partitions), counts=False):

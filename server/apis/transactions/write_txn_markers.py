@@ -22,7 +22,7 @@ from ottla.kproto.messages.write_txn_markers import (
 )
 from ottla.kproto.records import EndTxnMarker
 from ottla.metadata.acls import AclOperation
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
@@ -100,9 +100,9 @@ class _Asked:
         failed = await context.broker.transaction_markers.write(
             self._known, marker, transaction_version=self._marker.transaction_version
         )
-        pace = Pace()
+        time_slice = TimeSlice()
         for partition in self._known:
-            await pace.rest()
+            await time_slice.maybe_yield()
             error = failed.get(partition)
             self._codes[partition] = ErrorCode.NONE if error is None else _code(error)
 

@@ -31,7 +31,7 @@ from ottla.proxy.filters.filter import Call, Filter, request_hook
 from ottla.proxy.proxy import Proxy, Ready
 from ottla.proxy.shared import Settings
 from ottla.security.certificates import issue, make_authority
-from ottla.security.entrance import Entrance, entrance
+from ottla.security.listener_auth import ListenerAuth, listener_auth
 from tests.proxy.upstreams import until
 from tests.servers import Client, RunningNode, serve_node
 
@@ -284,8 +284,8 @@ async def test_a_new_certificate_is_shown_without_a_restart(
 async def test_a_client_has_to_say_in_time_who_it_is(
     serve_node: Serve, listener: Properties, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def hurried(*given: Any) -> Entrance:
-        made = entrance(*given)
+    def hurried(*given: Any) -> ListenerAuth:
+        made = listener_auth(*given)
         assert made.sasl is not None
         return made._replace(sasl=made.sasl._replace(seconds=0.05))
 

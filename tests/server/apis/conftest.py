@@ -67,7 +67,7 @@ class StubContext:
         self.counted = None
         self.access = None
 
-    def leave_lane(self) -> None:
+    def leave_queue(self) -> None:
         pass
 
     def release_after_send(self, held: Any) -> None:

@@ -53,7 +53,7 @@ async def test_a_member_that_comes_while_the_group_is_described_disturbs_nobody(
     join("b")
     rests = 0
 
-    async def rest(count: int = 1) -> None:
+    async def charge(count: int = 1) -> None:
         """Another request is handled meanwhile."""
         nonlocal rests
         rests += 1
@@ -62,7 +62,7 @@ async def test_a_member_that_comes_while_the_group_is_described_disturbs_nobody(
     features = {"group.version": 1, "share.version": 1, "streams.version": 1}
     groups = SimpleNamespace(describe=lambda group_id: group)
     context: Any = SimpleNamespace(
-        work=SimpleNamespace(rest=rest),
+        work=SimpleNamespace(charge=charge),
         access=None,
         broker=SimpleNamespace(
             group_coordinator=SimpleNamespace(consumer_groups=groups, share_groups=groups, streams_groups=groups),
@@ -91,7 +91,7 @@ async def test_of_a_group_that_was_not_looked_for_there_is_a_sentence_only_if_it
     """As in Kafka: ShareGroupDescribeRequest has one, the others have the code alone."""
     *_, request, handle = KINDS[kind]
 
-    async def rest(count: int = 1) -> None:
+    async def charge(count: int = 1) -> None:
         pass
 
     def describe(group_id: str) -> Any:
@@ -99,7 +99,7 @@ async def test_of_a_group_that_was_not_looked_for_there_is_a_sentence_only_if_it
 
     groups = SimpleNamespace(describe=describe)
     context: Any = SimpleNamespace(
-        work=SimpleNamespace(rest=rest),
+        work=SimpleNamespace(charge=charge),
         access=None,
         broker=SimpleNamespace(
             group_coordinator=SimpleNamespace(consumer_groups=groups, share_groups=groups, streams_groups=groups),

@@ -70,9 +70,9 @@ class CountedWork(Work):
         super().__init__()
         self.rests = 0
 
-    async def rest(self, elements: int = 1) -> None:
+    async def charge(self, elements: int = 1) -> None:
         self.rests += 1
-        await super().rest(elements)
+        await super().charge(elements)
 
 
 class NoTopics:

@@ -16,7 +16,7 @@ from ottla.coordinator.errors import CoordinatorError, CoordinatorNotAvailableEr
 from ottla.coordinator.share.state import DeliveryState, SharePartitionKey, ShareState, StateBatch, StateChange
 from ottla.replica.errors import NotLeaderError
 from ottla.runtime.deadlines import Deadlines
-from ottla.runtime.pace import Pace
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.share.config import ShareConfig, duration_ms
 from ottla.server.share.dead_letters import Origin, QueueCounters
 from ottla.server.share.errors import InvalidRecordStateError
@@ -292,7 +292,7 @@ MANY = 1_000
 @pytest.fixture
 async def busy(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Acknowledgement]:
     """A member holds many records, and says something else of each than of its neighbours, in many steps."""
-    monkeypatch.setattr(Pace, "is_over", True)
+    monkeypatch.setattr(TimeSlice, "is_over", True)
     assert world.acquire("m", MANY) == [Acquired(0, MANY - 1, 1)]
     world.persister.writes.clear()
     return [Acknowledgement(0, MANY - 1, [ACCEPT, RELEASE] * (MANY // 2))]

@@ -10,7 +10,7 @@ import trio
 SLICE_SECONDS: Final = 200e-6
 
 
-class Pace:
+class TimeSlice:
     """Lets others run when a slice of time is used up."""
 
     __slots__ = ("_began",)
@@ -20,10 +20,10 @@ class Pace:
 
     @property
     def is_over(self) -> bool:
-        """Whether `rest` would let others run now."""
+        """Whether `maybe_yield` would let others run now."""
         return perf_counter() - self._began > SLICE_SECONDS
 
-    async def rest(self) -> None:
+    async def maybe_yield(self) -> None:
         """Call between steps of well under a tenth of a millisecond."""
         if self.is_over:
             await trio.lowlevel.checkpoint()

@@ -10,7 +10,7 @@ import trio
 
 from ottla.metadata.errors import InvalidRequestError
 from ottla.metadata.image import ResourceType
-from ottla.security.entrance import ENCRYPTED, Entrance, entrance
+from ottla.security.listener_auth import ENCRYPTED, ListenerAuth, listener_auth
 from ottla.server.network.endpoints import listener_protocols
 from ottla.settings.config import ConfigError
 
@@ -28,7 +28,7 @@ _LOOK_SECONDS: Final = 5.0
 _PATIENCE_SECONDS: Final = 1.0
 
 
-class Guard:
+class ListenerSecurity:
     """Gives the listeners what they ask for. Raises ConfigError if the settings do not say who may come in."""
 
     def __init__(self, config: BrokerConfig, credentials: Credentials, listeners: Listeners) -> None:
@@ -39,7 +39,7 @@ class Guard:
         #: The changes of settings that `run` is to follow, and what wakes it.
         self._unfollowed: list[trio.Event] = []
         self._changed = trio.Event()
-        listeners.set_entrances(self._entrances())
+        listeners.set_listener_auths(self._listener_auths())
 
     async def apply(self, delta: MetadataDelta) -> None:
         """Have `run` follow settings that are changed while the node runs.
@@ -63,7 +63,7 @@ class Guard:
         if _of_security(config) == _of_security(self._config):
             return
         try:
-            await trio.to_thread.run_sync(entrances, config, self._credentials, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(listener_auths, config, self._credentials, abandon_on_cancel=True)
         except ConfigError as error:
             raise InvalidRequestError(str(error)) from None
 
@@ -108,10 +108,10 @@ class Guard:
     async def _renew(self) -> str:
         """Give the listeners what holds now; says what is wrong if they keep what they have."""
         try:
-            renewed = await trio.to_thread.run_sync(self._entrances, abandon_on_cancel=True)
+            renewed = await trio.to_thread.run_sync(self._listener_auths, abandon_on_cancel=True)
         except ConfigError as error:
             return str(error)
-        self._listeners.set_entrances(renewed)
+        self._listeners.set_listener_auths(renewed)
         return ""
 
     def _look(self) -> list[TlsFiles]:
@@ -123,8 +123,8 @@ class Guard:
             if protocol in ENCRYPTED
         ]
 
-    def _entrances(self) -> dict[str, Entrance]:
-        return entrances(self._config, self._credentials)
+    def _listener_auths(self) -> dict[str, ListenerAuth]:
+        return listener_auths(self._config, self._credentials)
 
 
 def _of_security(config: BrokerConfig) -> list[dict[str, str]]:
@@ -135,10 +135,10 @@ def _of_security(config: BrokerConfig) -> list[dict[str, str]]:
     ]
 
 
-def entrances(config: BrokerConfig, credentials: Credentials) -> dict[str, Entrance]:
+def listener_auths(config: BrokerConfig, credentials: Credentials) -> dict[str, ListenerAuth]:
     """What each listener that asks for anything asks for. Reads files, and raises ConfigError."""
     return {
-        name: entrance(config, name, protocol, credentials)
+        name: listener_auth(config, name, protocol, credentials)
         for name, protocol in listener_protocols(config).items()
         if protocol != "PLAINTEXT"
     }

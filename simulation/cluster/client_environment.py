@@ -10,13 +10,13 @@ import trio
 
 from ottla.simulation.cluster.history import History
 
-__all__ = ["Connect", "Surroundings"]
+__all__ = ["ClientEnvironment", "Connect"]
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 """Connects to a host and port. OSError if that fails."""
 
 
-class Surroundings(Protocol):
+class ClientEnvironment(Protocol):
     """A cluster that clients speak to, and the accounts of what they do and see."""
 
     rng: Random

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ENCRYPTED: Final = ("SSL", "SASL_SSL")
 
 
-class Entrance(NamedTuple):
+class ListenerAuth(NamedTuple):
     """How clients enter through a listener: encrypted or not, and how they say who they are."""
 
     tls: SSLContext | None
@@ -33,7 +33,7 @@ class Entrance(NamedTuple):
         return user(self.rules.user(distinguished_name(subject)))
 
 
-def entrance(config: BrokerConfig, listener: str, protocol: str, credentials: Credentials) -> Entrance:
+def listener_auth(config: BrokerConfig, listener: str, protocol: str, credentials: Credentials) -> ListenerAuth:
     """What a listener asks for. Reads files, and raises ConfigError."""
     tls = offer = None
     if protocol in ENCRYPTED:
@@ -48,4 +48,4 @@ def entrance(config: BrokerConfig, listener: str, protocol: str, credentials: Cr
         rules = PrincipalRules(config.for_listener(listener).ssl_principal_mapping_rules)
     except RuleError as error:
         raise ConfigError(f"ssl.principal.mapping.rules: {error}.") from None
-    return Entrance(tls, offer, rules)
+    return ListenerAuth(tls, offer, rules)
