@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from compat_tests.java import java
-from ottla.simulation.cluster.attempts import Partition
-from ottla.simulation.cluster.history import History
+from ottla.simulation.cluster.histories.attempts import Partition
+from ottla.simulation.cluster.histories.history import History
 
 __all__ = ["GROUP", "TOPIC", "JavaClients", "wrong_reads"]
 

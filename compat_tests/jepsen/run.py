@@ -26,9 +26,9 @@ from compat_tests.laboratory import NODES, Laboratory
 from compat_tests.node_faults import Faults
 from compat_tests.process import HOST
 from compat_tests.replica_checks import REPLICAS, compare_replicas, wait_until_in_sync
-from ottla.simulation.cluster.attempts import Partition
-from ottla.simulation.cluster.audit import audit
-from ottla.simulation.cluster.movers import with_moved
+from ottla.simulation.cluster.checks.audit import audit
+from ottla.simulation.cluster.clients.movers import with_moved
+from ottla.simulation.cluster.histories.attempts import Partition
 from ottla.simulation.cluster.world import SETTINGS
 
 __all__ = ["KINDS", "Outcome", "run"]

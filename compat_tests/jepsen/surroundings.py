@@ -10,8 +10,8 @@ from typing import Final
 
 import trio
 
-from ottla.simulation.cluster.client_environment import Connect
-from ottla.simulation.cluster.history import History
+from ottla.simulation.cluster.histories.client_environment import Connect
+from ottla.simulation.cluster.histories.history import History
 
 __all__ = ["Real"]
 

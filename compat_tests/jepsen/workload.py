@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from compat_tests.jepsen import java
-from ottla.simulation.cluster.admin import Administrator, make_topic
-from ottla.simulation.cluster.attempts import Partition
-from ottla.simulation.cluster.client import Client
-from ottla.simulation.cluster.client_environment import ClientEnvironment
-from ottla.simulation.cluster.consumer import Consumer
-from ottla.simulation.cluster.groups import ClassicMember, ConsumerMember, Offsets
-from ottla.simulation.cluster.movers import MOVED, Mover, with_moved
-from ottla.simulation.cluster.producer import Producer
-from ottla.simulation.cluster.transactions import TransactionalProducer
+from ottla.simulation.cluster.clients.admin import Administrator, make_topic
+from ottla.simulation.cluster.clients.client import Client
+from ottla.simulation.cluster.clients.consumer import Consumer
+from ottla.simulation.cluster.clients.groups import ClassicMember, ConsumerMember, Offsets
+from ottla.simulation.cluster.clients.movers import MOVED, Mover, with_moved
+from ottla.simulation.cluster.clients.producer import Producer
+from ottla.simulation.cluster.clients.transactions import TransactionalProducer
+from ottla.simulation.cluster.histories.attempts import Partition
+from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["JAVA", "PARTITIONS", "TOPICS", "Founder", "clients"]
 

@@ -20,7 +20,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.simulation.cluster.faults import FAULTS
+from ottla.simulation.cluster.faults.faults import FAULTS
 from ottla.simulation.cluster.shrinking import shrunk, timeline
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from unittest import mock
 import trio
 
 from ottla.metadata.controller import Controller
-from ottla.simulation.cluster.pauses import spawn_system_task
+from ottla.simulation.cluster.machines.pauses import spawn_system_task
 from ottla.simulation.storage.engine import repeatable
 from ottla.simulation.storage.workers import Workers
 

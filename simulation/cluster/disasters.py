@@ -18,14 +18,14 @@ from ottla.metadata import keys
 from ottla.metadata.from_data import choose, metadata_of
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import Operation, Put
-from ottla.simulation.cluster.admin import Administrator
-from ottla.simulation.cluster.audit import audit
+from ottla.simulation.cluster.checks.audit import audit
+from ottla.simulation.cluster.checks.ending import check_replicas, until_in_sync
+from ottla.simulation.cluster.clients.admin import Administrator
+from ottla.simulation.cluster.clients.producer import Producer
 from ottla.simulation.cluster.determinism import deterministic
-from ottla.simulation.cluster.ending import check_replicas, until_in_sync
-from ottla.simulation.cluster.epoll import simulated_epoll
 from ottla.simulation.cluster.errors import SimulationError
-from ottla.simulation.cluster.faults import Faults
-from ottla.simulation.cluster.producer import Producer
+from ottla.simulation.cluster.faults.faults import Faults
+from ottla.simulation.cluster.machines.epoll import simulated_epoll
 from ottla.simulation.cluster.simulation import make_topics
 from ottla.simulation.cluster.world import World
 from ottla.simulation.storage import determinism
@@ -36,8 +36,8 @@ from ottla.storage.kept_logs import cut_files, read_kept_logs, write_kept_logs
 from ottla.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.machine import Machine
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.machines.machine import Machine
 
 __all__ = ["Disaster", "Ended", "live_through"]
 

@@ -10,27 +10,33 @@ from typing import Final, NamedTuple
 import trio
 
 from ottla.metadata.image import ConfigResource, ResourceType
-from ottla.simulation.cluster.admin import Administrator, configure_group, make_topic
-from ottla.simulation.cluster.attempts import Partition
-from ottla.simulation.cluster.audit import Logs, audit
-from ottla.simulation.cluster.bounds import bounds_watched
-from ottla.simulation.cluster.client import Client
-from ottla.simulation.cluster.consumer import Consumer
-from ottla.simulation.cluster.dead_letters import DeadLetters, LetterReader, queue_of
-from ottla.simulation.cluster.deliveries import Deliveries
+from ottla.simulation.cluster.checks.audit import Logs, audit
+from ottla.simulation.cluster.checks.bounds import bounds_watched
+from ottla.simulation.cluster.checks.ending import (
+    check_nothing_held,
+    check_quiet,
+    check_replicas,
+    stop_all,
+    until_in_sync,
+)
+from ottla.simulation.cluster.checks.in_sync import in_sync_sets_watched
+from ottla.simulation.cluster.clients.admin import Administrator, configure_group, make_topic
+from ottla.simulation.cluster.clients.client import Client
+from ottla.simulation.cluster.clients.consumer import Consumer
+from ottla.simulation.cluster.clients.dead_letters import DeadLetters, LetterReader, queue_of
+from ottla.simulation.cluster.clients.groups import ClassicMember, ConsumerMember, Offsets
+from ottla.simulation.cluster.clients.movers import MOVED, Mover, with_moved
+from ottla.simulation.cluster.clients.producer import Producer
+from ottla.simulation.cluster.clients.share_members import Drainer, ShareMember
+from ottla.simulation.cluster.clients.transactions import TransactionalProducer
 from ottla.simulation.cluster.determinism import deterministic
-from ottla.simulation.cluster.ending import check_nothing_held, check_quiet, check_replicas, stop_all, until_in_sync
-from ottla.simulation.cluster.epoll import simulated_epoll
 from ottla.simulation.cluster.errors import SimulationError
-from ottla.simulation.cluster.faults import FAULTS, Faults
-from ottla.simulation.cluster.groups import ClassicMember, ConsumerMember, Offsets
-from ottla.simulation.cluster.in_sync import in_sync_sets_watched
-from ottla.simulation.cluster.movers import MOVED, Mover, with_moved
-from ottla.simulation.cluster.producer import Producer
-from ottla.simulation.cluster.resizing import Resizer
-from ottla.simulation.cluster.rolling import upgrade
-from ottla.simulation.cluster.share_members import Drainer, ShareMember
-from ottla.simulation.cluster.transactions import TransactionalProducer
+from ottla.simulation.cluster.faults.faults import FAULTS, Faults
+from ottla.simulation.cluster.faults.resizing import Resizer
+from ottla.simulation.cluster.faults.rolling import upgrade
+from ottla.simulation.cluster.histories.attempts import Partition
+from ottla.simulation.cluster.histories.deliveries import Deliveries
+from ottla.simulation.cluster.machines.epoll import simulated_epoll
 from ottla.simulation.cluster.world import LogWatch, World
 from ottla.simulation.storage import determinism
 

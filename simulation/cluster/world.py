@@ -13,20 +13,20 @@ import trio
 
 from ottla.coordinator.share.state import SharePartitionKey
 from ottla.metastore.memory import MemoryMetadataStore
-from ottla.simulation.cluster.client_environment import Connect
-from ottla.simulation.cluster.dead_letters import GIVEN_UP
-from ottla.simulation.cluster.history import History
-from ottla.simulation.cluster.machine import PORT, Machine, is_of_full_disk
-from ottla.simulation.cluster.network import Network
-from ottla.simulation.cluster.pauses import PROCESS, Pauses
+from ottla.simulation.cluster.clients.dead_letters import GIVEN_UP
+from ottla.simulation.cluster.histories.client_environment import Connect
+from ottla.simulation.cluster.histories.history import History
+from ottla.simulation.cluster.machines.machine import PORT, Machine, is_of_full_disk
+from ottla.simulation.cluster.machines.network import Network
+from ottla.simulation.cluster.machines.pauses import PROCESS, Pauses
 from ottla.simulation.storage.workers import Workers
 from ottla.storage.disk.simulated_disk import IS_DEAD
 from ottla.storage.errors import StoreOfflineError
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.dead_letters import DeadLetters
-    from ottla.simulation.cluster.deliveries import Deliveries, Giver
+    from ottla.simulation.cluster.clients.dead_letters import DeadLetters
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.deliveries import Deliveries, Giver
     from ottla.simulation.storage.alarms import HangError
 
 __all__ = ["SETTINGS", "World"]

@@ -14,9 +14,9 @@ from functools import cache
 import pytest
 
 from ottla.simulation.cluster import simulation
-from ottla.simulation.cluster.client import Client
-from ottla.simulation.cluster.faults import Faults
-from ottla.simulation.cluster.resizing import Resizer
+from ottla.simulation.cluster.clients.client import Client
+from ottla.simulation.cluster.faults.faults import Faults
+from ottla.simulation.cluster.faults.resizing import Resizer
 from ottla.simulation.cluster.simulation import Outcome, simulate
 from ottla.simulation.cluster.world import World
 

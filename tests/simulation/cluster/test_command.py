@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ottla.cli import main
-from ottla.simulation.cluster import ending
+from ottla.simulation.cluster.checks import ending
 
 
 def test_a_seed_is_told_with_its_hash(capfd: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from ottla.kproto.records import Record
-from ottla.simulation.cluster.dead_letters import DeadLetters, Queue
-from ottla.simulation.cluster.deliveries import ACCEPT, REJECT, Deliveries, Delivery, ShareSession
+from ottla.simulation.cluster.clients.dead_letters import DeadLetters, Queue
+from ottla.simulation.cluster.histories.deliveries import ACCEPT, REJECT, Deliveries, Delivery, ShareSession
 
 PLACE = ("events", 3)
 OFFSET = 7

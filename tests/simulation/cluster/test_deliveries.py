@@ -8,7 +8,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.simulation.cluster.deliveries import ACCEPT, REJECT, RELEASE, RENEW, Deliveries, Delivery, ShareSession
+from ottla.simulation.cluster.histories.deliveries import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Deliveries,
+    Delivery,
+    ShareSession,
+)
 
 PLACE = ("events", 0)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.simulation.cluster.faults import Faults
-from ottla.simulation.cluster.in_sync import view
+from ottla.simulation.cluster.checks.in_sync import view
+from ottla.simulation.cluster.faults.faults import Faults
 from ottla.simulation.cluster.simulation import EVENTS, simulate
 from ottla.storage.disk.faults import Fault, FaultKind
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ottla.simulation.cluster.attempts import Attempt, Move, Partition, Transaction
-from ottla.simulation.cluster.moves import NOTHING, contradiction, wrong_offset
+from ottla.simulation.cluster.histories.attempts import Attempt, Move, Partition, Transaction
+from ottla.simulation.cluster.histories.moves import NOTHING, contradiction, wrong_offset
 
 A, B = ("events", 0), ("events", 1)
 _RECORDS = {partition: {at: f"{partition[1]}/{at}".encode() for at in range(10)} for partition in (A, B)}

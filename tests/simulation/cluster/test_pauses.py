@@ -8,7 +8,7 @@ import trio
 
 from ottla.runtime.deadlines import Deadlines
 from ottla.simulation.cluster.determinism import deterministic
-from ottla.simulation.cluster.pauses import PROCESS, Pauses
+from ottla.simulation.cluster.machines.pauses import PROCESS, Pauses
 from ottla.simulation.storage import determinism
 from ottla.simulation.storage.workers import Workers
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 
-from ottla.simulation.cluster.attempts import Attempt, Move, Partition
-from ottla.simulation.cluster.lists import order_of_appends, order_of_reads
+from ottla.simulation.cluster.histories.attempts import Attempt, Move, Partition
+from ottla.simulation.cluster.histories.lists import order_of_appends, order_of_reads
 
 __all__ = ["NOTHING", "contradiction", "wrong_offset"]
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.simulation.cluster.in_sync import view
+from ottla.simulation.cluster.checks.in_sync import view
 from ottla.storage.disk.faults import Fault, FaultKind
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.machine import Machine
+    from ottla.simulation.cluster.machines.machine import Machine
     from ottla.simulation.cluster.world import World
 
 __all__ = ["FAULTS", "Faults"]

@@ -10,9 +10,9 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.metadata.features import STREAMS_VERSION
 from ottla.metadata.loader import MAX_PAUSE_SECONDS
-from ottla.simulation.cluster.client import Client
-from ottla.simulation.cluster.ending import until_in_sync
-from ottla.simulation.cluster.in_sync import view
+from ottla.simulation.cluster.checks.ending import until_in_sync
+from ottla.simulation.cluster.checks.in_sync import view
+from ottla.simulation.cluster.clients.client import Client
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.world import World

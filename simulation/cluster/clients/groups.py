@@ -27,12 +27,12 @@ from ottla.kproto.messages.offset_commit import (
 )
 from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from ottla.simulation.cluster.group_client import GroupClient
-from ottla.simulation.cluster.transactions import COORDINATOR_MOVES
+from ottla.simulation.cluster.clients.group_client import GroupClient
+from ottla.simulation.cluster.clients.transactions import COORDINATOR_MOVES
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["ClassicMember", "ConsumerMember", "Offsets"]
 

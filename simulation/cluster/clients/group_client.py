@@ -9,12 +9,12 @@ import trio
 from ottla.client.errors import ClientError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.versions import OPEN_END
-from ottla.simulation.cluster.client import Client
-from ottla.simulation.cluster.transactions import COORDINATOR_MOVES, find_coordinator
+from ottla.simulation.cluster.clients.client import Client
+from ottla.simulation.cluster.clients.transactions import COORDINATOR_MOVES, find_coordinator
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Request
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["GroupClient"]
 

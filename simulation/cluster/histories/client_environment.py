@@ -8,7 +8,7 @@ from typing import Protocol
 
 import trio
 
-from ottla.simulation.cluster.history import History
+from ottla.simulation.cluster.histories.history import History
 
 __all__ = ["ClientEnvironment", "Connect"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["ACCEPT", "GAP", "REJECT", "RELEASE", "RENEW", "Deliveries", "Delivery", "Giver", "ShareSession"]
 

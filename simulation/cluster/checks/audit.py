@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.simulation.cluster.consumer import Auditor
+from ottla.simulation.cluster.clients.consumer import Auditor
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["Logs", "audit"]
 

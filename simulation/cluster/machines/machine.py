@@ -15,16 +15,16 @@ from ottla.runtime.supervisor import Supervisor
 from ottla.server.broker import Broker
 from ottla.server.main import Node, Ready
 from ottla.settings.config import BrokerConfig
-from ottla.simulation.cluster.metadata import StoreLink
-from ottla.simulation.cluster.pauses import PROCESS
+from ottla.simulation.cluster.machines.metadata import StoreLink
+from ottla.simulation.cluster.machines.pauses import PROCESS
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
     from ottla.metastore.memory import MemoryMetadataStore
-    from ottla.simulation.cluster.network import Network
-    from ottla.simulation.cluster.pauses import Pauses
+    from ottla.simulation.cluster.machines.network import Network
+    from ottla.simulation.cluster.machines.pauses import Pauses
     from ottla.simulation.storage.workers import Workers
     from ottla.storage.disk.faults import Fault
 

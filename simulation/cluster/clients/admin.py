@@ -22,11 +22,11 @@ from ottla.kproto.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla.metadata.image import ResourceType
-from ottla.simulation.cluster.client import Client
+from ottla.simulation.cluster.clients.client import Client
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["Administrator", "configure_group", "make_topic"]
 

@@ -21,14 +21,14 @@ from ottla.kproto.messages.txn_offset_commit import (
 )
 from ottla.kproto.records import iter_batches, iter_records
 from ottla.kproto.schema import Request
-from ottla.simulation.cluster.attempts import Move
-from ottla.simulation.cluster.moves import NOTHING, wrong_offset
-from ottla.simulation.cluster.producer import RETRIABLE
-from ottla.simulation.cluster.transactions import COORDINATOR_MOVES, TransactionalProducer, find_coordinator
+from ottla.simulation.cluster.clients.producer import RETRIABLE
+from ottla.simulation.cluster.clients.transactions import COORDINATOR_MOVES, TransactionalProducer, find_coordinator
+from ottla.simulation.cluster.histories.attempts import Move
+from ottla.simulation.cluster.histories.moves import NOTHING, wrong_offset
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["MOVED", "Mover", "with_moved"]
 

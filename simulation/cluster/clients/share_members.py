@@ -15,7 +15,10 @@ from ottla.kproto.messages.share_acknowledge import ShareAcknowledgeRequest
 from ottla.kproto.messages.share_fetch import ShareFetchRequest
 from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.kproto.records import iter_batches, iter_records
-from ottla.simulation.cluster.deliveries import (
+from ottla.simulation.cluster.clients.group_client import GroupClient
+from ottla.simulation.cluster.clients.producer import RETRIABLE
+from ottla.simulation.cluster.clients.transactions import COORDINATOR_MOVES
+from ottla.simulation.cluster.histories.deliveries import (
     ACCEPT,
     GAP,
     REJECT,
@@ -26,14 +29,11 @@ from ottla.simulation.cluster.deliveries import (
     Giver,
     ShareSession,
 )
-from ottla.simulation.cluster.group_client import GroupClient
-from ottla.simulation.cluster.producer import RETRIABLE
-from ottla.simulation.cluster.transactions import COORDINATOR_MOVES
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
-    from ottla.simulation.cluster.dead_letters import DeadLetters
+    from ottla.simulation.cluster.clients.dead_letters import DeadLetters
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["Drainer", "Leaders", "ShareMember"]
 

@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.simulation.cluster.attempts import Attempt, Partition, Transaction
+from ottla.simulation.cluster.histories.attempts import Attempt, Partition, Transaction
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Move
+    from ottla.simulation.cluster.histories.attempts import Move
 
 __all__ = ["Order", "order_of_appends", "order_of_reads"]
 

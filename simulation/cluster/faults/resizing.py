@@ -14,13 +14,13 @@ from ottla.kproto.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.simulation.cluster.client import Client
-from ottla.simulation.cluster.in_sync import view
+from ottla.simulation.cluster.checks.in_sync import view
+from ottla.simulation.cluster.clients.client import Client
 
 if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage, PartitionState
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.machine import Machine
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.machines.machine import Machine
     from ottla.simulation.cluster.world import World
 
 __all__ = ["Resizer"]

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ottla.simulation.cluster.admin import make_topic
-from ottla.simulation.cluster.consumer import Consumer
-from ottla.simulation.cluster.deliveries import ACCEPT, REJECT
+from ottla.simulation.cluster.clients.admin import make_topic
+from ottla.simulation.cluster.clients.consumer import Consumer
+from ottla.simulation.cluster.histories.deliveries import ACCEPT, REJECT
 
 if TYPE_CHECKING:
     from ottla.kproto.records import Record
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.client import Client
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
-    from ottla.simulation.cluster.deliveries import Deliveries
+    from ottla.simulation.cluster.clients.client import Client
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.deliveries import Deliveries
 
 _Logs = Mapping["Partition", Mapping[int, bytes]]
 

@@ -12,12 +12,12 @@ from ottla.client.errors import ClientError
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.records import Record, iter_batches, iter_records
-from ottla.simulation.cluster.client import Client
-from ottla.simulation.cluster.producer import RETRIABLE
+from ottla.simulation.cluster.clients.client import Client
+from ottla.simulation.cluster.clients.producer import RETRIABLE
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["Consumer"]
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import trio
 
-from ottla.simulation.cluster.attempts import Attempt, Move, Partition, Transaction
-from ottla.simulation.cluster.moves import contradiction
+from ottla.simulation.cluster.histories.attempts import Attempt, Move, Partition, Transaction
+from ottla.simulation.cluster.histories.moves import contradiction
 
 __all__ = ["History"]
 

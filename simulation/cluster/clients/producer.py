@@ -12,11 +12,11 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import BatchBuilder
-from ottla.simulation.cluster.client import Client
+from ottla.simulation.cluster.clients.client import Client
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Attempt, Partition
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.attempts import Attempt, Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["Producer"]
 

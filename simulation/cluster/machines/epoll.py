@@ -18,7 +18,7 @@ from ottla.server.network import readiness
 from ottla.simulation.storage.alarms import Alarm
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.network import Network, _End
+    from ottla.simulation.cluster.machines.network import Network, _End
 
 __all__ = ["Epoll", "simulated_epoll"]
 

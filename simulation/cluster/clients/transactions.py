@@ -17,13 +17,13 @@ from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
 from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import BatchBuilder
 from ottla.kproto.schema import Request
-from ottla.simulation.cluster.attempts import Attempt, Transaction
-from ottla.simulation.cluster.client import Client
-from ottla.simulation.cluster.producer import RETRIABLE
+from ottla.simulation.cluster.clients.client import Client
+from ottla.simulation.cluster.clients.producer import RETRIABLE
+from ottla.simulation.cluster.histories.attempts import Attempt, Transaction
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["COORDINATOR_MOVES", "TransactionalProducer", "find_coordinator"]
 

@@ -16,8 +16,8 @@ from ottla.kproto.schema import Request
 from ottla.kproto.versions import OPEN_END
 
 if TYPE_CHECKING:
-    from ottla.simulation.cluster.attempts import Partition
-    from ottla.simulation.cluster.client_environment import ClientEnvironment
+    from ottla.simulation.cluster.histories.attempts import Partition
+    from ottla.simulation.cluster.histories.client_environment import ClientEnvironment
 
 __all__ = ["Client"]
 

@@ -1,0 +1,1 @@
+"""Clients of the simulated cluster, over its network as over any other."""

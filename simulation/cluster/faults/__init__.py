@@ -1,0 +1,1 @@
+"""What goes wrong, or is done to the cluster, while clients work."""

@@ -1,0 +1,1 @@
+"""What clients tried and saw, and what of it contradicts what they were promised."""

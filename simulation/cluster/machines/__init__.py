@@ -1,0 +1,1 @@
+"""Machines, their network, their way to the metadata store, and processes that stand still."""
