@@ -144,17 +144,17 @@ test-cluster-%: .venv/.test-ready .cache/spark-%/.ready
 .PRECIOUS: .cache/spark-%/.ready
 
 simulate: .venv/.test-ready ## the storage engine on a disk that fails, SEEDS histories (5000); faults planted in it
-	$(BIN)/python -m ottla.simulation.storage --seeds $${SEEDS:-5000}
-	$(BIN)/python -m ottla.simulation.storage.planted_faults
+	$(BIN)/ottla simulate storage --seeds $${SEEDS:-5000} --go-on
+	$(BIN)/ottla simulate storage --planted
 
 simulate-cluster: .venv/.test-ready ## whole clusters of NODES (3) under every fault, SEEDS histories (1000)
-	$(BIN)/ottla simulate --seeds $${SEEDS:-1000} --nodes $${NODES:-3} --go-on
+	$(BIN)/ottla simulate cluster --seeds $${SEEDS:-1000} --nodes $${NODES:-3} --go-on
 
 soak: .venv/.test-ready ## TOPICS (50000) topics made and deleted, and what is left of them in memory
 	$(BIN)/python -m ottla.simulation.storage.soak --topics $${TOPICS:-50000}
 
 simulate-coordinators: .venv/.test-ready ## groups and offsets with every order of their steps, SEEDS histories (5000)
-	$(BIN)/python -m ottla.simulation.coordinators --seeds $${SEEDS:-5000}
+	$(BIN)/ottla simulate coordinators --seeds $${SEEDS:-5000} --go-on
 
 attack: .venv/.test-ready ## what one client can do to the others: every attack, measured, as a table
 	$(BIN)/python -m tests.attack

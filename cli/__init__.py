@@ -65,8 +65,8 @@ COMMANDS: Final = {
     "salvage": Command("folders.salvage", "take records out of data files that are damaged or were set aside"),
     "completion": Command("completion", "complete commands, options and topics in bash, zsh and fish"),
     "simulate": Command(
-        "ottla.simulation.cluster.command",
-        "run whole clusters under faults that a seed decides, and check what their clients saw",
+        "ottla.simulation.command",
+        "run clusters, storage or coordinators as seeds decide, under faults, and check what is seen",
     ),
     "table": Command("ottla.pipeline.cli", "keep tables in step with topics, or send a table to a topic, on Spark"),
 }

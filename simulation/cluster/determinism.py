@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from random import Random
 from typing import Any
 from unittest import mock
 
@@ -16,6 +14,7 @@ import trio
 
 from ottla.metadata.controller import Controller
 from ottla.simulation.cluster.machines.pauses import spawn_system_task
+from ottla.simulation.harness.scheduling import ids, in_modules
 from ottla.simulation.storage.engine import repeatable
 from ottla.simulation.storage.workers import Workers
 
@@ -25,12 +24,13 @@ _STEP_S = 4e-6
 """What a look at the clock costs, so that work done in slices of time is interrupted, at one place or another."""
 
 _real_clocks = (time.perf_counter, time.monotonic)
+_real_uuid4 = uuid.uuid4
 
 
 @contextmanager
 def deterministic(seed: int, workers: Workers) -> Iterator[None]:
     """While this is open, what runs depends on the seed alone."""
-    rng = Random(f"ids {seed}")
+    make_id = ids(seed)
     looks = 0
 
     def now() -> float:
@@ -40,9 +40,6 @@ def deterministic(seed: int, workers: Workers) -> Iterator[None]:
             return trio.current_time() + looks * _STEP_S
         except RuntimeError:
             return looks * _STEP_S
-
-    def make_id() -> uuid.UUID:
-        return uuid.UUID(int=rng.getrandbits(128), version=4)
 
     async def run_sync(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
         return await workers.run(lambda: function(*args))
@@ -58,33 +55,8 @@ def deterministic(seed: int, workers: Workers) -> Iterator[None]:
             mock.patch.object(trio.lowlevel, "spawn_system_task", spawn_system_task),
             mock.patch.dict(Controller.__init__.__kwdefaults__, new_uuid=make_id),
             repeatable(workers.new_lock),
-            _in_modules({_real_clocks[0]: now, _real_clocks[1]: now, _real_uuid4: make_id}),
+            in_modules({_real_clocks[0]: now, _real_clocks[1]: now, _real_uuid4: make_id}),
         ):
             yield
     finally:
         random.setstate(state)
-
-
-_real_uuid4 = uuid.uuid4
-
-
-@contextmanager
-def _in_modules(replaced: dict[Any, Any]) -> Iterator[None]:
-    """Replace what Ottla's modules have imported by name."""
-    back: dict[Any, Any] = {}
-    for real, simulated in replaced.items():
-        back.setdefault((real.__name__, simulated), real)
-    _replace({(real.__name__, real): simulated for real, simulated in replaced.items()})
-    try:
-        yield
-    finally:
-        _replace(back)
-
-
-def _replace(changes: dict[Any, Any]) -> None:
-    for name, module in list(sys.modules.items()):
-        if not name.startswith("ottla.") or module is None:
-            continue
-        for (attribute, before), after in changes.items():
-            if getattr(module, attribute, None) is before:
-                setattr(module, attribute, after)

@@ -23,12 +23,12 @@ from ottla.simulation.cluster.checks.ending import check_replicas, until_in_sync
 from ottla.simulation.cluster.clients.admin import Administrator
 from ottla.simulation.cluster.clients.producer import Producer
 from ottla.simulation.cluster.determinism import deterministic
-from ottla.simulation.cluster.errors import SimulationError
 from ottla.simulation.cluster.faults.faults import Faults
 from ottla.simulation.cluster.machines.epoll import simulated_epoll
 from ottla.simulation.cluster.simulation import make_topics
 from ottla.simulation.cluster.world import World
-from ottla.simulation.storage import determinism
+from ottla.simulation.harness import scheduling
+from ottla.simulation.harness.outcome import SimulationError
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.found_topics import FoundTopics, find_topics
 from ottla.storage.inspect.salvage import salvage
@@ -81,8 +81,8 @@ def live_through(seed: int, disaster: str, *, nodes: int = 3) -> Ended:
 
     try:
         with deterministic(seed, world.workers), simulated_epoll(world.network):
-            determinism.run(live, seed, limit_s=_LIMIT_S, hung=world.hung)
-    except determinism.HangError:
+            scheduling.run(live, seed, limit_s=_LIMIT_S, hung=world.hung)
+    except scheduling.HangError:
         pass  # the world was told
     finally:
         logger.removeHandler(watch)

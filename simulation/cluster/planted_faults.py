@@ -1,20 +1,10 @@
-"""Faults that are planted in the product, to see that the simulation finds them.
-
-    python -m ottla.simulation.cluster.planted_faults        the table: after how many seeds each is found
-
-Each spoils a line or two for as long as it is planted. One that is not found is a hole in the simulation.
-"""
+"""Faults that are planted in a cluster: `ottla simulate cluster --planted`."""
 
 from __future__ import annotations
 
-import argparse
 import errno
-import logging
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final
 
 import trio
 
@@ -45,7 +35,7 @@ from ottla.server.share import in_flight
 from ottla.server.share.in_flight import InFlight
 from ottla.server.share.partition import SharePartition
 from ottla.server.share.records import Run
-from ottla.simulation.cluster.simulation import simulate
+from ottla.simulation.harness.planted import PlantedFault
 from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.log.log_state import LogState
 from ottla.storage.log_manager import LogManager
@@ -56,16 +46,7 @@ from ottla.storage.state.producer_entry import ProducerEntry
 from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.tail_cache import TailCache
 
-__all__ = ["FAULTS", "MOST_SEEDS", "PlantedFault", "planted", "seeds_until_found"]
-
-MOST_SEEDS: Final = 200
-
-
-class PlantedFault(NamedTuple):
-    """What is spoilt: each change has an owner, its attribute, and what takes the attribute's place."""
-
-    name: str
-    changes: tuple[tuple[Any, str, Any], ...]
+__all__ = ["FAULTS"]
 
 
 def _settle_alone(self: Any, result: Any) -> bool:
@@ -271,66 +252,3 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     ),
     PlantedFault("a stop waits for replicas that are gone", ((ReplicaManager, "lose_followers", lambda self: None),)),
 )
-
-
-@contextmanager
-def planted(fault: PlantedFault) -> Iterator[None]:
-    """Plant a fault for as long as this is open. AttributeError if the product has no such thing any more."""
-    sound = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in fault.changes]
-    for owner, attribute, spoilt in fault.changes:
-        setattr(owner, attribute, spoilt)
-    try:
-        yield
-    finally:
-        for owner, attribute, before in sound:
-            setattr(owner, attribute, before)
-
-
-def seeds_until_found(
-    fault: PlantedFault, *, first: int = 0, most: int = MOST_SEEDS, saying: str = ""
-) -> tuple[int, str] | None:
-    """How many seeds it takes, beginning with `first`, until a finding says this, and the finding; None if `most` are
-    not enough.
-
-    A fault that cannot be planted as it is, since what it calls has changed, raises the error that it ends in.
-    """
-    with planted(fault):
-        for count, seed in enumerate([*range(first, most), *range(first)], 1):
-            outcome = simulate(seed)
-            if outcome.cause is not None and _is_mistake(outcome.cause):
-                raise outcome.cause
-            if outcome.finding and saying in outcome.finding:
-                return count, outcome.finding
-    return None
-
-
-def _is_mistake(cause: BaseException) -> bool:
-    if isinstance(cause, BaseExceptionGroup):
-        return any(_is_mistake(each) for each in cause.exceptions)
-    return isinstance(cause, TypeError | AttributeError | NameError)
-
-
-def main() -> int:
-    """The exit code is 0 if every fault is found within its seeds."""
-    parser = argparse.ArgumentParser(prog="python -m ottla.simulation.cluster.planted_faults", description=__doc__)
-    parser.add_argument("--most", type=int, default=MOST_SEEDS, help="how many seeds to try")
-    parser.add_argument("--only", default="", help="the faults with this in their names")
-    parser.add_argument("--tell", action="store_true", help="what is found as well")
-    arguments = parser.parse_args()
-    logging.getLogger("ottla").propagate = False
-    missed = 0
-    for fault in FAULTS:
-        if arguments.only not in fault.name:
-            continue
-        started = time.process_time()
-        found = seeds_until_found(fault, most=arguments.most)
-        missed += found is None
-        said = "not found" if found is None else f"{found[0]:4} seeds"
-        print(f"{said}  {time.process_time() - started:5.1f} s of CPU  {fault.name}", flush=True)
-        if found is not None and arguments.tell:
-            print(f"            {found[1][:200]}")
-    return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

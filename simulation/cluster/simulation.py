@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final
 
 import trio
 
@@ -30,7 +30,6 @@ from ottla.simulation.cluster.clients.producer import Producer
 from ottla.simulation.cluster.clients.share_members import Drainer, ShareMember
 from ottla.simulation.cluster.clients.transactions import TransactionalProducer
 from ottla.simulation.cluster.determinism import deterministic
-from ottla.simulation.cluster.errors import SimulationError
 from ottla.simulation.cluster.faults.faults import FAULTS, Faults
 from ottla.simulation.cluster.faults.resizing import Resizer
 from ottla.simulation.cluster.faults.rolling import upgrade
@@ -38,33 +37,18 @@ from ottla.simulation.cluster.histories.attempts import Partition
 from ottla.simulation.cluster.histories.deliveries import Deliveries
 from ottla.simulation.cluster.machines.epoll import simulated_epoll
 from ottla.simulation.cluster.world import LogWatch, World
-from ottla.simulation.storage import determinism
+from ottla.simulation.harness import scheduling
+from ottla.simulation.harness.outcome import Outcome
 
-__all__ = ["Outcome", "make_topics", "simulate"]
+__all__ = ["ACKNOWLEDGED", "SIMULATED_SECONDS", "make_topics", "simulate"]
 
+SIMULATED_SECONDS: Final = "simulated seconds"
+ACKNOWLEDGED: Final = "records acknowledged"
 EVENTS: Final = "events"
 SHARED: Final = "shared"
 _LIMIT_S: Final = 1_000.0
 _PATIENCE_S: Final = 90.0
 """How long what clients have begun may take when nothing is wrong any more."""
-
-
-class Outcome(NamedTuple):
-    """What came of a seed. `finding` is empty if all is well; `faults` are what went wrong, by number."""
-
-    seed: int
-    finding: str
-    trace: list[str]
-    digest: str
-    simulated_s: float
-    acknowledged: int
-    faults: dict[int, str]
-    cause: BaseException | None
-
-    def check(self) -> None:
-        """SimulationError if the cluster did what it must not do."""
-        if self.finding:
-            raise SimulationError(self.seed, self.finding, self.trace) from self.cause
 
 
 def simulate(
@@ -94,7 +78,7 @@ def simulate(
 
     try:
         with deterministic(seed, world.workers), simulated_epoll(world.network):
-            determinism.run(live, seed, limit_s=_LIMIT_S, hung=world.hung)
+            scheduling.run(live, seed, limit_s=_LIMIT_S, hung=world.hung)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is found
         if not world.finding:
             world.finding, world.cause = f"it fails: {error!r}", error
@@ -102,7 +86,8 @@ def simulate(
         logger.removeHandler(watch)
     lines = [*world.trace, f"{world.network.sent_bytes} bytes sent in {ended_s:.6f} s"]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return Outcome(seed, world.finding, lines, digest, ended_s, world.history.acknowledged, world.faults, world.cause)
+    counts = {SIMULATED_SECONDS: ended_s, ACKNOWLEDGED: world.history.acknowledged}
+    return Outcome(seed, world.finding, lines, digest, world.faults, counts, world.cause)
 
 
 async def _live(world: World, faults: Faults, seconds: float) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.simulation.cluster.clients.dead_letters import DeadLetters
     from ottla.simulation.cluster.histories.attempts import Partition
     from ottla.simulation.cluster.histories.deliveries import Deliveries, Giver
-    from ottla.simulation.storage.alarms import HangError
+    from ottla.simulation.harness.alarms import HangError
 
 __all__ = ["SETTINGS", "World"]
 

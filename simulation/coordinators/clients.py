@@ -36,7 +36,8 @@ class Client:
             with trio.CancelScope() as patience:
                 if self.rng.random() < 0.1:  # its connection closes while it waits for an answer
                     patience.deadline = trio.current_time() + self.rng.uniform(0, 0.1)
-                await self.step()
+                if self.world.takes(self.name):
+                    await self.step()
 
     async def step(self) -> None:
         raise NotImplementedError

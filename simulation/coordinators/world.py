@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from random import Random
 from uuid import UUID
 
@@ -61,8 +62,12 @@ class SimulatedClock:
 class World:
     """What there is besides clients. `violations` says what went wrong first, of each kind."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, only: Collection[int] | None = None) -> None:
         self.seed = seed
+        self._only = only
+        self._steps = 0
+        #: The steps of clients that were done, by number.
+        self.parts: dict[int, str] = {}
         self.rng = Random(seed)
         self.clock = SimulatedClock()
         self.log = SimulatedLog(self.rng)
@@ -85,6 +90,15 @@ class World:
     def note(self, text: str) -> None:
         """One line of the seed's story."""
         self.trace.append(f"{trio.current_time():9.4f} {text}")
+
+    def takes(self, client: str) -> bool:
+        """Whether a client's next step is done: all are, or those whose numbers were asked for."""
+        number = self._steps
+        self._steps += 1
+        is_taken = self._only is None or number in self._only
+        if is_taken:
+            self.parts[number] = f"{trio.current_time():9.4f} {client}"
+        return is_taken
 
     def violate(self, text: str) -> None:
         """Something that must never be has happened: a kind, a colon, and the particulars."""

@@ -4,6 +4,6 @@ A seed is a few lives of one node's storage: topics come and go, logs are writte
 read, calls that block overlap with the event loop, and each life ends in a stop, a kill or a power cut. After every
 step what readers see is compared with the model, and after every start what the disk has kept.
 
-    python -m ottla.simulation.storage --seeds 5000 [--first 0]       many seeds
-    python -m ottla.simulation.storage --seed 42                      one seed, its trace and the hash of the trace
+    ottla simulate storage --seeds 5000 [--first 0]       many seeds
+    ottla simulate storage --seed 42                      one seed, its trace and the hash of the trace
 """

@@ -93,6 +93,8 @@ class Operations:
             tracked = None
             operation = rng.choices(self._of_the_node, weights[1])[0][1]
             what = _name(operation)
+        if not self._simulation.takes(what):
+            return
         if self._under_way < _MOST_UNDER_WAY and rng.random() < 0.5:
             self._under_way += 1
             self._nursery.start_soon(self._beside, what, tracked, operation)

@@ -1,24 +1,12 @@
-"""Faults that are planted in the engine, to see that the simulation finds them.
-
-    python -m ottla.simulation.storage.planted_faults        the table: after how many seeds each is found
-
-Each takes out a line of the engine, or spoils one, for as long as it is planted. One that is not found is a hole in
-the simulation.
-"""
+"""Faults that are planted in the storage engine: `ottla simulate storage --planted`."""
 
 from __future__ import annotations
 
-import argparse
-import logging
-import re
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from ottla.simulation.storage.errors import SimulationError
-from ottla.simulation.storage.simulation import Simulation
+from ottla.simulation.harness.planted import PlantedFault
 from ottla.storage import log_manager
 from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.format.block import RunKind
@@ -38,22 +26,7 @@ from ottla.storage.store.maintenance import Maintenance
 from ottla.storage.store.memstore import RunGroup
 from ottla.storage.store.message_store import MessageStore
 
-__all__ = ["FAULTS", "MOST_SEEDS", "PlantedFault", "planted", "seeds_until_found"]
-
-
-MOST_SEEDS: Final = 400
-
-
-class PlantedFault(NamedTuple):
-    """What is found when the `changes` are made matches `finding`, within `MOST_SEEDS`.
-
-    A change is an owner, its attribute, and what takes the attribute's place. One that takes many seeds `is_slow`.
-    """
-
-    name: str
-    changes: tuple[tuple[Any, str, Any], ...]
-    finding: str
-    is_slow: bool = False
+__all__ = ["FAULTS"]
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -223,51 +196,3 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
         r"offline|are still|the process ended|ERROR",
     ),
 )
-
-
-@contextmanager
-def planted(fault: PlantedFault) -> Iterator[None]:
-    """The engine has this fault until the block ends."""
-    sound = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in fault.changes]
-    for owner, attribute, replacement in fault.changes:
-        setattr(owner, attribute, replacement)
-    try:
-        yield
-    finally:
-        for owner, attribute, replacement in sound:
-            setattr(owner, attribute, replacement)
-
-
-def seeds_until_found(fault: PlantedFault, *, first: int = 0, most: int = MOST_SEEDS) -> tuple[int, str] | None:
-    """How many seeds it takes, beginning with `first`, and what is found then; None if `most` are not enough."""
-    with planted(fault):
-        for count, seed in enumerate([*range(first, most), *range(first)], 1):
-            try:
-                Simulation(seed).run()
-            except SimulationError as error:
-                if re.search(fault.finding, error.finding):
-                    return count, error.finding
-    return None
-
-
-def main() -> int:
-    """The exit code is 0 if every fault is found within its seeds."""
-    parser = argparse.ArgumentParser(prog="python -m ottla.simulation.storage.planted_faults", description=__doc__)
-    parser.add_argument("--most", type=int, default=MOST_SEEDS, help="how many seeds to try")
-    parser.add_argument("--tell", action="store_true", help="what is found as well")
-    arguments = parser.parse_args()
-    logging.getLogger("ottla").propagate = False
-    missed = 0
-    for fault in FAULTS:
-        started = time.perf_counter()
-        found = seeds_until_found(fault, most=arguments.most)
-        missed += found is None
-        said = "not found" if found is None else f"{found[0]:4} seeds"
-        print(f"{said}  {time.perf_counter() - started:5.1f} s  {fault.name}", flush=True)
-        if found is not None and arguments.tell:
-            print(f"            {found[1][:200]}")
-    return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import trio
 
-from ottla.simulation.storage import determinism
+from ottla.simulation.harness import scheduling
+from ottla.simulation.harness.outcome import Outcome, SimulationError
 from ottla.simulation.storage.cramped import cramped
 from ottla.simulation.storage.damaged import flip_a_bit, read_what_is_left
 from ottla.simulation.storage.ending import check_files, check_nothing_held
@@ -20,18 +21,29 @@ from ottla.simulation.storage.engine import (
     StorageError,
     repeatable,
 )
-from ottla.simulation.storage.errors import SimulationError
 from ottla.simulation.storage.memory import ReceivedMemory
 from ottla.simulation.storage.operations import Operations
 from ottla.simulation.storage.reading import note_last_start
 from ottla.simulation.storage.restart import compare_after_start
 from ottla.simulation.storage.state import SimulationState
 
-__all__ = ["FOLDER", "Simulation"]
+__all__ = ["FOLDER", "Simulation", "simulate"]
 
 FOLDER = "/data"
 _NODE_FOLDER = f"{FOLDER}/node-0"
 _LIMIT_S = 3_000.0
+
+
+def simulate(seed: int, *, only: Collection[int] | None = None) -> Outcome:
+    """Run one seed. `only` has the numbers of the operations that are done; without it all are."""
+    simulation = Simulation(seed, only)
+    finding = ""
+    try:
+        simulation.run()
+    except SimulationError as error:
+        finding = error.finding
+    counts = {"operations": len(simulation.parts)}
+    return Outcome(seed, finding, simulation.trace, simulation.digest, simulation.parts, counts)
 
 
 class Simulation(SimulationState):
@@ -39,7 +51,7 @@ class Simulation(SimulationState):
 
     # Lives.
 
-    def _hung(self, error: determinism.HangError) -> None:
+    def _hung(self, error: scheduling.HangError) -> None:
         """The process does not end by itself."""
         if self.failure is None:
             self.failure = SimulationError(self.seed, f"the process ended: {error!r}", self.trace)
@@ -68,7 +80,7 @@ class Simulation(SimulationState):
         self.is_watched = False
         clean = False
         try:
-            determinism.run(life, self.rng.getrandbits(32), limit_s=_LIMIT_S, hung=self._hung)
+            scheduling.run(life, self.rng.getrandbits(32), limit_s=_LIMIT_S, hung=self._hung)
             clean = not self.disk.is_dead
         except BaseException as error:
             if self.failure is not None:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import trio
 
-from ottla.simulation.storage import determinism
+from ottla.simulation.harness import scheduling
 from ottla.simulation.storage.batches import build
 from ottla.simulation.storage.engine import LogConfig, LogManager, ManualClock, MemoryDisk, StorageConfig, read
 from ottla.simulation.storage.model import Batch
@@ -46,7 +46,7 @@ def left_over(topics: int) -> Counter[str]:
             found.update(await _count())
             found.subtract(before)
 
-    determinism.run(soak, 0, limit_s=_NEVER_S)
+    scheduling.run(soak, 0, limit_s=_NEVER_S)
     return +found
 
 

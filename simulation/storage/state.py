@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from random import Random
 
+from ottla.simulation.harness.outcome import SimulationError
 from ottla.simulation.storage.engine import (
     Fault,
     LogClosedError,
@@ -13,7 +15,6 @@ from ottla.simulation.storage.engine import (
     SimulatedDisk,
     store_name,
 )
-from ottla.simulation.storage.errors import SimulationError
 from ottla.simulation.storage.history import Key, StoreHistory
 from ottla.simulation.storage.memory import ReceivedMemory
 from ottla.simulation.storage.model import LogModel, Seen
@@ -25,8 +26,12 @@ from ottla.simulation.storage.workers import Workers
 class SimulationState:
     """What outlives a process: the disk, the clock, the topics, the history; and what every life needs."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, only: Collection[int] | None = None) -> None:
         self.seed = seed
+        self._only = only
+        self._operations = 0
+        #: The operations that were done, by number.
+        self.parts: dict[int, str] = {}
         self.rng = rng = Random(seed)
         self._flips = Random(f"flips {seed}")
         self.workers = Workers(rng, pause_probability=rng.choice((0.0, 0.05, 0.3)))
@@ -68,6 +73,15 @@ class SimulationState:
 
     def note(self, text: str) -> None:
         self.trace.append(text)
+
+    def takes(self, operation: str) -> bool:
+        """Whether the next operation is done: all are, or those whose numbers were asked for."""
+        number = self._operations
+        self._operations += 1
+        is_taken = self._only is None or number in self._only
+        if is_taken:
+            self.parts[number] = operation
+        return is_taken
 
     @property
     def digest(self) -> str:

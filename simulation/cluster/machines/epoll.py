@@ -15,7 +15,7 @@ from unittest import mock
 import trio
 
 from ottla.server.network import readiness
-from ottla.simulation.storage.alarms import Alarm
+from ottla.simulation.harness.alarms import Alarm
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.machines.network import Network, _End

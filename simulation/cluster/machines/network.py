@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from ottla.simulation.storage.alarms import Alarm
+from ottla.simulation.harness.alarms import Alarm
 
 if TYPE_CHECKING:
     import ssl

@@ -17,8 +17,9 @@ from ottla.simulation.cluster import simulation
 from ottla.simulation.cluster.clients.client import Client
 from ottla.simulation.cluster.faults.faults import Faults
 from ottla.simulation.cluster.faults.resizing import Resizer
-from ottla.simulation.cluster.simulation import Outcome, simulate
+from ottla.simulation.cluster.simulation import ACKNOWLEDGED, SIMULATED_SECONDS, simulate
 from ottla.simulation.cluster.world import World
+from ottla.simulation.harness.outcome import Outcome
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +35,13 @@ def quiet() -> Iterator[None]:
 def test_seeds(seed: int) -> None:
     outcome = lived(seed)
     outcome.check()
-    assert outcome.simulated_s > 10
+    assert outcome.counts[SIMULATED_SECONDS] > 10
 
 
 def test_one_node_alone() -> None:
     outcome = simulate(14, nodes=1, seconds=5)
     outcome.check()
-    assert outcome.acknowledged
+    assert outcome.counts[ACKNOWLEDGED]
 
 
 @pytest.mark.parametrize("seed", range(2))

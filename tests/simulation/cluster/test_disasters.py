@@ -9,7 +9,7 @@ import pytest
 
 from ottla.metadata import from_data
 from ottla.simulation.cluster.disasters import Disaster, live_through
-from ottla.simulation.cluster.errors import SimulationError
+from ottla.simulation.harness.outcome import SimulationError
 
 _SEEDS_UNTIL_FOUND = 40
 """The first of these finds the planted fault, mostly one of the first ten."""

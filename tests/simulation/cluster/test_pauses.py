@@ -9,7 +9,7 @@ import trio
 from ottla.runtime.deadlines import Deadlines
 from ottla.simulation.cluster.determinism import deterministic
 from ottla.simulation.cluster.machines.pauses import PROCESS, Pauses
-from ottla.simulation.storage import determinism
+from ottla.simulation.harness import scheduling
 from ottla.simulation.storage.workers import Workers
 
 
@@ -34,5 +34,5 @@ def test_a_timer_belongs_to_the_process_that_begins_it() -> None:
         await trio.sleep(1)
 
     with deterministic(0, Workers(Random(0), pause_probability=0.0)):
-        determinism.run(live, 0, limit_s=10)
+        scheduling.run(live, 0, limit_s=10)
     assert told == [(2, 3.0)]

@@ -1,6 +1,6 @@
 """Faults that are planted in the product can be planted, and what watches in-sync sets sees those that spoil them.
 
-How many seeds all the others take is counted by `python -m ottla.simulation.cluster.planted_faults`.
+How many seeds all the others take is counted by `ottla simulate --planted`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.simulation.cluster.planted_faults import FAULTS, PlantedFault, planted, seeds_until_found
+from ottla.simulation.cluster.planted_faults import FAULTS
+from ottla.simulation.cluster.simulation import simulate
+from ottla.simulation.harness.planted import PlantedFault, planted, seeds_until_found
 from ottla.storage.node_dir import NodeDir
 
 _MOST_SEEDS = 40
@@ -36,8 +38,8 @@ def test_a_fault_is_planted_and_taken_out(fault: PlantedFault) -> None:
 # With the seed that found each last: where it still does, those before need not be tried.
 @pytest.mark.parametrize(("name", "first"), [("joins without having caught up", 0), ("not in sync is elected", 36)])
 def test_who_may_lead_and_lacks_what_is_committed_is_seen(name: str, first: int) -> None:
-    fault = next(fault for fault in FAULTS if name in fault.name)
-    assert seeds_until_found(fault, first=first, most=_MOST_SEEDS, saying="may lead it") is not None
+    fault = next(fault for fault in FAULTS if name in fault.name)._replace(finding="may lead it")
+    assert seeds_until_found(simulate, fault, first=first, most=_MOST_SEEDS) is not None
 
 
 def test_a_fault_that_fails_itself_is_not_taken_for_found() -> None:
@@ -45,5 +47,5 @@ def test_a_fault_that_fails_itself_is_not_taken_for_found() -> None:
         self.open_as_before()  # type: ignore[attr-defined]
 
     with pytest.raises(ExceptionGroup) as raised:
-        seeds_until_found(PlantedFault("any", ((NodeDir, "open", out_of_date),)), most=1)
+        seeds_until_found(simulate, PlantedFault("any", ((NodeDir, "open", out_of_date),)), most=1)
     assert raised.group_contains(AttributeError, match="open_as_before")

@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 import trio
 
-from ottla.simulation.storage.alarms import Alarm, HangError
-from ottla.simulation.storage.determinism import run
+from ottla.simulation.harness.alarms import Alarm, HangError
+from ottla.simulation.harness.scheduling import run
 
 
 def lived(function: Callable[[], Awaitable[None]], *, limit_s: float = 100.0) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.simulation.storage.planted_faults import FAULTS, PlantedFault, seeds_until_found
+from ottla.simulation.harness.planted import PlantedFault, seeds_until_found
+from ottla.simulation.storage.planted_faults import FAULTS
+from ottla.simulation.storage.simulation import simulate
 from tests.simulation.storage.finders import LAST_FOUND_BY
 
 
@@ -25,4 +27,4 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if not fault.is_slow], ids=lambda fault: fault.name)
 def test_a_planted_fault_is_found(fault: PlantedFault) -> None:
-    assert seeds_until_found(fault, first=LAST_FOUND_BY.get(fault.name, 0)) is not None
+    assert seeds_until_found(simulate, fault, first=LAST_FOUND_BY.get(fault.name, 0), most=400) is not None

@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from ottla.simulation.storage.simulation import Simulation
+from ottla.simulation.storage.simulation import simulate
 from ottla.simulation.storage.soak import left_over
 from tests.simulation.storage.finders import LAST_FOUND_BY
 
@@ -55,4 +55,6 @@ def test_nothing_is_left_of_deleted_topics() -> None:
 def digest(seed: int) -> str:
     """The hash of a seed's trace."""
     logging.getLogger("ottla").propagate = False
-    return Simulation(seed).run()
+    outcome = simulate(seed)
+    outcome.check()
+    return outcome.digest

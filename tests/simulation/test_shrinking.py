@@ -6,13 +6,13 @@ from collections.abc import Collection
 
 import pytest
 
-from ottla.simulation.cluster.shrinking import shrunk, timeline
-from ottla.simulation.cluster.simulation import Outcome
+from ottla.simulation.harness.outcome import Outcome
+from ottla.simulation.harness.shrinking import shrunk, timeline
 
 
 def outcome(faults: Collection[int], *, failing: bool, trace: Collection[str] = ()) -> Outcome:
     told = {number: f"fault {number}" for number in faults}
-    return Outcome(1, "it fails" if failing else "", list(trace), "", 0.0, 0, told, None)
+    return Outcome(1, "it fails" if failing else "", list(trace), "", told, {})
 
 
 @pytest.mark.parametrize("needed", [{3}, {0, 12}, {5, 6, 7}, set(range(13)), set()])
@@ -25,7 +25,7 @@ def test_faults_that_are_not_needed_are_left_out(needed: set[int]) -> None:
         return outcome(only, failing=needed <= set(only))
 
     least = shrunk(outcome(range(13), failing=True), again)
-    assert set(least.faults) == needed
+    assert set(least.parts) == needed
     assert all(only <= set(range(13)) for only in lived)
     assert len(lived) <= 40
 

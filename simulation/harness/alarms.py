@@ -16,7 +16,7 @@ from typing import Final
 import trio
 from trio._core._run import GLOBAL_RUN_CONTEXT, CancelStatus
 
-from ottla.simulation.storage.turns import spare_the_kernel
+from ottla.simulation.harness.turns import spare_the_kernel
 
 __all__ = ["Alarm", "HangError", "VirtualClock", "sleep"]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 import traceback
+from collections.abc import Collection
 
 import trio
 import trio.testing
@@ -13,16 +16,25 @@ from ottla.simulation.coordinators.determinism import deterministic
 from ottla.simulation.coordinators.invariants import StepChecks, groups_with_offsets
 from ottla.simulation.coordinators.members import ClassicMember, ConsumerMember, StreamsMember
 from ottla.simulation.coordinators.world import CHECK_INTERVAL_MS, OFFSETS_PARTITIONS, RETENTION_MS, World
+from ottla.simulation.harness.outcome import Outcome
 
+_ADDRESS = re.compile(" object at 0x[0-9a-f]+")
 SILENCE_S = 20
 """Longer than a new classic member may wait, which is the longest of all timeouts."""
 PATIENCE_S = 3_600
 """Whatever has not ended by now never will."""
 
 
-def live(seed: int) -> World:
-    """Run one seed; `violations` of the world it returns says what went wrong."""
-    world = World(seed)
+def simulate(seed: int, *, only: Collection[int] | None = None) -> Outcome:
+    """Run one seed. `only` has the numbers of the clients' steps that are done; without it all are."""
+    world = _run(seed, only)
+    lines = [_ADDRESS.sub("", line) for line in world.trace]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return Outcome(seed, "; ".join(world.violations.values()), lines, digest, world.parts, world.done)
+
+
+def _run(seed: int, only: Collection[int] | None) -> World:
+    world = World(seed, only)
     with deterministic(seed):
         clock = trio.testing.MockClock(autojump_threshold=0)
         checks = StepChecks(world)

@@ -1,0 +1,1 @@
+"""What all simulations share: what comes of a seed, running many, shrinking, planted faults, scheduling."""
