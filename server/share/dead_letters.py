@@ -11,17 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from ottla.kproto.errors import ErrorCode, ProtocolError
+from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import Record, build_batch, iter_records, parse_batch_header
 from ottla.metadata.errors import InvalidConfigError, InvalidTopicError
-from ottla.metadata.image import NO_LEADER
 from ottla.metastore.errors import MetadataError, PolicyViolationError
-from ottla.replica.append import Records, TopicIdPartition
-from ottla.replica.errors import InternalTopicError, MirroredTopicError, ReplicaError
+from ottla.replica.batch_writer import BatchWriter, WriteDelayedError, WriteRefusedError
+from ottla.replica.errors import ReplicaError
 from ottla.replica.fetch import FetchParams, FetchPartition
-from ottla.replica.partition import ACKS_ALL
 from ottla.runtime.backoff import Backoff
-from ottla.storage.errors import DiskFullError, LogClosedError, StorageError, StoreOfflineError
+from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from ottla.coordinator.share.state import SharePartitionKey
@@ -40,7 +38,6 @@ logger = logging.getLogger(__name__)
 ATTEMPTS: Final = 5
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 30.0
-TIMEOUT_MS: Final = 30_000
 MAX_ROUND_RECORDS: Final = 500
 MAX_ROUND_BYTES: Final = 1_048_576
 """Of the source's batches that are read for one round, and of the letters that are written in it."""
@@ -52,8 +49,6 @@ _ONLY_KAFKAS: Final = "__"
 #: What a record takes beside its key, value and headers, and a batch beside its records.
 _RECORD_BYTES: Final = 64
 _BATCH_BYTES: Final = 61
-_FINAL: Final = (InternalTopicError, MirroredTopicError)
-_PASSING: Final = (ReplicaError, StoreOfflineError, DiskFullError, LogClosedError)
 
 Span = tuple[int, int]
 """The first and the last of some offsets."""
@@ -132,7 +127,7 @@ class DeadLetterQueues:
         self.counters: dict[str, QueueCounters] = {}
         self._replica_manager = replica_manager
         self._controller = controller
-        self._call = call
+        self._writer = BatchWriter(replica_manager, call, _CHANNEL)
         self._config = config
         self._group_config = group_config
         self._clock = clock
@@ -247,36 +242,12 @@ class DeadLetterQueues:
             fetched.release()
 
     async def _produce(self, queue: TopicImage, index: int, batch: bytes) -> None:
-        leader = queue.partitions[index].leader
-        if leader == NO_LEADER:
-            raise _LaterError(f"{queue.name}-{index} has no leader")
-        if leader != self._controller.node_id:
-            await self._produce_to(leader, queue, index, batch)
-            return
-        key = TopicIdPartition(queue.topic_id, index)
-        records = Records(memoryview(bytearray(batch)))
-        results = await self._replica_manager.append({key: records}, required_acks=ACKS_ALL, timeout_ms=TIMEOUT_MS)
-        error = results[key].error
-        if isinstance(error, _PASSING) and not isinstance(error, _FINAL):
-            raise _LaterError(str(error)) from error
-        if error is not None:
-            raise _NeverError(str(error)) from error
-
-    async def _produce_to(self, node_id: int, queue: TopicImage, index: int, batch: bytes) -> None:
-        from ottla.client.errors import ClientError
-        from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
-        partition = PartitionProduceData(index=index, records=batch)
-        topic = TopicProduceData(name=queue.name, topic_id=queue.topic_id, partition_data=[partition])
-        request = ProduceRequest(acks=ACKS_ALL, timeout_ms=TIMEOUT_MS, topic_data=[topic])
         try:
-            answer = await self._call(node_id, request, channel=_CHANNEL, timeout_seconds=2 * TIMEOUT_MS / 1000)
-            code = ErrorCode.of(answer.responses[0].partition_responses[0].error_code)
-        except (ClientError, IndexError) as error:
-            raise _LaterError(f"node {node_id}: {error}") from error
-        if code:
-            kind = _LaterError if code.retriable else _NeverError
-            raise kind(f"node {node_id} answered {code.name}")
+            await self._writer.write(queue, index, batch)
+        except WriteDelayedError as error:
+            raise _LaterError(str(error)) from error
+        except WriteRefusedError as error:
+            raise _NeverError(str(error)) from error
 
 
 def build_round(

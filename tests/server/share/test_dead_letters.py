@@ -144,7 +144,7 @@ class World:
         controller: Any = SimpleNamespace(
             node_id=1, image=SimpleNamespace(topic=self.topics.get), create_topic=self.create_topic
         )
-        replica_manager: Any = SimpleNamespace(append=self.append)
+        replica_manager: Any = SimpleNamespace(node_id=1, append=self.append)
         self.queues = DeadLetterQueues(
             replica_manager=replica_manager,
             controller=controller,
