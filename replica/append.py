@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
+    from ottla.storage.log.append_types import CheckedBatch
     from ottla.storage.log.partition_log import AppendInfo
     from ottla.storage.memory.iobuf import Fragment
     from ottla.storage.state.producer_state import VerificationGuard
@@ -54,12 +55,13 @@ class Records(NamedTuple):
 
     The view is writable: offsets and epoch are patched into it. The store retains the fragment for as long as it needs
     the bytes; None means that nobody reuses them. `guard` is what `PartitionLog.begin_verification` gave for a
-    transaction's first batch.
+    transaction's first batch, `checked` what `PartitionLog.check_ahead` found, if it was called before.
     """
 
     view: memoryview
     fragment: Fragment | None = None
     guard: VerificationGuard | None = None
+    checked: CheckedBatch | None = None
 
 
 class AppendResult:

@@ -279,7 +279,7 @@ class ReplicaManager:
         find = self._partitions.get
         left = _APPENDED_AT_ONCE
         has_waited = False
-        for (topic_id, index), (view, fragment, guard) in entries:
+        for (topic_id, index), (view, fragment, guard, checked) in entries:
             left -= 1
             if not left:
                 left = _APPENDED_AT_ONCE
@@ -290,7 +290,6 @@ class ReplicaManager:
                 if partition.is_internal and not may_write_internal:
                     raise InternalTopicError(f"clients may not write to {partition.topic}")
                 log = partition.log
-                checked: CheckedBatch | None = None
                 while True:
                     if not log.has_room:
                         has_waited = True
@@ -311,7 +310,7 @@ class ReplicaManager:
                         )
                         break
                     except ChecksTakeLongError:
-                        checked = yield partial(self._check_ahead, log, view, now_ms)
+                        checked = yield partial(self.check_ahead, log, view, now_ms)
             except (ReplicaError, StorageError, RecordError) as error:
                 self._note_refused(operation, error, partition)
             else:
@@ -324,7 +323,8 @@ class ReplicaManager:
                 operation.appended(partition, info)
         return operation
 
-    async def _check_ahead(self, log: PartitionLog, view: memoryview, now_ms: int) -> CheckedBatch:
+    async def check_ahead(self, log: PartitionLog, view: memoryview, now_ms: int) -> CheckedBatch:
+        """See `PartitionLog.check_ahead`; few run at the same time."""
         async with self._checkers:
             return await log.check_ahead(view, now_ms=now_ms)
 

@@ -138,6 +138,15 @@ class ChecksTakeLongError(StorageError):
     """
 
 
+class ChecksOutdatedError(StorageError):
+    """The topic's settings have changed since a batch was checked that cannot be checked again. Nothing has changed.
+
+    The producer sends the batch again (KAFKA_STORAGE_ERROR is retriable).
+    """
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
 class InvalidTimestampError(RefusedRecordsError):
     """The batch's timestamp is outside what `message.timestamp.before.max.ms` and `.after.max.ms` allow."""
 

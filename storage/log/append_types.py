@@ -22,12 +22,19 @@ class AppendOrigin(Enum):
 class CheckedBatch(NamedTuple):
     """A batch that `PartitionLog.check_ahead` has found to be valid under these settings.
 
-    `changed`, unless it is None, replaces what was offered: the batch in the topic's own codec.
+    `changed`, unless it is None, replaces what was offered: the batch in the topic's own codec, or without some of its
+    records.
     """
 
     header: BatchHeader
     changed: memoryview | None
     config: LogConfig
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether records were taken out of it: it keeps its offsets, as after compaction. A producer may not send
+        such a batch, so it is appended as it was checked or not at all."""
+        return self.header.record_count <= self.header.last_offset_delta
 
 
 class AppendInfo(NamedTuple):

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ottla.kproto.records import BatchHeader, parse_batch_header, patch_base_offset_and_epoch, patch_log_append_time
 from ottla.storage.config import INT64_MAX, LogConfig, TimestampType
-from ottla.storage.errors import CorruptBatchError, LogClosedError, UnexpectedAppendOffsetError
+from ottla.storage.errors import ChecksOutdatedError, CorruptBatchError, LogClosedError, UnexpectedAppendOffsetError
 from ottla.storage.format.block import log_key
 from ottla.storage.log.append_checks import (
     check_and_recompress,
@@ -164,7 +164,7 @@ class AppendableLog(LogState, ABC):
         `fragment` is retained as long as the bytes are needed; without one the caller must not reuse the memory. Raises
         an append error of `ottla.storage.errors`, and then nothing has changed. The acknowledgement waits for
         `flushed_end_offset` > `last_offset`. `checked` is what `check_ahead`, called after a ChecksTakeLongError,
-        returned for the same records; the three arguments before it are those of `ProducerStateManager.check`.
+        returned for the same records, or what is left of that; the three arguments before it are those of `ProducerStateManager.check`.
         """
         store = self.store
         if self.is_closed or store.writer.refuses or store.checkpoint is not None:
@@ -174,6 +174,8 @@ class AppendableLog(LogState, ABC):
         config = self.config
         if checked is not None and checked.config is config:
             header, changed = checked.header, checked.changed
+        elif checked is not None and checked.is_partial:
+            raise ChecksOutdatedError(f"the settings of {self.topic} have changed since the batch was checked")
         else:
             header, changed = check_leader_batch(
                 records, config, now_ms, from_client=from_client, checks_all=self.checks_records

@@ -243,7 +243,7 @@ class _Produce(Pending):
             except RecordError as error:
                 answer.error_code = error_code(error)
             else:
-                self.entries.append((found, _new_tuple(Records, (batch, self._context.fragment, None))))
+                self.entries.append((found, _new_tuple(Records, (batch, self._context.fragment, None, None))))
                 self._answers.append(answer)
 
     def require_producer(self) -> None:
@@ -328,7 +328,7 @@ class _Produce(Pending):
         guards: dict[TopicIdPartition, VerificationGuard | None] = {}
         now_ms = self._context.broker.clock.time_ms()
         is_v2 = self._version >= FIRST_PRODUCE_OF_V2
-        for key, (records, _, _) in self.entries:
+        for key, (records, *_) in self.entries:
             if (log := self._joined_log(key, records)) is None:
                 continue
             producer = producer_of(records)
@@ -353,7 +353,7 @@ class _Produce(Pending):
     def _refuse_fenced(self) -> None:
         """Refuse what the logs know to come from an earlier epoch; the coordinator is not asked about it."""
         fenced: dict[TopicIdPartition, CoordinatorError] = {}
-        for key, (records, _, _) in self.entries:
+        for key, (records, *_) in self.entries:
             log, producer = self._log(key), producer_of(records)
             known = None if log is None else log.producers
             if is_transactional(records) and known is not None and known.is_fenced(*producer):
