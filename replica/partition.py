@@ -304,6 +304,13 @@ class Partition:
         if self.role is not Role.LEADER:
             raise self._refusal()
 
+    def require_replicas(self, required_acks: int) -> None:
+        """Raise NotEnoughReplicasError if acks=all are asked for and too few replicas are in sync."""
+        if required_acks == ACKS_ALL and self.is_under_min_isr:
+            raise NotEnoughReplicasError(
+                f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync and needs {self.min_insync_replicas}"
+            )
+
     def require_readable(self, current_leader_epoch: int, *, from_follower: bool = False) -> None:
         """Raise unless a reader with this idea of the leader epoch (-1: none) may be served.
 
@@ -345,9 +352,7 @@ class Partition:
         if self.mirroring is not _NOT_MIRRORED:
             self._require_own(origin)
         if required_acks == ACKS_ALL and self.is_under_min_isr:
-            raise NotEnoughReplicasError(
-                f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync and needs {self.min_insync_replicas}"
-            )
+            self.require_replicas(required_acks)
         return self.log.append_as_leader(
             records,
             fragment,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.replica.batch_writer import BatchWriter
 from ottla.runtime.supervisor import Supervisor
 from ottla.server.quotas.clients import ClientQuotas
+from ottla.server.schemas.dead_letters import DeadLetterTopics
 from ottla.server.schemas.source import Codecs
 from ottla.server.schemas.validation import SchemaValidation
 from ottla.storage.histogram import Histogram
@@ -104,6 +106,8 @@ class Broker:
     #: The schemas of records, by id.
     codecs: Codecs = field(default_factory=Codecs)
     schema_validation: SchemaValidation = field(init=False)
+    #: Where records go that do not fit their schemas.
+    dead_letter_topics: DeadLetterTopics = field(init=False)
     #: Knows what fails in the background.
     supervisor: Supervisor = field(default_factory=Supervisor)
     #: Times the loop's steps, if that was asked for.
@@ -113,6 +117,14 @@ class Broker:
 
     def __post_init__(self) -> None:
         self.schema_validation = SchemaValidation(self.codecs, self.config)
+        self.dead_letter_topics = DeadLetterTopics(
+            config=self.config,
+            clock=self.clock,
+            replica_manager=self.replica_manager,
+            writer=BatchWriter(self.replica_manager, self.peers.call, "letters of validation"),
+            image=lambda: self.metadata,
+            offload=self.log_manager.context.offload,
+        )
 
     @property
     def metadata(self) -> MetadataImage:

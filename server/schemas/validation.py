@@ -3,6 +3,9 @@
 `ottla.value.schema.validation` and `ottla.key.schema.validation` say how: `id` asks that the value begins with the id
 of a schema in the subject that the strategy names, as Confluent Server's `confluent.value.schema.validation` does;
 `value` asks also that the bytes fit the schema. A null, which deletes a key, is let through.
+
+A batch with a record that does not fit is refused whole, unless the topic names a dead-letter topic: see
+`ottla.server.schemas.dead_letters`.
 """
 
 from __future__ import annotations
@@ -69,10 +72,28 @@ class Part(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What a topic asks for."""
+    """What a topic asks for. `dead_letter_topic` is where records go that do not fit; "": their batch is refused."""
 
     topic: str
     parts: tuple[Part, ...]
+    dead_letter_topic: str
+
+
+class Misfits(NamedTuple):
+    """The records of a batch that do not fit: why, by their indexes in the batch."""
+
+    header: BatchHeader
+    records: Sequence[Record]
+    reasons: Mapping[int, str]
+
+    def refusal(self, why: str = "") -> InvalidRecordError:
+        """The error by which the batch is refused, in Kafka's words; `why` says what else is wrong."""
+        wrong = sorted(self.reasons.items())
+        return InvalidRecordError(
+            f"One or more records have been rejected due to {len(wrong)} record errors in total, and only "
+            f"showing the first three errors at most: {_listed(wrong[:3])}{why}",
+            wrong[:_MAX_NAMED],
+        )
 
 
 class SchemaValidation:
@@ -96,29 +117,27 @@ class SchemaValidation:
             else:
                 self.rules.pop(topic.topic_id, None)
 
-    async def check(self, rule: Rule, batch: bytes | memoryview) -> None:
-        """Compare a produced batch with its schemas.
+    async def check(self, rule: Rule, batch: bytes | memoryview) -> Misfits | None:
+        """Compare a produced batch with its schemas; None if all of it fits.
 
-        Raises InvalidRecordError, which names the records, or SchemaLookupError. Batches that the append refuses
-        anyway are let through to it.
+        Raises InvalidRecordError if it cannot be read, or SchemaLookupError. Batches that the append refuses anyway are
+        let through to it.
         """
         try:
             header = parse_batch_header(batch)
         except ProtocolError:
-            return
+            return None
         if header.is_control or not crc_matches(batch, 0, header):
-            return
+            return None
         records = await self._somewhere(len(batch), partial(_records, batch, header))
+        reasons: dict[int, str] = {}
         for part in rule.parts:
             data = [record.key if part.is_key else record.value for record in records]
             codecs, problems = await self._schemas(rule.topic, part, data)
             wrong = await self._somewhere(len(batch), partial(_wrong, data, part, codecs, problems))
-            if wrong:
-                raise InvalidRecordError(
-                    f"One or more records have been rejected due to {len(wrong)} record errors in total, and only "
-                    f"showing the first three errors at most: {_listed(wrong[:3])}",
-                    wrong[:_MAX_NAMED],
-                )
+            for index, reason in wrong:
+                reasons.setdefault(index, reason)
+        return Misfits(header, records, reasons) if reasons else None
 
     async def _schemas(
         self, topic: str, part: Part, data: Sequence[bytes | None]
@@ -172,7 +191,7 @@ def _rule(topic: TopicImage, broker: BrokerConfig) -> Rule | None:
         )
         if how != NONE
     ]
-    return Rule(topic.name, tuple(parts)) if parts else None
+    return Rule(topic.name, tuple(parts), config.ottla_schema_validation_dead_letter_topic) if parts else None
 
 
 def _records(batch: bytes | memoryview, header: BatchHeader) -> list[Record]:

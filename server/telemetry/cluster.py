@@ -82,13 +82,19 @@ TOPIC_MESSAGES_IN: Final = counter("ottla_topic_messages_in_total", "Records app
 TOPIC_FAILED_APPENDS: Final = counter(
     "ottla_topic_failed_appends_total", "Batches for the topic that were refused or not written.", "topic"
 )
+TOPIC_DEAD_LETTERS: Final = counter(
+    "ottla_topic_dead_letters_total",
+    "Records for the topic that went to its dead-letter topic, as they did not fit their schemas.",
+    "topic",
+)
 TOPIC_SIZE: Final = gauge("ottla_topic_size_bytes", "Size of the topic's partitions on this broker.", "topic")
 
 METRICS: Final = (
     *(BROKERS, BROKER_INFO, TOPIC_PARTITIONS, CURRENT_OFFSET, OLDEST_OFFSET, LEADER, REPLICAS, IN_SYNC, PREFERRED),
     *(UNDER_REPLICATED, OMITTED, TOPICS, LOCAL_PARTITIONS, LOCAL_LEADERS, LOCAL_OFFLINE, LOCAL_UNDER_REPLICATED),
     *(LOCAL_UNDER_MIN_ISR, LEADERLESS, ISR_EXPANDS, ISR_SHRINKS, MAX_LAG, REPLICATED, REPLICATED_THROTTLED),
-    *(TOPIC_BYTES_IN, TOPIC_BYTES_OUT, TOPIC_MESSAGES_IN, TOPIC_FAILED_APPENDS, TOPIC_SIZE),
+    *(TOPIC_BYTES_IN, TOPIC_BYTES_OUT, TOPIC_MESSAGES_IN, TOPIC_FAILED_APPENDS, TOPIC_DEAD_LETTERS),
+    TOPIC_SIZE,
 )
 
 _STATE: Final[tuple[tuple[Metric, Callable[[PartitionState], float]], ...]] = (
@@ -107,6 +113,7 @@ _TRAFFIC: Final[tuple[tuple[Metric, Callable[[TopicTraffic], float]], ...]] = (
     (TOPIC_BYTES_OUT, lambda traffic: traffic.bytes_out),
     (TOPIC_MESSAGES_IN, lambda traffic: traffic.messages_in),
     (TOPIC_FAILED_APPENDS, lambda traffic: traffic.failed_appends),
+    (TOPIC_DEAD_LETTERS, lambda traffic: traffic.dead_letters),
 )
 
 

@@ -264,6 +264,7 @@ class Parts:
         subscribe(broker.share.follow)
         subscribe_contained(broker.mirror.apply)
         subscribe_contained(log_changes)
+        subscribe_contained(broker.dead_letter_topics.follow)
         subscribe_contained(broker.quotas.apply)
         subscribe_contained(broker.client_metrics.follow)
         subscribe_contained(self._connection_rates.apply)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.settings.checks import GZIP_LEVEL, THROTTLED_REPLICAS, Check, any_of, between, one_of
+from ottla.settings.checks import GZIP_LEVEL, THROTTLED_REPLICAS, Check, any_of, between, matching, one_of
 from ottla.settings.declaration import boolean, double, integer, long, string, strings
 from ottla.settings.mirrored import check_mirror
 from ottla.settings.types import INT64_MAX, MAX_DECOMPRESSED_BYTES
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
+
+
+def _is_no_internal_name(name: str) -> bool:
+    return not name.startswith("__")
 
 
 class TopicSettings:
@@ -258,6 +262,12 @@ class TopicSettings:
         "topic",
         "The subject that has the schemas of keys: topic (<topic>-key), record or topic-record.",
         check=one_of("topic", "record", "topic-record"),
+    )
+    ottla_schema_validation_dead_letter_topic: str = string(
+        "",
+        "The topic to which records go that do not fit their schemas; empty: their batches are refused. It must exist, "
+        "and its producers need the right to write to it (docs/registry.md).",
+        check=matching(_is_no_internal_name, "must not start with '__'", "a topic's name that does not start with __"),
     )
     ottla_mirror: str = string(
         "",

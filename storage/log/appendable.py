@@ -163,8 +163,8 @@ class AppendableLog(LogState, ABC):
 
         `fragment` is retained as long as the bytes are needed; without one the caller must not reuse the memory. Raises
         an append error of `ottla.storage.errors`, and then nothing has changed. The acknowledgement waits for
-        `flushed_end_offset` > `last_offset`. `checked` is what `check_ahead`, called after a ChecksTakeLongError,
-        returned for the same records, or what is left of that; the three arguments before it are those of `ProducerStateManager.check`.
+        `flushed_end_offset` > `last_offset`. `checked` is what `check_ahead` returned for the same records, or a part
+        of it (`CheckedBatch.is_partial`); the three arguments before it are those of `ProducerStateManager.check`.
         """
         store = self.store
         if self.is_closed or store.writer.refuses or store.checkpoint is not None:

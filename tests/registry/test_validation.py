@@ -151,3 +151,49 @@ def test_without_a_registry_producers_try_again() -> None:
     with Broker(config={"ottla.schema.registry.url": "http://127.0.0.1:1"}) as broker:
         broker.create_topic("f", configs={"ottla.value.schema.validation": "id"})
         assert sent(broker, "f", framed(1, b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_records_that_do_not_fit_go_to_a_dead_letter_topic_where_their_producer_may_write() -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    settings = {"ottla.value.schema.validation": "value", "ottla.schema.validation.dead.letter.topic": "bad"}
+    users = {"ann": "a-secret", "bob": "b-secret", "eve": "e-secret"}
+    acls = [*(f"{user} write topic:orders" for user in users), "ann write topic:bad", "eve read topic:*"]
+    acls += ["ann write transactional-id:*", "eve read group:*", "ANONYMOUS write topic:subject:*"]
+    with Broker(config={"ottla.registry.listeners": "127.0.0.1:0"}, users=users, acls=acls) as broker:
+        broker.create_topic("orders", configs=settings)
+        broker.create_topic("bad")
+        number = register(broker, "orders-value")
+        fits, wrong = framed(number, FITS), framed(number, FITS + b"x")
+
+        def produce(user: str, *values: bytes, **more: Any) -> list[Any]:
+            outcomes: list[Any] = []
+            config = broker.client_config(user=user) | {"linger.ms": 50, "enable.idempotence": True} | more
+            producer = confluent_kafka.Producer(config)
+            if "transactional.id" in more:
+                producer.init_transactions(30)
+                producer.begin_transaction()
+            for value in values:
+                producer.produce("orders", value, on_delivery=lambda error, _: outcomes.append(error))
+            producer.flush(30)
+            if "transactional.id" in more:
+                producer.abort_transaction(30)
+            return outcomes
+
+        assert produce("ann", fits, wrong, fits) == [None] * 3
+        refused = produce("bob", wrong)
+        assert [error.code() for error in refused] == [confluent_kafka.KafkaError.INVALID_RECORD]
+        # What a transaction sent to the dead-letter topic stays there when it is aborted.
+        assert produce("ann", wrong, fits, **{"transactional.id": "tx"}) == [None] * 2
+
+        consumer = confluent_kafka.Consumer(
+            broker.client_config(user="eve") | {"group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["orders", "bad"])
+        found: list[tuple[str, int, bytes]] = []
+        while len(found) < 4:
+            message = consumer.poll(20)
+            assert message is not None, found
+            assert message.error() is None
+            found.append((message.topic(), message.offset(), message.value()))
+        consumer.close()
+        assert sorted(found) == [("bad", 0, wrong), ("bad", 1, wrong), ("orders", 0, fits), ("orders", 2, fits)]

@@ -59,6 +59,7 @@ from ottla.server.apis.pending import Answer, Pending, begin
 from ottla.server.apis.rules import Each, Named, Rule, by_name_or_id
 from ottla.server.apis.transaction_errors import FIRST_PRODUCE_OF_V2, produce_refusal
 from ottla.server.request_metrics import count_error
+from ottla.server.schemas.dead_letters import Sender
 from ottla.storage import errors as storage
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from ottla.replica.append import AppendOperation
     from ottla.runtime.purgatory import Watch
     from ottla.server.apis.context import RequestContext
+    from ottla.server.schemas.validation import Rule as SchemaRule
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.state.producer_state import VerificationGuard
 
@@ -132,6 +134,7 @@ def _handle(request: ProduceRequest | LoneProduce, context: RequestContext) -> S
         yield partial(produce.join_transaction, request.transactional_id)
     if produce.entries and context.broker.schema_validation.rules:
         yield produce.validate
+        produce.require_producer()
     if produce.entries:
         produce.operation = yield from context.broker.replica_manager.begin_append(
             produce.entries,
@@ -376,20 +379,41 @@ class _Produce(Pending):
                 self._answers.append(answer)
 
     async def validate(self) -> None:
-        """Refuse what does not fit its schema, where the topic asks for that; the request keeps its place meanwhile."""
-        validation = self._context.broker.schema_validation
+        """Refuse what does not fit its schema, or have it go elsewhere, where the topic asks for that; the request
+        keeps its place meanwhile."""
+        rules = self._context.broker.schema_validation.rules
         entries, answers = self.entries, self._answers
         self.entries, self._answers = [], []
         for (key, records), answer in zip(entries, answers, strict=True):
-            rule = validation.rules.get(key.topic_id)
+            rule = rules.get(key.topic_id)
             try:
-                if rule is not None:
-                    await validation.check(rule, records.view)
-            except storage.StorageError as error:
+                fitting = records if rule is None else await self._fitting(rule, key, records)
+            except (ReplicaError, storage.StorageError) as error:
                 self._fail(key, answer, error)
             else:
-                self.entries.append((key, records))
+                self.entries.append((key, fitting))
                 self._answers.append(answer)
+
+    async def _fitting(self, rule: SchemaRule, key: TopicIdPartition, records: Records) -> Records:
+        """The records if all of them fit, else what is left when the others have gone to the dead-letter topic."""
+        broker = self._context.broker
+        misfits = await broker.schema_validation.check(rule, records.view)
+        if misfits is None:
+            return records
+        if not rule.dead_letter_topic:
+            raise misfits.refusal()
+        access, request = self._context.access, self._request
+        sender = Sender(
+            lambda name: access is None or access.allows(AclOperation.WRITE, AclResource.TOPIC, name),
+            request.acks,
+            request.timeout_ms,
+            is_verified=request.transactional_id is not None,
+        )
+        partition = broker.replica_manager.get_partition(*key)
+        left = await broker.dead_letter_topics.divert(rule, partition, records, misfits, sender)
+        # The letters may have waited for replicas. Whoever has given up meanwhile sends the batch again.
+        self._context.connection.was_held_up = True
+        return left
 
     def _joined_log(self, key: TopicIdPartition, records: memoryview) -> PartitionLog | None:
         """The log into which a batch brings its producer's transaction; None for any other batch."""
