@@ -19,6 +19,7 @@ from compat_tests.differential.history import History, Step
 from compat_tests.differential.normalise import Normaliser
 from compat_tests.differential.planted_faults import FAULTS, owner_of
 from compat_tests.differential.routes import first_partition
+from compat_tests.differential.settling import internal_topics_made
 from compat_tests.differential.shrink import shrunk
 from compat_tests.differential.spread import AREAS as SPREAD_AREAS
 from compat_tests.differential.spread import OF_ONE_NODE, spread
@@ -95,6 +96,20 @@ def test_batches_and_subscriptions_are_built_with_this_plays_names() -> None:
     data = values.resolved({"$subscription": {"version": 1, "as": 9, "topics": ["~t"]}})
     assert data[:2] == b"\0\x09"
     assert parse_consumer_protocol(ConsumerProtocolSubscription, b"\0\1" + data[2:]).topics == [f"{PREFIX}t"]
+
+
+# What is waited for
+
+
+def test_internal_topics_that_a_heartbeat_found_missing_are_waited_for_by_name() -> None:
+    def told(detail: str, code: int = 3) -> list[str]:
+        return internal_topics_made({"status": [{"status_code": code, "status_detail": detail}]})
+
+    assert told("Internal topics are missing: a-changelog, b-repartition") == ["a-changelog", "b-repartition"]
+    assert told("Internal topics are missing: a-changelog; Creation failed: a-changelog (no room).") == []
+    assert told("Source topics ~t0 are missing.", 1) == []
+    assert internal_topics_made({"status": None}) == []
+    assert internal_topics_made(None) == []
 
 
 # Normalising and comparing

@@ -5,6 +5,7 @@ Apache Kafka's controller answers when the change is written; its broker learns 
 
 from __future__ import annotations
 
+import re
 import time
 from functools import partial
 from typing import Any, Final
@@ -17,6 +18,8 @@ from compat_tests.wire_routes import Address
 from ottla.kproto.errors import ErrorCode
 
 _LONGEST_S: Final = 5.0
+#: Some are never made: what the topology says of them may be wrong.
+_INTERNAL_TOPICS_S: Final = 1.0
 #: Changes that are only waited for: nothing can be asked about them that would not be a step of the history.
 _CHANGES: Final = frozenset(
     {
@@ -24,14 +27,29 @@ _CHANGES: Final = frozenset(
         "CREATE_ACLS", "DELETE_ACLS", "UPDATE_FEATURES", "ALTER_PARTITION_REASSIGNMENTS", "ELECT_LEADERS",
     }
 )  # fmt: skip
-#: Delivery state of share groups and internal topics of streams groups are set up behind the answer; records that
+#: Delivery state of share groups is set up behind the answer, and so is what follows from a new topology; records that
 #: nobody wants acknowledged are written behind the next one.
 _GO_ON_BEHIND: Final = frozenset({"SHARE_GROUP_HEARTBEAT", "STREAMS_GROUP_HEARTBEAT", "PRODUCE"})
 _TOPICS: Final = frozenset({"CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS"})
+#: How a streams group's member is told of internal topics; Apache Kafka makes them behind that answer.
+_MISSING_INTERNAL_TOPICS: Final = 3
+_NAMES_MISSING: Final = re.compile(r"Internal topics are missing: ([^;]*)")
 
 
 def _are_all_there(count: int, codes: list[int]) -> bool:
     return codes == [0] * count
+
+
+def internal_topics_made(answer: Any) -> list[str]:
+    """Those that the heartbeat with this answer found missing, and that can be made."""
+    if not isinstance(answer, dict):
+        return []
+    details = [
+        each["status_detail"]
+        for each in answer.get("status") or ()
+        if each["status_code"] == _MISSING_INTERNAL_TOPICS and ";" not in each["status_detail"]
+    ]
+    return [name for detail in details for names in _NAMES_MISSING.findall(detail) for name in names.split(", ")]
 
 
 def _begins_something(step: Step, answer: Any) -> bool:
@@ -71,6 +89,10 @@ class Settling:
             time.sleep(self._leaders_s)
         if step.api in _GO_ON_BEHIND and _begins_something(step, answer):
             time.sleep(self._behind_s)
+        if step.api == "STREAMS_GROUP_HEARTBEAT" and (made := internal_topics_made(answer)):
+            self._await(made, lambda codes: bool(codes) and set(codes) == {0}, longest_s=_INTERNAL_TOPICS_S)
+            # The group's coordinator hears of them last.
+            time.sleep(self._settle_s)
         if step.api in _TOPICS and isinstance(answer, dict) and not step.fields.get("validate_only"):
             self._await_topics(step, answer)
         if step.api == "METADATA" and isinstance(answer, dict) and step.fields.get("allow_auto_topic_creation", True):
