@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -19,16 +20,19 @@ from compat_tests.differential.history import History, Step
 from compat_tests.differential.normalise import Normaliser
 from compat_tests.differential.planted_faults import FAULTS, owner_of
 from compat_tests.differential.routes import first_partition
+from compat_tests.differential.run import Run
 from compat_tests.differential.settling import internal_topics_made
 from compat_tests.differential.shrink import shrunk
 from compat_tests.differential.spread import AREAS as SPREAD_AREAS
 from compat_tests.differential.spread import OF_ONE_NODE, spread
+from compat_tests.differential.stray import strayed
 from compat_tests.differential.values import Values
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolSubscription, parse_consumer_protocol
 from ottla.kproto.messages import request_class
 from ottla.kproto.messages.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.offset_commit import OffsetCommitRequest
 from ottla.kproto.messages.produce import ProduceRequest
 
 PREFIX = "dabcd-000001-"
@@ -74,6 +78,19 @@ def test_fields_that_a_version_has_not_are_left_out_and_unknown_ones_refused() -
     assert values.message(HeartbeatRequest, fields, 3).group_instance_id == "i"
     with pytest.raises(LookupError, match="no field group"):
         values.message(HeartbeatRequest, {"group": "~g"}, 3)
+
+
+def test_a_leader_epoch_that_is_only_kept_is_the_same_for_both_brokers() -> None:
+    """Others count from that of a new topic, which is the broker's own."""
+    fields = {"topics": [{"partitions": [{"committed_leader_epoch": 0}]}]}
+    changed = [strayed(random.Random(seed), OffsetCommitRequest, fields, 9)[0] for seed in range(400)]
+    told = {str(each["topics"][0]["partitions"][0]["committed_leader_epoch"]) for each in changed if _is_whole(each)}
+    assert {"0", "1", "-1"} <= told
+    assert not any("$epoch" in each for each in told)
+
+
+def _is_whole(fields: dict[str, Any]) -> bool:
+    return bool(fields["topics"] and fields["topics"][0]["partitions"])
 
 
 def test_a_string_that_is_not_utf_8_is_put_into_the_frame() -> None:
@@ -169,6 +186,15 @@ def test_a_hash_tables_order_goes_and_the_requests_order_stays() -> None:
     assert lacks == [("topics[]", 'has {"name": a name}', "has nothing more")]
 
 
+def test_what_is_said_of_an_element_does_not_decide_its_place() -> None:
+    def topics(code: int) -> dict[str, Any]:
+        names = [{"error_code": code, "name": f"{PREFIX}b"}, {"error_code": 17, "name": f"{PREFIX}a"}]
+        return {"topics": names}
+
+    assert differences("METADATA", topics(3), topics(0), topics=[{"name": "~a"}]) == [("topics[].error_code", 3, 0)]
+    assert differences("METADATA", topics(3), topics(42), topics=[{"name": "~a"}]) == [("topics[].error_code", 3, 42)]
+
+
 def test_what_other_histories_left_is_not_listed() -> None:
     others = {"groups": [{"group_id": "dabcd-000002-g"}, {"group_id": f"{PREFIX}g"}]}
     assert differences("LIST_GROUPS", others, {"groups": [{"group_id": f"{PREFIX}g"}]}) == []
@@ -243,6 +269,30 @@ def test_each_declared_difference_has_its_row_in_the_documentation() -> None:
 
 
 # Shrinking
+
+
+class OneDifference:
+    """Stands for a pair of brokers whose answers to each request differ in their code."""
+
+    def differences(self, history: History, **_options: Any) -> list[Difference]:
+        return [Difference(step, "error_code", -1, 0) for step in history.steps]
+
+    def ended(self) -> None:
+        """Both live."""
+
+
+def test_a_history_is_not_shrunk_to_what_is_declared() -> None:
+    declared = Declared([Declaration("SHARE_FETCH", "r", "w", request="^{}$|zero"), Declaration("HEARTBEAT", "r", "w")])
+    pair: Any = OneDifference()
+    run = Run(pair, declared, say=lambda _: None)
+    steps = [
+        Step(id=0, api="HEARTBEAT"),
+        Step(id=1, api="SHARE_FETCH", fields={"topics": ["zero"]}),
+        Step(id=2, api="SHARE_FETCH", fields={"topics": ["one", "other"]}),
+    ]
+    run.play_alone(history(*steps))
+    (finding,) = run.findings.values()
+    assert [step.fields for step in finding.history.steps] == [{"topics": []}]
 
 
 def history(*steps: Step) -> History:

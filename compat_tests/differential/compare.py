@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from compat_tests.differential.connection import WAITING, Outcome
 from compat_tests.differential.history import PREFIX_MARK, Step
-from compat_tests.differential.normalise import Normaliser
+from compat_tests.differential.normalise import SUBJECTS, Normaliser, subject
 from compat_tests.differential.play import Player
 
 #: API, path, and what Apache Kafka and Ottla have there.
@@ -19,14 +19,6 @@ Key = tuple[str, str, str, str]
 
 _MOST_CHARACTERS: Final = 300
 _ABSENT: Final = "absent"
-#: Fields that say what an element of a list is about.
-_SUBJECTS: Final = frozenset(
-    {
-        "name", "topic", "topic_name", "topic_id", "partition", "partition_index", "index", "group_id", "member_id",
-        "resource_name", "resource_type", "transactional_id", "config_name", "entity_type", "entity_name", "user",
-        "at", "api_key", "feature", "key",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,7 +105,7 @@ def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]
         codes = [name for name in one if name.endswith("error_code")]
         is_refused = any(one[name] != other.get(name) for name in codes)
         for name in one | other:
-            if is_refused and name not in codes and name not in _SUBJECTS:
+            if is_refused and name not in codes and name not in SUBJECTS:
                 # It follows from the code.
                 continue
             below = f"{path}.{name}" if path else name
@@ -126,7 +118,7 @@ def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]
 
 def _of_lists(path: str, one: list[Any], other: list[Any]) -> Iterator[tuple[str, Any, Any]]:
     """Elements are held against each other by what they are about; the order is a difference of its own."""
-    about = [[_subject(each) for each in each_list] for each_list in (one, other)]
+    about = [[subject(each) for each in each_list] for each_list in (one, other)]
     if about[0] != about[1]:
         counts = Counter(about[0]), Counter(about[1])
         if counts[0] != counts[1]:
@@ -134,7 +126,7 @@ def _of_lists(path: str, one: list[Any], other: list[Any]) -> Iterator[tuple[str
             yield f"{path}[]", only[0], only[1]
             return
         yield f"{path}[]", "in one order", "in another order"
-        one, other = (sorted(each_list, key=_subject) for each_list in (one, other))
+        one, other = (sorted(each_list, key=subject) for each_list in (one, other))
     for first, second in zip(one, other, strict=True):
         # A setting is what a difference is about.
         about_it = first["name"] if path.endswith("configs") else ""
@@ -143,10 +135,4 @@ def _of_lists(path: str, one: list[Any], other: list[Any]) -> Iterator[tuple[str
 
 def _roles(surplus: Counter[str]) -> set[str]:
     """Names and numbers of what one of the lists lacks do not matter, as `_kind` has it."""
-    return {re.sub(r'"~[^"]*"', "a name", re.sub(r"\b\d+\b", "n", subject)) for subject in surplus} or {"nothing more"}
-
-
-def _subject(element: Any) -> str:
-    if not isinstance(element, dict):
-        return json.dumps(element, default=str)
-    return json.dumps({name: value for name, value in element.items() if name in _SUBJECTS}, default=str)
+    return {re.sub(r'"~[^"]*"', "a name", re.sub(r"\b\d+\b", "n", each)) for each in surplus} or {"nothing more"}

@@ -44,11 +44,19 @@ _OF_ALL: Final = {
     "DESCRIBE_USER_SCRAM_CREDENTIALS": "results",
     "LIST_CONFIG_RESOURCES": "config_resources",
 }
+#: Fields that say what an element of a list is about.
+SUBJECTS: Final = frozenset(
+    {
+        "name", "topic", "topic_name", "topic_id", "partition", "partition_index", "index", "group_id", "member_id",
+        "resource_name", "resource_type", "transactional_id", "config_name", "entity_type", "entity_name", "user",
+        "at", "api_key", "feature", "key",
+    }
+)  # fmt: skip
 _MEMBER_FIELDS: Final = frozenset({"member_id", "leader"})
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHORT_UUID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 #: What a client has said comes back as it was.
-_CLIENTS_OWN: Final = frozenset({"committed_leader_epoch"})
+CLIENTS_OWN: Final = frozenset({"committed_leader_epoch"})
 #: Ids of nodes, and lists of them.
 _NODES: Final = frozenset(
     {
@@ -125,7 +133,7 @@ class Normaliser:
         if field == "configs":
             value = [each for each in value if not _is_by_default(api, each)]
         if len(value) > 1 and (api not in _ORDERED or field in _UNORDERED):
-            value = sorted(value, key=lambda each: json.dumps(self._value(api, field, each, self._known), default=str))
+            value = sorted(value, key=lambda each: _place(self._value(api, field, each, self._known)))
         return [self._value(api, field, each, name) for each in value]
 
     def _text(self, field: str, value: str, name: Callable[[str, Any], str]) -> str:
@@ -147,9 +155,9 @@ class Normaliser:
         if self._of_nodes and value >= 0:
             if field in _NODES:
                 return "a node"
-            if field.endswith("leader_epoch") and field not in _CLIENTS_OWN:
+            if field.endswith("leader_epoch") and field not in CLIENTS_OWN:
                 return name("epoch", value)
-        if field.endswith("leader_epoch") and field not in _CLIENTS_OWN and value >= self._new_epoch:
+        if field.endswith("leader_epoch") and field not in CLIENTS_OWN and value >= self._new_epoch:
             return value - self._new_epoch
         return "now" if abs(value - self._now_ms) < _NEAR_MS else value
 
@@ -160,6 +168,18 @@ class Normaliser:
     def _name(self, kind: str, value: Any) -> str:
         names = self._names.setdefault(kind, {})
         return names.setdefault(value, f"{kind} {len(names) + 1}")
+
+
+def subject(element: Any) -> str:
+    """What an element of a list is about."""
+    if not isinstance(element, dict):
+        return json.dumps(element, default=str)
+    return json.dumps({name: value for name, value in element.items() if name in SUBJECTS}, default=str)
+
+
+def _place(element: Any) -> tuple[str, str]:
+    """First by what an element is about: what is said of it may be what differs."""
+    return subject(element), json.dumps(element, default=str)
 
 
 def _meaning(field: str, key: str) -> str:

@@ -174,6 +174,11 @@ class Run:
             found = self._differences(candidate, alone=alone, pace=pace, describe=describe)
             return {each.key: each for each in reversed(found)}
 
+        def shows(candidate: History) -> bool:
+            found = found_in(candidate, QUICK).get(difference.key)
+            # With less in the request it may be another one, which is declared.
+            return found is not None and not self._is_declared(found)
+
         if 0 <= difference.step.id < FIRST_ID:
             end = next(number for number, step in enumerate(history.steps, 1) if step.id == difference.step.id)
             history = history.with_steps(history.steps[:end])
@@ -187,7 +192,7 @@ class Run:
             finding = Finding(again, history, after, versions={difference.step.version})
             self.findings[difference.key] = finding
         if self._shrinks:
-            finding.history = shrunk(history, lambda candidate: difference.key in found_in(candidate, QUICK))
+            finding.history = shrunk(history, shows)
             finding.difference = found_in(finding.history, CAREFUL).get(difference.key, again)
         self._say(finding.report())
         if self._folder is not None:
@@ -226,6 +231,10 @@ class Run:
         with self._lock:
             rest = self.declared.undeclared(found)
         return list({each.key: each for each in rest}.values())
+
+    def _is_declared(self, difference: Difference) -> bool:
+        with self._lock:
+            return self.declared.covers(difference)
 
     def table(self) -> str:
         rows = [

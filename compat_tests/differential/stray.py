@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
+from compat_tests.differential.normalise import CLIENTS_OWN
 from ottla.kproto.schema import Field, Request, StructType
 
 _INTS: Final = {
@@ -97,9 +98,9 @@ def _change(chance: random.Random, holder: Any, field: Field, key: Any, version:
 
 def _own(field: Field, value: Any) -> Any:
     """A name that no other history has, if it is one under which brokers keep something; a leader epoch counts from
-    that of a new topic.
+    that of a new topic, but for one that is only kept.
     """
-    if field.name.endswith("leader_epoch") and isinstance(value, int) and value >= 0:
+    if field.name.endswith("leader_epoch") and field.name not in CLIENTS_OWN and isinstance(value, int) and value >= 0:
         return {"$epoch": value} if value < _LARGE else value
     if field.name.removeprefix("v3_and_below_") not in _KEPT or not value:
         return value
