@@ -21,12 +21,14 @@ from ottla.kproto.records import (
     batch_payload,
     compress,
     crc_matches,
+    iter_records,
     parse_batch_header,
     validate_batch,
     validate_produced_batch,
     walk_produced_records,
 )
 from ottla.kproto.records import InvalidRecordError as BadRecordError
+from ottla.kproto.records.record import encode_record
 from ottla.storage.config import INT64_MAX, MAX_DECOMPRESSED_BYTES, LogConfig, TimestampType
 from ottla.storage.errors import (
     ChecksTakeLongError,
@@ -91,7 +93,7 @@ def check_leader_batch(
     ):
         if not from_client:
             return _recompressed(records, header, config)
-        if len(records) > _AT_ONCE_BYTES:
+        if len(records) > _AT_ONCE_BYTES or _restamps(header, config):
             raise ChecksTakeLongError(f"the records in a batch of {len(records)} bytes take too long to check at once")
         try:
             return _check_records(records, header, config, now_ms, min(_AT_ONCE_BYTES, _inflated_limit_bytes(config)))
@@ -161,6 +163,7 @@ def _check_records(
     try:
         payload = batch_payload(records, 0, header, limit_bytes)
         max_timestamp_ms = _walk(payload, header, config, now_ms)
+        restamped = _restamped(header, payload) if _restamps(header, config) else None
     except (BadRecordError, CorruptRecordError) as error:
         raise InvalidRecordError(str(error)) from error
     codec = _target_codec(header, config)
@@ -170,7 +173,11 @@ def _check_records(
     )
     if kept == header:
         return header, None
-    return _assembled(kept, payload if codec != header.compression else None, records, config)
+    if codec == header.compression:
+        return _assembled(kept, None, records, config)
+    if restamped is not None:
+        kept, payload = kept._replace(base_timestamp_ms=header.max_timestamp_ms), restamped
+    return _assembled(kept, payload, records, config)
 
 
 def _walk(payload: bytes, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
@@ -214,6 +221,20 @@ def _target_codec(header: BatchHeader, config: LogConfig) -> Compression:
     if wanted == _PRODUCERS_OWN or header.is_control:
         return header.compression
     return Compression.NONE if wanted == "uncompressed" else Compression[wanted.upper()]
+
+
+def _restamps(header: BatchHeader, config: LogConfig) -> bool:
+    """Whether the records are written anew as a reader of the producer's batch sees them: all with its timestamp."""
+    return bool(header.attributes & _LOG_APPEND_TIME_FLAG) and _target_codec(header, config) != header.compression
+
+
+def _restamped(header: BatchHeader, payload: bytes) -> bytes:
+    """Kafka's `LogValidator.buildRecordsAndAssignOffsets`, of a batch with the timestamp type LogAppendTime."""
+    plain = assemble_batch(header._replace(attributes=_LOG_APPEND_TIME_FLAG), payload)
+    return b"".join(
+        encode_record(record.offset - header.base_offset, 0, record.key, record.value, record.headers)
+        for record in iter_records(plain)
+    )
 
 
 def _recompressed(records: memoryview, header: BatchHeader, config: LogConfig) -> tuple[BatchHeader, memoryview | None]:

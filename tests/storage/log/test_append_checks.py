@@ -260,6 +260,21 @@ def test_the_brokers_timestamp_type_from_a_producer() -> None:
     assert [index for index, _ in refused.value.refused] == [0]
 
 
+@pytest.mark.parametrize("codec", list(Compression))
+def test_records_with_the_brokers_timestamp_type_are_recompressed_as_their_readers_see_them(codec: Compression) -> None:
+    sent = [Record(-1, NOW_MS + number, b"k", bytes([number]), ((f"h{number}", b""),)) for number in range(3)]
+    records = batch(*sent, timestamp_type=BatchTimestampType.LOG_APPEND_TIME, compression=codec)
+    header, kept = check(records, LogConfig(compression_type="zstd"))
+    verify_crc(kept, 0, header)
+    assert (header.timestamp_type, header.compression) == (BatchTimestampType.CREATE_TIME, Compression.ZSTD)
+    assert [record.value for record in iter_records(kept)] == [record.value for record in sent]
+    assert [record.headers for record in iter_records(kept)] == [record.headers for record in sent]
+    # With its codec a batch stays as it is, and the records' own times show again.
+    expected = [0, 1, 2] if codec is Compression.ZSTD else [2, 2, 2]
+    assert [record.timestamp_ms - NOW_MS for record in iter_records(kept)] == expected
+    assert header.base_timestamp_ms - NOW_MS == expected[0]
+
+
 def test_only_what_is_small_even_when_it_is_decompressed_is_looked_at_at_once(decompressed: list[int]) -> None:
     config = LogConfig(compact=True)
 
