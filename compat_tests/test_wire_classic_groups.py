@@ -222,6 +222,23 @@ def test_the_others_rejoin_when_somebody_leaves_who_was_only_given_an_id(
         assert group.join(member_id).generation_id == generation_id + 1
 
 
+def test_a_member_that_is_removed_while_it_joins_is_told_of_no_member_id(
+    broker: BrokerProcess, group: GroupWire
+) -> None:
+    with closing(Wire(broker.bootstrap)) as other_wire:
+        other = GroupWire(other_wire, group.group_id)
+        group.joined()
+        member_id = other.join().member_id
+        other.send_join(member_id)
+        deadline = time.monotonic() + 60
+        while member_id not in [member.member_id for member in group.describe().members]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert group.leave_all((member_id, None)) == ("NONE", [(member_id, None, "NONE")])
+        removed = other_wire.receive(JoinGroupRequest.API_KEY, 9)
+        assert (name(removed.error_code), removed.member_id) == ("UNKNOWN_MEMBER_ID", "")
+
+
 @pytest.mark.parametrize("instance_id", [None, "i"])
 def test_a_member_keeps_the_client_id_that_it_first_had(
     broker: BrokerProcess, group: GroupWire, instance_id: str | None

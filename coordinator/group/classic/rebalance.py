@@ -256,6 +256,8 @@ class Rebalance:
         member = group.remove(member_id)
         if member is not None:
             gone = UnknownMemberIdError(f"{member_id} was removed from group {group.group_id}")
+            # As in Kafka's `GroupMetadataManager.removeMemberAndUpdateClassicGroup`.
+            gone.member_id = ""
             self.answer_join(member, gone)
             self.answer_sync(member, gone)
             self._purgatory.signal(member)
