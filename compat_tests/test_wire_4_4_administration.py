@@ -381,6 +381,16 @@ def test_levels_of_features(wire: Wire) -> None:
     assert refusal("share.version", 2) is None
 
 
+def test_of_a_feature_that_is_named_twice_the_last_update_counts(wire: Wire) -> None:
+    def asked(*levels: int) -> tuple[str, list[str]]:
+        updates = [FeatureUpdateKey(feature="share.version", max_version_level=each, upgrade_type=1) for each in levels]
+        answer = wire.call(UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=updates, validate_only=True), 1)
+        return ErrorCode(answer.error_code).name, [each.feature for each in answer.results]
+
+    assert asked(3, 2) == asked(2, 2) == ("NONE", ["share.version"] * 2)
+    assert asked(2, 3) == ("INVALID_UPDATE_VERSION", [])
+
+
 def test_messages_of_what_went_well(wire: Wire) -> None:
     users = wire.call(DescribeUserScramCredentialsRequest(users=None), 0)
     unknown = wire.call(DescribeUserScramCredentialsRequest(users=[UserName(name="nobody")]), 0)

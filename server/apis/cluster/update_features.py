@@ -1,6 +1,7 @@
 """UpdateFeatures (57): the finalized levels of features, all or none (KIP-584).
 
-The first update that fails is reported for all of them. Version 0's `allow_downgrade` is a safe downgrade.
+The first update that fails is reported for all of them. Of a feature that is named twice the last update counts.
+Version 0's `allow_downgrade` is a safe downgrade.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from ottla.kproto.messages.update_features import (
 )
 from ottla.metadata.acls import AclOperation
 from ottla.metadata.changes.feature_changes import FeatureUpdate, UpgradeType
-from ottla.metadata.errors import InvalidRequestError
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
-from ottla.server.apis.results import duplicates, outcome
+from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
 
 API = Api(ApiKey.UPDATE_FEATURES, on_cluster(AclOperation.ALTER), forwarded=True, changes_metadata=True)
@@ -26,18 +26,15 @@ API = Api(ApiKey.UPDATE_FEATURES, on_cluster(AclOperation.ALTER), forwarded=True
 
 async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     version = context.header.api_version
-    asked = request.feature_updates
+    updates = {it.feature: _update(it, version) async for it in context.work.over(request.feature_updates)}
     try:
-        if duplicates(it.feature for it in asked):
-            raise InvalidRequestError("A feature may be named only once.")
-        updates = [_update(it, version) async for it in context.work.over(asked)]
-        await context.broker.controller.update_features(updates, validate_only=request.validate_only)
+        await context.broker.controller.update_features(list(updates.values()), validate_only=request.validate_only)
     except MetadataError as error:
         code, message = outcome(error)
         message = f"The update failed for all features since the following feature had an error: {message}"
         return UpdateFeaturesResponse(error_code=code, error_message=message)
     # As in Kafka, since 4.4.
-    results = [UpdatableFeatureResult(feature=it.feature, error_message="") for it in asked]
+    results = [UpdatableFeatureResult(feature=it.feature, error_message="") for it in request.feature_updates]
     return UpdateFeaturesResponse(error_message=None, results=results)
 
 
