@@ -77,16 +77,16 @@ class Member(NamedTuple):
 
     def join(self, *topics: str) -> int:
         """Join, and wait until partitions are assigned; the epoch."""
-        epoch = self.beat(0, topics).member_epoch
+        answer = self.beat(0, topics)
         deadline = time.monotonic() + 120
         while True:
-            answer = self.beat(epoch)
             assert name(answer.error_code) == "NONE", answer.error_message
             epoch = int(answer.member_epoch)
             if answer.assignment is not None and answer.assignment.topic_partitions:
                 return epoch
             assert time.monotonic() < deadline
             time.sleep(0.1)
+            answer = self.beat(epoch)
 
     def fetch(
         self, session_epoch: int, topic_id: uuid.UUID | None, *acknowledged: tuple[int, int, int], **fields: Any
@@ -187,12 +187,18 @@ def group(wire: Wire) -> str:
     config = AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
     resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configs=[config])
     wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    await_coordinator(wire, group_id)
+    return group_id
+
+
+def await_coordinator(wire: Wire, group_id: str) -> None:
+    """Until it has loaded what it has of the group, or knows that there is none."""
     deadline = time.monotonic() + 60
     while True:
         found = wire.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id]), 6)
         answer = describe(wire, group_id)
-        if not found.coordinators[0].error_code and name(answer.error_code) == "GROUP_ID_NOT_FOUND":
-            return group_id
+        if not found.coordinators[0].error_code and name(answer.error_code) in ("NONE", "GROUP_ID_NOT_FOUND"):
+            return
         assert time.monotonic() < deadline
         time.sleep(0.2)
 
@@ -221,8 +227,15 @@ def produce(wire: Wire, topic: Topic, count: int, *, index: int = 0) -> None:
         topic_id=topic.topic_id,
         partition_data=[PartitionProduceData(index=index, records=batch)],
     )
-    answer = wire.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 13)
-    assert name(answer.responses[0].partition_responses[0].error_code) == "NONE"
+    deadline = time.monotonic() + 60
+    while True:
+        answer = wire.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 13)
+        code = name(answer.responses[0].partition_responses[0].error_code)
+        # After a start the broker may not lead yet.
+        if code != "NOT_LEADER_OR_FOLLOWER" or time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    assert code == "NONE"
 
 
 def partitions_of(answer: Any) -> list[tuple[str, str]]:
