@@ -53,7 +53,7 @@ compat-kafka: .venv/.test-ready jars clients ## the same scenarios against Apach
 	$(PYTEST) compat_tests --broker=kafka
 
 compat-nodes: .venv/.flights-ready jars clients ## all of these scenarios on three nodes: BROKER is ottla3, ottla3-etcd or kafka3
-	$(PYTEST) compat_tests --broker=$${BROKER:-ottla3} -m "spark or not spark or groups" --ignore=compat_tests/test_replication.py
+	$(PYTEST) compat_tests --broker=$${BROKER:-ottla3} -m "spark or not spark or groups" --ignore=compat_tests/scenarios/test_replication.py
 
 test-security: .venv/.test-ready jars clients ## TLS, SASL and access control: all clients, and beside Apache Kafka
 	$(PYTEST) compat_tests -m security
@@ -68,7 +68,7 @@ test-mirror: .venv/.test-ready jars ## from Apache Kafka and from Ottla to a mir
 	$(PYTEST) compat_tests -m mirror --broker=$${BROKER:-both}
 
 test-proxy: .venv/.test-ready jars ## each of the proxy's filters under transactions, Streams, groups and Spark
-	$(PYTEST) compat_tests/test_proxy_filters.py -m proxy
+	$(PYTEST) compat_tests/proxy/test_proxy_filters.py -m proxy
 
 test-spark: .venv/.flights-ready jars ## every scenario of Spark on BROKER (ottla, kafka or both)
 	$(PYTEST) compat_tests/spark tests/pipeline -m spark --broker=$${BROKER:-ottla}
@@ -99,22 +99,22 @@ docs: .venv/.docs-ready ## the documentation as a site, in site/
 	$(BIN)/zensical build --strict --clean
 
 flights: .venv/.flights-ready ## 336,776 flights through a broker that is killed in the middle
-	$(BIN)/python -m compat_tests.flights
+	$(BIN)/python -m compat_tests.endurance.flights
 
 example-flights: .venv/.flights-ready jars ## delays by carrier and hour on Spark, out of a topic of 336,776 flights
 	$(BIN)/python -m examples.flights.delays
 
 exactly-once: .venv/.test-ready ## a job of transactions through 20 kill -9 of its broker
-	$(BIN)/python -m compat_tests.exactly_once
+	$(BIN)/python -m compat_tests.endurance.exactly_once
 
 kill-loop: .venv/.test-ready ## 50 kill -9 of a broker under load, and a check of every acknowledged record
-	$(BIN)/python -m compat_tests.kill_loop
+	$(BIN)/python -m compat_tests.endurance.kill_loop
 
 full-disk: .venv/.test-ready ## a disk of 64 MB is filled and everything deleted, five times: seconds until there is room (root)
-	$(BIN)/python -m compat_tests.full_disk
+	$(BIN)/python -m compat_tests.endurance.full_disk
 
 replicated-kill-loop: .venv/.test-ready ## 60 times nodes, links or etcd killed, frozen or cut, and a check of every record and replica
-	$(BIN)/python -m compat_tests.replicated_kill_loop
+	$(BIN)/python -m compat_tests.endurance.replicated_kill_loop
 
 jepsen: .venv/.test-ready jars ## MINUTES (30) of every fault on three real nodes and etcds, and the simulator's checkers on it
 	$(BIN)/python -m compat_tests.jepsen --minutes $${MINUTES:-30} --seed $${SEED:-0}

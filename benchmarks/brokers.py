@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.ottla_broker import OttlaBroker
-from compat_tests.process import BrokerProcess, BrokerStartError
+from compat_tests.brokers.apache_kafka import ApacheKafka
+from compat_tests.brokers.ottla_broker import OttlaBroker
+from compat_tests.brokers.process import BrokerProcess, BrokerStartError
 
 _HEAP_MB: Final = 1024
 _ATTEMPTS: Final = 3

@@ -39,7 +39,7 @@ from benchmarks.workloads.requests import (
     offset_commit,
     one_record,
 )
-from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from ottla.client.addresses import parse_address
 from ottla.kproto.framing import PREFIX_SIZE
 

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 
 from benchmarks.process_cost import tree_cpu_s
 from benchmarks.workloads import create_topic
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.spark import session
 from compat_tests.spark.tables import send
 

@@ -27,11 +27,11 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.group_wire import SUBSCRIPTION, GroupWire
-from compat_tests.ottla_broker import OttlaBroker
-from compat_tests.process import HOST, BrokerProcess
-from compat_tests.wire import Wire
+from compat_tests.brokers.apache_kafka import ApacheKafka
+from compat_tests.brokers.ottla_broker import OttlaBroker
+from compat_tests.brokers.process import HOST, BrokerProcess
+from compat_tests.wire.groups.group_wire import SUBSCRIPTION, GroupWire
+from compat_tests.wire.wire import Wire
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.frames import build_request_frame, parse_response_frame

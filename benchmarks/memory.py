@@ -15,7 +15,7 @@ from benchmarks import librdkafka
 from benchmarks.brokers import fresh
 from benchmarks.process_cost import cost
 from benchmarks.workloads import PRODUCER, create_topic
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 
 TOPIC = "memory"
 

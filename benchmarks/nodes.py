@@ -32,9 +32,9 @@ from benchmarks.workloads.requests import (
     offset_commit,
     produce,
 )
-from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.ottla_broker import OttlaBroker, OttlaCluster
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.apache_kafka import ApacheKafka
+from compat_tests.brokers.ottla_broker import OttlaBroker, OttlaCluster
+from compat_tests.brokers.process import BrokerProcess
 from ottla.client.addresses import parse_addresses
 from ottla.client.admin.group_state import Coordinator, committed_offsets
 from ottla.client.client import Client

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from benchmarks.c_program import MissingToolError
 from benchmarks.results import Hold
 from benchmarks.workloads import Workload
-from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.brokers.ottla_broker import OttlaBroker
 
 _WATCH_LOOP: Final = {"ottla.loop.hold.warning.ms": "0.5"}
 _SUMMED_UP: Final = re.compile(

@@ -19,9 +19,9 @@ from benchmarks import librdkafka
 from benchmarks.brokers import BROKERS
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import PRODUCER, create_topic, unique
-from compat_tests.process import BrokerProcess
-from compat_tests.proxied import start_proxy
-from compat_tests.wire import Wire
+from compat_tests.brokers.process import BrokerProcess
+from compat_tests.brokers.proxied import start_proxy
+from compat_tests.wire.wire import Wire
 from ottla.kproto.messages.metadata import MetadataRequest
 
 _SIZE_BYTES = 1_000

@@ -20,7 +20,7 @@ from benchmarks import librdkafka
 from benchmarks.brokers import BROKERS
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import PRODUCER, create_topic, unique
-from compat_tests.proxied import start_proxy
+from compat_tests.brokers.proxied import start_proxy
 
 _SIZE_BYTES = 1_000
 _PARTITIONS = 4

@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.process_cost import cost
-from compat_tests.apache_kafka import ApacheKafkaCluster
+from compat_tests.brokers.apache_kafka import ApacheKafkaCluster
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
 from ottla.client.errors import UnknownTopicError

@@ -33,10 +33,10 @@ from benchmarks import librdkafka
 from benchmarks.process_cost import cost
 from benchmarks.profile import longest_hold
 from benchmarks.workloads.base import PRODUCER, unique
-from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.brokers.apache_kafka import ApacheKafka
+from compat_tests.brokers.ottla_broker import OttlaBroker
+from compat_tests.brokers.process import HOST, BrokerProcess, free_port
 from compat_tests.java import missing
-from compat_tests.ottla_broker import OttlaBroker
-from compat_tests.process import HOST, BrokerProcess, free_port
 from ottla.security.certificates import issue, make_authority
 
 _SIZE_BYTES: Final = 1_000

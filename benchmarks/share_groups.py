@@ -23,8 +23,8 @@ from benchmarks.brokers import fresh
 from benchmarks.process_cost import cost
 from benchmarks.results import Result
 from benchmarks.workloads import Figures, create_topic
-from compat_tests.process import BrokerProcess
-from compat_tests.wire import Wire
+from compat_tests.brokers.process import BrokerProcess
+from compat_tests.wire.wire import Wire
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.incremental_alter_configs import (

@@ -30,9 +30,9 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks import spark_runs
 from benchmarks.spark_runs import Found, Layout, Ratios, Run, timed
 from benchmarks.workloads import create_topic
-from compat_tests.apache_kafka import ApacheKafka
-from compat_tests.ottla_broker import OttlaBroker
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.apache_kafka import ApacheKafka
+from compat_tests.brokers.ottla_broker import OttlaBroker
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.spark import session
 from ottla.pipeline.segments import SegmentsDataSource
 from ottla.pipeline.source import OttlaDataSource

@@ -24,7 +24,7 @@ from benchmarks import spark_runs
 from benchmarks.spark import PARTITIONS, THREADS, Workload, brokers
 from benchmarks.spark_runs import Found, Layout, Ratios, Run, timed
 from benchmarks.workloads import create_topic
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.spark import session
 from ottla.pipeline.source import OttlaDataSource
 

@@ -20,7 +20,7 @@ from benchmarks import tables
 from benchmarks.brokers import fresh
 from benchmarks.results import Result
 from benchmarks.workloads import Figures, Workload, create_topic
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 
 PARTITIONS: Final = 4
 WARM_UP_TRANSACTIONS: Final = 20

@@ -19,7 +19,10 @@ from pathlib import Path
 import pytest
 
 from compat_tests import java
-from compat_tests.apache_kafka import ApacheKafka, ApacheKafkaCluster
+from compat_tests.brokers.apache_kafka import ApacheKafka, ApacheKafkaCluster
+from compat_tests.brokers.ottla_broker import OttlaBroker, OttlaCluster, OttlaOnEtcd
+from compat_tests.brokers.process import BrokerProcess
+from compat_tests.brokers.proxied import PROXIED, ProxiedBroker, is_of_tenants
 from compat_tests.clients import franz_go, kafkajs
 from compat_tests.clients.aiokafka_client import AioKafka
 from compat_tests.clients.base import AdminClient, Client, Feature
@@ -27,12 +30,9 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.java_client import JavaClient, JavaDriver
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kcat import Kcat
-from compat_tests.ottla_broker import OttlaBroker, OttlaCluster, OttlaOnEtcd
-from compat_tests.process import BrokerProcess
-from compat_tests.proxied import PROXIED, ProxiedBroker, is_of_tenants
 from compat_tests.selection import below, leave_out
-from compat_tests.transaction_wire import Peer, new_peers
-from compat_tests.wire import Wire
+from compat_tests.wire.transaction_wire import Peer, new_peers
+from compat_tests.wire.wire import Wire
 
 ADMINS = (
     "kafka-python",
@@ -93,7 +93,7 @@ def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
         return True
     # A scenario by wire knows one broker by its address, or several: not those that a proxy has behind one address.
     hides_nodes = config.getoption("--broker") in ("ottla3-proxy", "kafka3-proxy")
-    return hides_nodes and item.path.parent == Path(__file__).parent and item.path.name.startswith("test_wire_")
+    return hides_nodes and item.path.name.startswith("test_wire_")
 
 
 @pytest.fixture(autouse=True)

@@ -101,4 +101,4 @@ if __name__ == "__main__":
     if results := [Path(name) for name in sys.argv[1:]]:
         PAGE.write_text(page(results))
     else:
-        sys.stdout.write(" ".join(f"{_TESTS.name}/{area}.py" for area in AREAS) + "\n")
+        sys.stdout.write(" ".join(f"{_TESTS.name}/scenarios/{area}.py" for area in AREAS) + "\n")

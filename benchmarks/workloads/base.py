@@ -12,7 +12,7 @@ from typing import Final
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks import librdkafka
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 
 Figures = dict[str, float]
 """A figure's name carries its unit; `LOWER_IS_BETTER` tells its direction."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload, create_topic, unique
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 
 _SETTLE_S = 5
 _SECONDS = 10

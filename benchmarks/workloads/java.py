@@ -15,7 +15,7 @@ from benchmarks.workloads.base import (
     unique,
     warm_up,
 )
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 
 _PROPERTIES: Final = ("acks=1", "linger.ms=5", "batch.size=100000")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks import librdkafka
 from benchmarks.workloads.base import Figures, Workload, create_topic, unique
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 
 _WARM_UP = (5_000, 3)
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from benchmarks import rdkafka_performance
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload, create_topic, records_per_run, recycled_memory, unique
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 
 _PARTITIONS = 4
 _WARM_UP_BYTES = 400_000_000

@@ -8,7 +8,7 @@ from contextlib import closing
 from benchmarks import requests
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload, create_topic, unique
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 from ottla.client.addresses import parse_address
 from ottla.client.connection import BrokerConnection
 from ottla.kproto.frames import build_request_frame

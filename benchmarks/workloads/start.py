@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 from ottla.client.addresses import parse_address
 from ottla.client.connection import BrokerConnection
 from ottla.kproto.messages.metadata import MetadataRequest

@@ -22,7 +22,7 @@ from benchmarks.workloads.base import (
     unique,
     warm_up,
 )
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 
 
 def throughput(

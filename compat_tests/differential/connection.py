@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from compat_tests.differential.history import Step
 from compat_tests.differential.values import Values, plain
-from compat_tests.wire_routes import Address
+from compat_tests.wire.wire_routes import Address
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, EncodeError

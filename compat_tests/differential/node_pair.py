@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from compat_tests.brokers.ottla_broker import SETTINGS as AS_KAFKA
 from compat_tests.differential.end_state import FIRST_ID, end_state
 from compat_tests.differential.history import History, Step
 from compat_tests.differential.nodes import SETTINGS as OF_NODES
@@ -13,7 +14,6 @@ from compat_tests.differential.pair import OTTLA_ONLY, SETTINGS, Pair
 from compat_tests.differential.play import OF_NODES as UNHURRIED
 from compat_tests.differential.play import TimeSlice
 from compat_tests.differential.spread import OF_ONE_NODE
-from compat_tests.ottla_broker import SETTINGS as AS_KAFKA
 
 
 class NodePair(Pair):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from compat_tests.apache_kafka import JVM_OPTIONS, ApacheKafka, ApacheKafkaCluster
-from compat_tests.process import HOST
-from compat_tests.wire_routes import Address
+from compat_tests.brokers.apache_kafka import JVM_OPTIONS, ApacheKafka, ApacheKafkaCluster
+from compat_tests.brokers.process import HOST
+from compat_tests.wire.wire_routes import Address
 from ottla.testing import Cluster
 
 NODES: Final = (1, 2, 3)

@@ -13,15 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from compat_tests.apache_kafka import JVM_OPTIONS, ApacheKafka
+from compat_tests.brokers.apache_kafka import JVM_OPTIONS, ApacheKafka
+from compat_tests.brokers.ottla_broker import OttlaBroker
+from compat_tests.brokers.process import HOST, BrokerProcess
 from compat_tests.differential.compare import Difference, compared
 from compat_tests.differential.end_state import clean_up, end_state
 from compat_tests.differential.history import History, Step
 from compat_tests.differential.nodes import Nodes
 from compat_tests.differential.play import QUICK, RESTARTED, TimeSlice, play
 from compat_tests.differential.routes import Direct
-from compat_tests.ottla_broker import OttlaBroker
-from compat_tests.process import HOST, BrokerProcess
 
 #: So that no history waits where it does not say so, and short sessions and transactions are possible.
 SETTINGS: Final = {

@@ -16,12 +16,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.differential.areas import AREAS
 from compat_tests.differential.declared import Declared
 from compat_tests.differential.open import load_open
 from compat_tests.differential.pair import OTTLA_ONLY, SETTINGS, Pair
 from compat_tests.differential.run import Run
-from compat_tests.ottla_broker import OttlaBroker
 from ottla.cli import main as ottla
 
 MOST_SEEDS: Final = 60

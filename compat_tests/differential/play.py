@@ -14,7 +14,7 @@ from compat_tests.differential.nodes import Nodes
 from compat_tests.differential.routes import Direct, Routes
 from compat_tests.differential.settling import Settling
 from compat_tests.differential.values import Values
-from compat_tests.wire_routes import Address
+from compat_tests.wire.wire_routes import Address
 from ottla.kproto.errors import ErrorCode
 
 #: Answers upon which every client asks again: a coordinator that is being loaded or made, a transaction that is ending.

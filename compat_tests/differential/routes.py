@@ -10,7 +10,7 @@ from compat_tests.differential.connection import Connection
 from compat_tests.differential.history import Step
 from compat_tests.differential.nodes import Nodes
 from compat_tests.differential.values import Values
-from compat_tests.wire_routes import Address, coordinated_by
+from compat_tests.wire.wire_routes import Address, coordinated_by
 from ottla.kproto.errors import EncodeError
 from ottla.kproto.messages import request_class
 

@@ -14,7 +14,7 @@ from compat_tests.differential.connection import Connection
 from compat_tests.differential.history import Step
 from compat_tests.differential.routes import Direct, Routes
 from compat_tests.differential.values import Values
-from compat_tests.wire_routes import Address
+from compat_tests.wire.wire_routes import Address
 from ottla.kproto.errors import ErrorCode
 
 _LONGEST_S: Final = 5.0

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.brokers.apache_kafka import ApacheKafka
 from compat_tests.clients.base import Record, Start
 from compat_tests.clients.java_client import JavaClient, JavaDriver
 from compat_tests.java import CLASSES, JARS, QUICK, archive, missing

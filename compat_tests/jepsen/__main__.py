@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from compat_tests.disks import can_mount
+from compat_tests.brokers.disks import can_mount
 from compat_tests.java import missing
 from compat_tests.jepsen.run import KINDS, run
 

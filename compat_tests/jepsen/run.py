@@ -16,16 +16,16 @@ from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 import trio
 
-from compat_tests.disks import Disks, can_mount
+from compat_tests.brokers.disks import Disks, can_mount
+from compat_tests.brokers.laboratory import NODES, Laboratory
+from compat_tests.brokers.node_faults import Faults
+from compat_tests.brokers.process import HOST
+from compat_tests.endurance.kill_loop_others import Compacted, Other, Transactions, consume_all
+from compat_tests.endurance.replica_checks import REPLICAS, compare_replicas, wait_until_in_sync
 from compat_tests.java import missing
 from compat_tests.jepsen.java import JavaClients
 from compat_tests.jepsen.surroundings import Real
 from compat_tests.jepsen.workload import JAVA, PARTITIONS, TOPICS, Founder, clients
-from compat_tests.kill_loop_others import Compacted, Other, Transactions, consume_all
-from compat_tests.laboratory import NODES, Laboratory
-from compat_tests.node_faults import Faults
-from compat_tests.process import HOST
-from compat_tests.replica_checks import REPLICAS, compare_replicas, wait_until_in_sync
 from ottla.simulation.cluster.checks.audit import audit
 from ottla.simulation.cluster.clients.movers import with_moved
 from ottla.simulation.cluster.histories.attempts import Partition

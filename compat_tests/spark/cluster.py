@@ -33,8 +33,8 @@ from typing import Final
 import pyarrow.dataset as ds
 from confluent_kafka import Producer
 
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.spark.kill_loop import PARTITIONS
 from compat_tests.spark.session import ROOT
 from compat_tests.spark.sink_kill_loop import committed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.selection import below, leave_out
 from compat_tests.spark import session
 from compat_tests.spark.tables import Tables

@@ -36,10 +36,10 @@ from typing import Final
 from confluent_kafka import KafkaError, Message, Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.brokers.apache_kafka import ApacheKafka
+from compat_tests.brokers.ottla_broker import OttlaBroker
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
-from compat_tests.process import BrokerProcess
 from compat_tests.spark import session
 from compat_tests.spark.hostile import HOSTILE, with_a_doubled_key, with_much_beside
 from ottla.pipeline.tables.iceberg.catalogue import open_catalogue

@@ -30,10 +30,10 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.brokers.apache_kafka import ApacheKafka
+from compat_tests.brokers.ottla_broker import OttlaBroker
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
-from compat_tests.process import BrokerProcess
 from compat_tests.spark import session
 from compat_tests.spark.kill_loop import PARTITIONS, RATE_PER_S, TOPIC, Load
 

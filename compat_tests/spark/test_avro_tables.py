@@ -13,8 +13,8 @@ import fastavro
 import pytest
 from pyspark.sql import SparkSession
 
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
-from compat_tests.process import BrokerProcess
 from compat_tests.spark import registry
 from compat_tests.spark.registry import SchemaRegistry
 from compat_tests.spark.tables import Tables, send

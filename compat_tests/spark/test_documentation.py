@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.spark.session import ROOT
 from ottla import cli
 

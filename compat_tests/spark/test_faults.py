@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
+from compat_tests.brokers.process import HOST, BrokerProcess, free_port
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.process import HOST, BrokerProcess, free_port
 from compat_tests.spark.test_batch import send_numbers
 from compat_tests.spark.topics import FORMATS, Topics, await_that, batches, drain, numbers, to_files
-from compat_tests.wire import until_all_know
+from compat_tests.wire.wire import until_all_know
 
 # What the connector says, whatever was lost.
 LOST: Final = r"(?s)Some data may have been lost.*set the source option \W*failOnDataLoss"

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from pyspark.sql import SparkSession
 
-from compat_tests.flights import flights
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
+from compat_tests.endurance.flights import flights
 from examples.flights.delays import data_folder, run
 
 ROWS = 30_000

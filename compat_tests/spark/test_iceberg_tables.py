@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compat_tests import iceberg
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.process import BrokerProcess
 from compat_tests.spark.tables import Tables, send
 from ottla.pipeline.tables import config
 from ottla.pipeline.tables.iceberg.catalogue import open_catalogue

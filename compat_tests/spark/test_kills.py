@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from compat_tests.process import BrokerProcess
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.spark.kill_loop import faults, run, tables_in
 
 

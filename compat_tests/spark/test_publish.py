@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
-from compat_tests.process import BrokerProcess
 from compat_tests.spark.test_writes import everything
 from ottla.kproto.partitioner import partition_for_key
 from ottla.pipeline.errors import TopicError

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
-from compat_tests.process import BrokerProcess
 from compat_tests.spark import registry
 from compat_tests.spark.registry import SchemaRegistry
 from compat_tests.spark.tables import Tables, send

@@ -12,8 +12,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
-from compat_tests.process import BrokerProcess
 from compat_tests.spark import session
 from compat_tests.spark.tables import send
 from ottla.pipeline.tables import sync

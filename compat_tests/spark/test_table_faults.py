@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.process import BrokerProcess
 from compat_tests.spark.tables import Tables, send
 from compat_tests.spark.test_faults import delete_records, recreate
 from compat_tests.spark.topics import FORMATS, await_that

@@ -21,8 +21,8 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from compat_tests.flights import flights
-from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.brokers.ottla_broker import OttlaBroker
+from compat_tests.endurance.flights import flights
 from compat_tests.spark import session
 from examples.flights.picture import Cell, draw
 from ottla.pipeline.source import OttlaDataSource

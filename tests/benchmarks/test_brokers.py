@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import brokers
-from compat_tests.process import BrokerStartError
+from compat_tests.brokers.process import BrokerStartError
 
 
 class Broker:

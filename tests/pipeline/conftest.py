@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compat_tests import iceberg, java
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 from compat_tests.spark import session
 
 

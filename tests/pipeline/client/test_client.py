@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 from ottla.kproto.records import iter_batches, iter_records
 from ottla.pipeline.client import (
     EARLIEST,

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import ConnectionLostError
 from ottla.client.offsets import TopicPartition

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 from ottla.pipeline.errors import DataLossError, OptionError, PipelineError, StoreError, TopicError
 from ottla.pipeline.segments.options import parse_segment_options
 from ottla.pipeline.segments.source import SegmentsReader

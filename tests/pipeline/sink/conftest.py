@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from compat_tests.ottla_broker import OttlaBroker
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.selection import below, leave_out
 from ottla.pipeline.sink import SinkOptions, parse_sink_options, shape_of
 from ottla.pipeline.sink.commit import abort_micro_batch, commit_micro_batch

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from compat_tests import java
-from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.brokers.apache_kafka import ApacheKafka
 from compat_tests.clients.confluent import Confluent
 from tests.pipeline.sink.test_exactly_once import (  # noqa: F401 - collected here once more
     test_a_commit_that_failed_half_way_is_not_aborted,

@@ -20,9 +20,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 from ottla.kproto.partitioner import partition_for_key
 from ottla.pipeline.errors import OptionError, RowError, TopicError
 from ottla.pipeline.sink import parse_sink_options, shape_of, write_idempotent

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compat_tests import java
-from compat_tests.apache_kafka import ApacheKafka
+from compat_tests.brokers.apache_kafka import ApacheKafka
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
 from ottla.pipeline.errors import TopicError

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 from ottla.pipeline.errors import DataLossError, OptionError, TopicError
 from ottla.pipeline.source.batch import BatchReader
 from ottla.pipeline.source.options import parse_options

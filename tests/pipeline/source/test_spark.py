@@ -11,9 +11,9 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 
 NewTopic = Callable[..., str]
 

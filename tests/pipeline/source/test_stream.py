@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 from ottla.pipeline.errors import DataLossError, OptionError, PipelineError
 from ottla.pipeline.source.options import parse_options
 from ottla.pipeline.source.stream import StreamReader

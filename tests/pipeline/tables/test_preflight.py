@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.confluent import Confluent
-from compat_tests.ottla_broker import OttlaBroker
 from ottla.pipeline.client import ClientSettings, Cluster, parse_bootstrap_servers
 from ottla.pipeline.tables import preflight
 from ottla.pipeline.tables.checkpoint import Identity

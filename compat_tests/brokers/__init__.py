@@ -1,0 +1,1 @@
+"""The brokers that scenarios run against, and what is done to them."""

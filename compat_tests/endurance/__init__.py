@@ -1,0 +1,1 @@
+"""Kills, full disks and long runs: programs that `make` calls."""

@@ -1,0 +1,1 @@
+"""Clients behind the proxy."""

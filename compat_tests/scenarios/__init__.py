@@ -1,0 +1,1 @@
+"""What real clients do."""

@@ -1,0 +1,1 @@
+"""Requests as bytes, on Ottla and on Apache Kafka."""

@@ -1,0 +1,1 @@
+"""Requests of groups, as bytes, on Ottla and on Apache Kafka."""
