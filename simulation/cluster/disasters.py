@@ -2,12 +2,16 @@
 
 Property: each record that was acknowledged is in the end in a log of some node, served or stray, or in a file that was
 set aside. After a restore from all folders, readers see all of them.
+
+A node that was killed, and has not started since an older copy was made, finds nothing that tells it that metadata is
+old. It sets aside what it knew to be committed, which may lack what was acknowledged just before the kill
+(docs/operations.md). What no other folder has, either, may be lost so.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -38,6 +42,7 @@ from ottla.storage.log_manager import LogManager
 if TYPE_CHECKING:
     from ottla.simulation.cluster.histories.attempts import Partition
     from ottla.simulation.cluster.machines.machine import Machine
+    from ottla.storage.disk.simulated_disk import SimulatedDisk
 
 __all__ = ["Disaster", "Ended", "live_through"]
 
@@ -45,6 +50,9 @@ _LIMIT_S: Final = 1_000.0
 _PATIENCE_S: Final = 90.0
 _SECONDS: Final = 8.0
 _NEVER_MS: Final = 1 << 40
+#: For so long before a kill a node may not have noted what was committed: until its leader's next answer, and
+#: `replica.high.watermark.checkpoint.interval.ms`.
+_UNKNOWN_S: Final = 6.0
 _LOOKED_AT: Final = LogConfig(delete=False)
 #: Those that end with their processes.
 _LEASED: Final = (keys.ALIVE, keys.CONTROLLER)
@@ -58,11 +66,29 @@ class Disaster:
 
 
 class Ended(NamedTuple):
-    """What came of a seed: the number of acknowledged records, those that were in no served log, and the trace."""
+    """What came of a seed: the number of acknowledged records, those that were in no served log, and the trace.
+
+    `unknown` of them are nowhere: only nodes that were killed had them, and did not know that they were committed.
+    """
 
     acknowledged: int
     set_aside: int
+    unknown: int
     trace: list[str]
+
+
+class _Copy(NamedTuple):
+    """The metadata of some moment, and how often each node had started by then."""
+
+    operations: list[Operation]
+    starts: dict[int, int]
+
+
+class _Found(NamedTuple):
+    """How many acknowledged records are in no served log in the end, and how many are nowhere."""
+
+    set_aside: int
+    unknown: int
 
 
 def live_through(seed: int, disaster: str, *, nodes: int = 3) -> Ended:
@@ -71,13 +97,13 @@ def live_through(seed: int, disaster: str, *, nodes: int = 3) -> Ended:
     watch = _Watch(world)
     logger = logging.getLogger("ottla")
     logger.addHandler(watch)
-    set_aside = 0
+    found = _Found(0, 0)
 
     async def live() -> None:
-        nonlocal set_aside
+        nonlocal found
         world.pauses.install()
         with world.scope:
-            set_aside = await _live(world, disaster)
+            found = await _live(world, disaster)
 
     try:
         with deterministic(seed, world.workers), simulated_epoll(world.network):
@@ -88,7 +114,7 @@ def live_through(seed: int, disaster: str, *, nodes: int = 3) -> Ended:
         logger.removeHandler(watch)
     if world.finding:
         raise SimulationError(seed, world.finding, world.trace) from world.cause
-    return Ended(world.history.acknowledged, set_aside, world.trace)
+    return Ended(world.history.acknowledged, *found, world.trace)
 
 
 class _Watch(logging.Handler):
@@ -102,7 +128,7 @@ class _Watch(logging.Handler):
         self._world.note(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
-async def _live(world: World, disaster: str) -> int:
+async def _live(world: World, disaster: str) -> _Found:
     async with trio.open_nursery() as world.nursery:
         for machine in world.machines.values():
             machine.start()
@@ -111,7 +137,9 @@ async def _live(world: World, disaster: str) -> int:
         await _end_all(world, kills=disaster == Disaster.LOST)
         world.note(f"disaster: {disaster}")
         world.store = MemoryMetadataStore()
-        await world.store.commit([], copy if disaster == Disaster.OLDER else await _from_data(world))
+        is_older = disaster == Disaster.OLDER
+        may_be_unknown = _may_be_unknown(world, copy) if is_older else frozenset()
+        await world.store.commit([], copy.operations if is_older else await _from_data(world))
         for machine in world.machines.values():
             machine.is_retired = False
             machine.start()
@@ -120,12 +148,11 @@ async def _live(world: World, disaster: str) -> int:
             await audit(world, partitions, patience_s=_PATIENCE_S)
         await check_replicas(world)
         await _end_all(world)
-        return await _check_nothing_lost(world, partitions)
+        return await _check_nothing_lost(world, partitions, may_be_unknown)
 
 
-async def _work(world: World, partitions: list[Partition]) -> list[Operation]:
+async def _work(world: World, partitions: list[Partition]) -> _Copy:
     """Let clients work while nodes come and go and partitions move; returns a copy of the metadata of some moment."""
-    copy: list[Operation] = []
     faults = Faults(world, ("kill", "stop"))
     clients = [Producer(world, f"p{number}", partitions) for number in range(2)]
     async with trio.open_nursery() as crowd:
@@ -135,7 +162,10 @@ async def _work(world: World, partitions: list[Partition]) -> list[Operation]:
         crowd.start_soon(faults.run)
         await trio.sleep(world.rng.uniform(0, _SECONDS))
         entries = (await world.store.list("/")).entries
-        copy = [Put(entry.key, entry.value) for entry in entries if not entry.key.startswith(_LEASED)]
+        operations: list[Operation] = [
+            Put(entry.key, entry.value) for entry in entries if not entry.key.startswith(_LEASED)
+        ]
+        copy = _Copy(operations, {node_id: machine.starts for node_id, machine in world.machines.items()})
         world.note("the metadata is copied")
         await trio.sleep(world.rng.uniform(1, _SECONDS))
         crowd.cancel_scope.cancel()
@@ -171,16 +201,46 @@ async def _from_data(world: World) -> list[Operation]:
     return metadata_of(choice, cluster_id, found)
 
 
-async def _check_nothing_lost(world: World, partitions: list[Partition]) -> int:
-    """Look for every acknowledged record in all folders; returns how many are only in what is kept or set aside."""
+def _may_be_unknown(world: World, copy: _Copy) -> frozenset[bytes]:
+    """What only nodes have that were killed, and have not started since the copy: acknowledged just before the kill."""
+    known: set[bytes] = set()
+    unknown: set[bytes] = set()
+    for node_id, machine in world.machines.items():
+        values = {value for file in _data_files(machine.disk, f"/data/node-{node_id}") for value in _in(machine, file)}
+        if machine.killed_at_s is None or machine.starts != copy.starts[node_id]:
+            known |= values
+            continue
+        since_s = machine.killed_at_s - _UNKNOWN_S
+        for value in values:
+            attempt = world.history.attempts.get(value)
+            if attempt is not None and attempt.acknowledged_at_s is not None:
+                (unknown if attempt.acknowledged_at_s > since_s else known).add(value)
+    return frozenset(unknown - known)
+
+
+def _data_files(disk: SimulatedDisk, folder: str) -> Iterator[str]:
+    for path in (f"{folder}/{name}" for name in disk.listdir(folder)):
+        if path.endswith(".data"):
+            yield path
+        elif disk.is_directory(path):
+            yield from _data_files(disk, path)
+
+
+def _in(machine: Machine, file: str) -> Iterator[bytes]:
+    """The records of a file, whatever its log has of them."""
+    for batch in salvage(machine.disk, file):
+        yield from _values(batch.content[batch.position : batch.position + batch.header.size_bytes])
+
+
+async def _check_nothing_lost(world: World, partitions: list[Partition], may_be_unknown: frozenset[bytes]) -> _Found:
+    """Look for every acknowledged record in all folders."""
     served: set[bytes] = set()
     aside: set[bytes] = set()
     for node_id, machine in world.machines.items():
         path = f"/data/node-{node_id}"
         kept = {(log.topic_id, log.partition) for log in read_kept_logs(machine.disk, path)}
         for file in cut_files(machine.disk, path):
-            for batch in salvage(machine.disk, file):
-                aside.update(_values(batch.content[batch.position : batch.position + batch.header.size_bytes]))
+            aside.update(_in(machine, file))
         async with _folder(world, machine) as manager:
             for topic in (await find_topics(manager)).topics:
                 for partition in topic.logs:
@@ -196,9 +256,10 @@ async def _check_nothing_lost(world: World, partitions: list[Partition]) -> int:
         for attempt in world.history.attempts.values()
         if attempt.partition in partitions and attempt.offset is not None
     }
-    lost = sorted(acknowledged - served - aside)
+    nowhere = acknowledged - served - aside
+    lost = sorted(nowhere - may_be_unknown)
     world.check(not lost, f"{len(lost)} acknowledged records are in no folder, such as {lost[:3]}")
-    return len(acknowledged - served)
+    return _Found(len(acknowledged - served), len(nowhere))
 
 
 def _values(data: bytes) -> set[bytes]:

@@ -10,7 +10,7 @@ Partition = tuple[str, int]
 class Attempt:
     """A record that a producer sends, perhaps several times. No two have the same value."""
 
-    __slots__ = ("number", "offset", "partition", "producer", "transaction", "value")
+    __slots__ = ("acknowledged_at_s", "number", "offset", "partition", "producer", "transaction", "value")
 
     def __init__(
         self,
@@ -28,6 +28,8 @@ class Attempt:
         self.value = value or f"{producer}/{partition[1]}/{number}".encode()
         #: Where it was acknowledged, -1 if it was without an offset; None if it was not.
         self.offset: int | None = None
+        #: The simulation's time at which it was.
+        self.acknowledged_at_s: float | None = None
 
 
 class Transaction:

@@ -50,7 +50,7 @@ class History:
 
     def acknowledge(self, attempt: Attempt, offset: int) -> None:
         """It was acknowledged at an offset, or (-1) without one."""
-        attempt.offset = offset
+        attempt.offset, attempt.acknowledged_at_s = offset, trio.current_time()
         self.acknowledged += 1
         self.acknowledgement.set()
         self.acknowledgement = trio.Event()

@@ -121,6 +121,9 @@ class Machine:
         self.has_been_full = False
         #: What was made to fail on its disks.
         self._failures: list[Fault] = []
+        self.starts = 0
+        #: When the last process was killed; None if it ended by itself, or runs.
+        self.killed_at_s: float | None = None
         #: Nobody starts it again.
         self.is_retired = False
 
@@ -151,6 +154,8 @@ class Machine:
         if not self.host.is_up:
             self.host.came_up()
         self.process = Process(self, self.world)
+        self.starts += 1
+        self.killed_at_s = None
         self.has_been_full = self.disk.capacity_bytes is not None
         self.world.note(f"node {self.node_id} starts")
         self.world.nursery.start_soon(self._live, self.process)
@@ -198,6 +203,7 @@ class Machine:
         """kill -9: what was written is there, and connections end."""
         self.world.note(f"node {self.node_id} is killed")
         await self._die(self.disk.crash())
+        self.killed_at_s = trio.current_time()
 
     async def lose_power(self) -> None:
         """The machine is off: what was not synced may be gone, and nobody is told."""

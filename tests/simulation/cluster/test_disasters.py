@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ottla.metadata import from_data
+from ottla.replica.kept_logs import KeptLogs
+from ottla.simulation.cluster import disasters
 from ottla.simulation.cluster.disasters import Disaster, live_through
 from ottla.simulation.harness.outcome import SimulationError
 
@@ -46,9 +50,41 @@ def test_a_restore_that_takes_every_replica_for_in_sync_is_found(monkeypatch: py
     assert "is there in the end" in found
 
 
-def _finding(seed: int) -> str:
+def test_records_that_are_cut_and_not_set_aside_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By older metadata a replica leads that lacks them."""
+
+    async def cut_alone(*_arguments: object) -> None:
+        """Nothing is copied."""
+
+    monkeypatch.setattr(KeptLogs, "set_aside", cut_alone)
+    found = next(filter(None, (_finding(seed, Disaster.OLDER) for seed in range(_SEEDS_UNTIL_FOUND))))
+    assert "are in no folder" in found
+
+
+def test_only_what_killed_nodes_had_just_before_may_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nodes that have not started since the copy; and what another folder has is not lost with theirs."""
+    folders = {
+        "/data/node-1": {b"just before", b"long before", b"elsewhere, too"},
+        "/data/node-2": {b"started since"},
+        "/data/node-3": {b"stopped in order", b"elsewhere, too"},
+    }
+    monkeypatch.setattr(disasters, "_data_files", lambda _disk, folder: [folder])
+    monkeypatch.setattr(disasters, "_in", lambda _machine, folder: folders[folder])
+    attempts = {value: SimpleNamespace(acknowledged_at_s=95.0) for values in folders.values() for value in values}
+    attempts[b"long before"].acknowledged_at_s = 90.0
+    machines = {
+        1: SimpleNamespace(disk=None, starts=2, killed_at_s=100.0),
+        2: SimpleNamespace(disk=None, starts=3, killed_at_s=100.0),
+        3: SimpleNamespace(disk=None, starts=2, killed_at_s=None),
+    }
+    world: Any = SimpleNamespace(machines=machines, history=SimpleNamespace(attempts=attempts))
+    copy: Any = SimpleNamespace(starts=dict.fromkeys(machines, 2))
+    assert disasters._may_be_unknown(world, copy) == {b"just before"}
+
+
+def _finding(seed: int, disaster: str = Disaster.LOST) -> str:
     try:
-        live_through(seed, Disaster.LOST)
+        live_through(seed, disaster)
     except SimulationError as error:
         return error.finding
     return ""
