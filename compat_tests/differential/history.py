@@ -43,9 +43,11 @@ class Step:
     close: bool = False
     wait_ms: int = 0
     wait_for: str = ""
-    #: The node that is killed (by SIGKILL), or started again; of several nodes only.
+    #: The node that is killed (by SIGKILL), or started again; of several nodes only. Another one is killed in the place
+    #: of the coordinator of the group `spares`, which is not the same on both brokers.
     kill: int = 0
     start: int = 0
+    spares: str = ""
 
     @property
     def api_key(self) -> ApiKey:
@@ -59,7 +61,8 @@ class Step:
         if self.wait_ms:
             return f"{self.id}: wait {self.wait_ms} ms for {self.wait_for}"
         if self.kill or self.start:
-            return f"{self.id}: node {self.kill or self.start} {'is killed' if self.kill else 'is started'}"
+            spared = f", if it does not coordinate {self.spares}" if self.spares else ""
+            return f"{self.id}: node {self.kill or self.start} {'is killed' if self.kill else 'is started'}{spared}"
         if self.receive or self.close:
             return f"{self.id}: {self.connection} {'receives its answer' if self.receive else 'closes'}"
         rest = {name: value for name, value in self.to_json().items() if name in _SHOWN}

@@ -109,7 +109,7 @@ class Player:
         if step.kill or step.start:
             assert isinstance(self._routes, Routes), step
             if step.kill:
-                self._leave(self._routes.kill(step.kill))
+                self._leave(self._routes.kill(step.kill, spares=step.spares))
             else:
                 self._routes.start(step.start)
             time.sleep(self._pace.leaders_s)

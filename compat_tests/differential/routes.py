@@ -8,13 +8,15 @@ from typing import Any, Final
 
 from compat_tests.differential.connection import Connection
 from compat_tests.differential.history import Step
-from compat_tests.differential.nodes import Nodes
+from compat_tests.differential.nodes import NODES, Nodes
 from compat_tests.differential.values import Values
 from compat_tests.wire.wire_routes import Address, coordinated_by
 from ottla.kproto.errors import EncodeError
 from ottla.kproto.messages import request_class
 
 _PATIENCE_S: Final = 120.0
+#: As FindCoordinator counts kinds of keys.
+_GROUP: Final = 0
 #: What a request calls its topics and their partitions.
 _TOPICS: Final = ("topic_data", "topics")
 _NAMES: Final = ("name", "topic")
@@ -50,6 +52,8 @@ class Routes:
         self._nodes = nodes
         self._values = values
         self._guides: dict[Address, Connection] = {}
+        #: The node that was killed in the place of the one that was to be.
+        self._killed: dict[int, int] = {}
 
     def close(self) -> None:
         for guide in self._guides.values():
@@ -74,8 +78,15 @@ class Routes:
             return self._leader(*first_partition(request))
         return self.home
 
-    def kill(self, node_id: int) -> Address:
-        """Returns where it was, when others lead everything of which they have replicas."""
+    def kill(self, node_id: int, *, spares: str = "") -> Address:
+        """Returns where it was, when others lead everything of which they have replicas.
+
+        The next node is killed in the place of the coordinator of the group `spares`.
+        """
+        asked_id = node_id
+        if spares and self._coordinator(_GROUP, self._values.resolved(spares)) == self._nodes.address(node_id):
+            node_id = NODES[node_id % len(NODES)]
+        self._killed[asked_id] = node_id
         address = self._nodes.address(node_id)
         self._nodes.kill_node(node_id)
         gone = (-1, node_id)
@@ -89,7 +100,7 @@ class Routes:
 
     def start(self, node_id: int) -> None:
         """Returns when it is in sync everywhere."""
-        self._nodes.start_node(node_id)
+        self._nodes.start_node(self._killed.pop(node_id))
         self._until(lambda partition: set(partition["isr_nodes"]) == set(partition["replica_nodes"]))
 
     def _until(self, is_so: Callable[[dict[str, Any]], bool]) -> None:

@@ -17,9 +17,10 @@ from compat_tests.differential.compare import Difference, compared, death
 from compat_tests.differential.connection import CLOSED, Outcome
 from compat_tests.differential.declared import Declaration, Declared
 from compat_tests.differential.history import History, Step
+from compat_tests.differential.nodes import NODES
 from compat_tests.differential.normalise import Normaliser
 from compat_tests.differential.planted_faults import FAULTS, owner_of
-from compat_tests.differential.routes import first_partition
+from compat_tests.differential.routes import Routes, first_partition
 from compat_tests.differential.run import Run
 from compat_tests.differential.settling import internal_topics_made
 from compat_tests.differential.shrink import shrunk
@@ -396,8 +397,41 @@ def test_a_node_is_killed_and_started_while_no_answer_is_awaited() -> None:
     assert killed
 
 
-def test_members_of_groups_meet_no_killed_node() -> None:
-    assert not any(step.kill for seed in range(40) for step in spread(written("classic_groups", seed)).steps)
+@pytest.mark.parametrize("area", ["classic_groups", "consumer_groups"])
+def test_a_node_that_is_killed_does_not_coordinate_the_group_whose_members_are_there(area: str) -> None:
+    histories = [spread(written(area, seed)) for seed in range(40)]
+    spared = {(step.spares, history.groups[0]) for history in histories for step in history.steps if step.kill}
+    assert spared == {("~g0", "~g0")}
+
+
+class ThreeNodes:
+    """Stands for nodes of which one coordinates every group."""
+
+    def __init__(self) -> None:
+        self.live = set(NODES)
+
+    def address(self, node_id: int) -> tuple[str, int]:
+        return "127.0.0.1", node_id
+
+    def kill_node(self, node_id: int) -> None:
+        self.live.discard(node_id)
+
+    def start_node(self, node_id: int) -> None:
+        self.live.add(node_id)
+
+
+@pytest.mark.parametrize(("asked", "killed"), [(1, 1), (2, 3), (3, 3)])
+def test_the_next_node_is_killed_in_the_place_of_the_coordinator(
+    monkeypatch: pytest.MonkeyPatch, asked: int, killed: int
+) -> None:
+    nodes = ThreeNodes()
+    routes = Routes(nodes, Values(PREFIX))
+    monkeypatch.setattr(routes, "_coordinator", lambda _kind, _group: nodes.address(2))
+    monkeypatch.setattr(routes, "_until", lambda _is_so: None)
+    assert routes.kill(asked, spares="~g") == nodes.address(killed)
+    assert set(NODES) - nodes.live == {killed}
+    routes.start(asked)
+    assert nodes.live == set(NODES)
 
 
 @pytest.mark.parametrize(
