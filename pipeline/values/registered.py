@@ -7,17 +7,18 @@ executors only decode. With a schema file alone values are bare.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from ottla.pipeline.values.arrow_types import arrow_type
 from ottla.pipeline.values.decoder import DATA, REASON
 from ottla.pipeline.values.evolution import evolve
-from ottla.pipeline.values.formats import BARE, HEADER_SIZE_BYTES, Format, Read, Reader
+from ottla.pipeline.values.fitting import Fit, UnfitError, fit_to
+from ottla.pipeline.values.formats import BARE, HEADER_SIZE_BYTES, Compiled, Format, Read
 from ottla.pipeline.values.schemas import Schemas, SchemaText, UnsupportedSchemaError
 
 if TYPE_CHECKING:
@@ -50,14 +51,14 @@ class RegisteredDecoder:
         self._schemas = schemas
         self._evolves = evolves
         self._reserved = reserved
-        self._readers: dict[bytes, Reader] = {}
+        self._compiled: dict[bytes, Compiled] = {}
         self._problems: dict[bytes, str] = {}
         self.schema = schema
         if file_schema is not None:
             compiled = kind.compile(file_schema, BARE)
             self.schema = evolve(schema or StructType(), compiled.columns, reserved).schema
             if schemas is None:
-                self._readers[BARE] = compiled.reader
+                self._compiled[BARE] = compiled
 
     @property
     def learns(self) -> bool:
@@ -74,9 +75,9 @@ class RegisteredDecoder:
     def _new_heads(self, rows: DataFrame) -> list[bytes]:
         framed = rows.where((F.length("value") >= HEADER_SIZE_BYTES) & (F.substring("value", 1, 1) == F.lit(b"\x00")))
         heads = framed.select(self._format.head().alias("head")).groupBy("head").count()
-        most = heads.orderBy(F.desc("count"), "head").limit(MAX_NEW_SCHEMAS + len(self._readers)).collect()
+        most = heads.orderBy(F.desc("count"), "head").limit(MAX_NEW_SCHEMAS + len(self._compiled)).collect()
         # Unknown ids are asked for again: a schema may be registered late.
-        return sorted({bytes(row.head) for row in most} - self._readers.keys())
+        return sorted({bytes(row.head) for row in most} - self._compiled.keys())
 
     def _learn_head(self, schemas: Schemas, head: bytes) -> None:
         schema_id = int.from_bytes(head[:4], "big")
@@ -93,31 +94,43 @@ class RegisteredDecoder:
             self._problems[head] = f"schema {schema_id}: {error}"
             return
         self._problems.pop(head, None)
-        self._readers[head] = compiled.reader
+        self._compiled[head] = compiled
         if self._evolves or self.schema is None:
             evolution = evolve(self.schema or StructType(), compiled.columns, self._reserved)
             self.schema = evolution.schema
             for name in (*evolution.refused, *evolution.refused_within):
                 self._problems[head] = f"schema {schema_id}: field {name!r} cannot become a column"
-                self._readers.pop(head, None)
+                self._compiled.pop(head, None)
 
     def decode(self, rows: DataFrame) -> DataFrame:
         schema = self.schema or StructType()
         if not schema.fields:
             schema = StructType([StructField("value", StringType())])
         decoded = StructType([*rows.schema.fields, StructField(DATA, schema), StructField(REASON, StringType())])
-        decoder = _BatchDecoder(self._format, self._readers, self._problems, schema, self._schemas is not None)
+        decoder = _BatchDecoder(self._format, self._compiled, self._problems, schema, self._schemas is not None)
         return rows.mapInArrow(decoder, decoded)
+
+
+class _Opened(NamedTuple):
+    """A schema in use: what reads its values, and what makes them ready for the table's columns."""
+
+    read: Read
+    fit: Fit | None
 
 
 class _BatchDecoder:
     """Runs on the executors, on Arrow batches."""
 
     def __init__(
-        self, kind: Format, readers: dict[bytes, Reader], problems: dict[bytes, str], schema: StructType, framed: bool
+        self,
+        kind: Format,
+        compiled: dict[bytes, Compiled],
+        problems: dict[bytes, str],
+        schema: StructType,
+        framed: bool,
     ) -> None:
         self._format = kind
-        self._readers = dict(readers)
+        self._compiled = dict(compiled)
         self._problems = dict(problems)
         self._schema_json = schema.json()
         self._is_framed = framed
@@ -127,18 +140,19 @@ class _BatchDecoder:
 
         schema = StructType.fromJson(json.loads(self._schema_json))
         kind = arrow_type(schema)
-        fit = _fit(schema)
-        opened: dict[bytes, Read] = {}
+        opened: dict[bytes, _Opened] = {}
         for batch in batches:
             values = batch.column(batch.schema.get_field_index("value")).to_pylist()
-            found = [self._decoded(value, opened) for value in values]
-            documents = [row if fit is None or row is None else fit(row) for row, _ in found]
+            found = [self._decoded(value, opened, schema) for value in values]
+            documents = [row for row, _ in found]
             reasons = [reason for _, reason in found]
             data = _as_arrow(pa, documents, reasons, kind)
             columns = [*batch.columns, data, pa.array(reasons, pa.string())]
             yield pa.RecordBatch.from_arrays(columns, [*batch.schema.names, DATA, REASON])
 
-    def _decoded(self, value: bytes | None, opened: dict[bytes, Read]) -> tuple[dict[str, Any] | None, str | None]:
+    def _decoded(
+        self, value: bytes | None, opened: dict[bytes, _Opened], schema: StructType
+    ) -> tuple[dict[str, Any] | None, str | None]:
         if value is None:
             return None, None
         head, start = BARE, 0
@@ -148,18 +162,22 @@ class _BatchDecoder:
             except ValueError as error:
                 return None, str(error)
         name = f"schema {int.from_bytes(head[:4], 'big')}" if head else "the schema file"
-        if head not in self._readers:
+        if head not in self._compiled:
             return None, self._problems.get(head, f"{name} is not in the registry")
         try:
             if head not in opened:
-                opened[head] = self._readers[head].open()
-            row = opened[head](value[start:])
+                compiled = self._compiled[head]
+                opened[head] = _Opened(compiled.reader.open(), fit_to(schema, compiled.columns))
+            read, fit = opened[head]
+            row = read(value[start:])
+            return (row if fit is None or row is None else fit(row)), None
+        except UnfitError as error:
+            return None, f"the value does not fit the table's columns: {error}"
         except Exception as error:  # noqa: BLE001 - whatever a reader of foreign bytes may raise
             return (
                 None,
                 f"the value is not {self._format.name} of {name}: {str(error)[:300] or type(error).__name__}",
             )
-        return row, None
 
 
 def _as_arrow(pa: Any, documents: list[dict[str, Any] | None], reasons: list[str | None], kind: Any) -> Any:
@@ -174,43 +192,3 @@ def _as_arrow(pa: Any, documents: list[dict[str, Any] | None], reasons: list[str
                 documents[index] = None
                 reasons[index] = f"the value does not fit the table's columns: {error}"
         return pa.array(documents, kind)
-
-
-Fit = Callable[[Any], Any]
-
-
-def _fit(kind: DataType) -> Fit | None:
-    """What turns a value into what Arrow takes for a column; None if nothing has to be done."""
-    if isinstance(kind, StructType):
-        return _fit_struct(kind)
-    if isinstance(kind, ArrayType):
-        inner = _fit(kind.elementType)
-        return None if inner is None else lambda value: value and [inner(part) for part in value]
-    if isinstance(kind, MapType):
-        values = _fit(kind.valueType) or _same
-        return lambda value: value and [(key, values(part)) for key, part in value.items()]
-    return _text if isinstance(kind, StringType) else None
-
-
-def _fit_struct(kind: StructType) -> Fit | None:
-    fits = [(field.name, fit) for field in kind.fields if (fit := _fit(field.dataType)) is not None]
-    if not fits:
-        return None
-
-    def fitted(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return value | {name: fit(value[name]) for name, fit in fits if value.get(name) is not None}
-
-    return fitted
-
-
-def _text(value: Any) -> Any:
-    """Avro's UUIDs are strings in a table."""
-    from uuid import UUID
-
-    return str(value) if isinstance(value, UUID) else value
-
-
-def _same(value: Any) -> Any:
-    return value

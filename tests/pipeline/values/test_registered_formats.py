@@ -103,8 +103,7 @@ def framed(schema_id: int, value: bytes, indexes: bytes = b"") -> bytes:
 
 def decoded(kind: Format, compiled: dict[bytes, Compiled], columns: StructType, *values: bytes | None) -> list[Any]:
     """Rows, or the reasons why there is none, as executors find them."""
-    readers = {head: each.reader for head, each in compiled.items()}
-    decoder = pickle.loads(pickle.dumps(_BatchDecoder(kind, readers, {}, columns, BARE not in compiled)))
+    decoder = pickle.loads(pickle.dumps(_BatchDecoder(kind, compiled, {}, columns, BARE not in compiled)))
     (batch,) = decoder(iter([pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})]))
     return [row["reason"] or row["data"] for row in batch.to_pylist()]
 
