@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.testing.groups import Group
-    from ottla.testing.rest import Rest
-    from ottla.testing.schemas import Schemas
+    from ottla.testing.services.rest import Rest
+    from ottla.testing.services.schemas import Schemas
 
 _REQUEST_SECONDS: Final = 30.0
 _POLL_MS: Final = 100
@@ -192,7 +192,7 @@ class Contents:
     @property
     def schemas(self) -> Schemas:
         """That schema registry."""
-        from ottla.testing.schemas import Schemas
+        from ottla.testing.services.schemas import Schemas
 
         with self._mutex:
             if self._schemas is None:
@@ -212,7 +212,7 @@ class Contents:
 
         It asks for no login, and finds schemas at `schema_registry_url`.
         """
-        from ottla.testing.rest import Rest
+        from ottla.testing.services.rest import Rest
 
         with self._mutex:
             if self._rest is None:

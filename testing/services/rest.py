@@ -13,7 +13,7 @@ from ottla.client.schema_registry import Registry, RegistryError, RegistryLogin,
 from ottla.rest.errors import invalid_schema
 from ottla.schemas.codec import Codec, codec_of
 from ottla.testing.faults.dispatcher import EXEMPT_CLIENT_ID
-from ottla.testing.trio_thread import TrioThread
+from ottla.testing.services.trio_thread import TrioThread
 
 if TYPE_CHECKING:
     from ottla.client.security import Security

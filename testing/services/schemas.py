@@ -12,7 +12,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from ottla.testing.errors import BrokerError
 from ottla.testing.faults.dispatcher import EXEMPT_CLIENT_ID
-from ottla.testing.trio_thread import TrioThread
+from ottla.testing.services.trio_thread import TrioThread
 
 if TYPE_CHECKING:
     from ottla.client.security import Security
