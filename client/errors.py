@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ottla.kproto.errors import ErrorCode
 
 
@@ -69,3 +71,14 @@ class BrokerError(ClientError):
         name, text = ErrorCode.name_of(code), message or _text_of(code)
         super().__init__(f"{what}: {text} ({name})" if what else f"{text} ({name})")
         self.code = code
+
+
+def system_reason(error: BaseException) -> str:
+    """What the system said, from within Trio's error for one or several attempts to connect, send or receive."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

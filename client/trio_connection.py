@@ -18,7 +18,6 @@ NetworkClient, even if its caller has gone: answers come in order, so none after
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ottla.client.errors import ClientError, ConnectionLostError, RequestTimedOutError, UnreachableError
+from ottla.client.errors import ClientError, ConnectionLostError, RequestTimedOutError, UnreachableError, system_reason
 from ottla.client.protocol import MAX_ANSWER_BYTES, Answer, ClientProtocol, State, has_answer
 from ottla.client.security import NO_SECURITY, Security
 from ottla.kproto.api_keys import ApiKey
@@ -266,7 +265,7 @@ class TrioConnection:
         except trio.TooSlowError:
             raise UnreachableError(self.address, f"not within {self._timeout_seconds:g} s") from None
         except OSError as error:
-            raise UnreachableError(self.address, _reason(error)) from None
+            raise UnreachableError(self.address, system_reason(error)) from None
 
     async def _negotiate(self, stream: trio.abc.Stream) -> None:
         self._protocol.start()
@@ -360,7 +359,7 @@ class TrioConnection:
             await stream.send_all(part)
 
     def _broken(self, error: trio.BrokenResourceError) -> ConnectionLostError:
-        return ConnectionLostError(f"the connection to {self.address} ended: {_reason(error)}")
+        return ConnectionLostError(f"the connection to {self.address} ended: {system_reason(error)}")
 
     def _too_late(self, call: _Call) -> RequestTimedOutError:
         return RequestTimedOutError(f"the broker at {self.address} did not answer {call.key.kafka_name} in time")
@@ -380,14 +379,3 @@ class TrioConnection:
         self._in_flight.clear()
         self._without_place.unpark_all()
         self._closed.set()
-
-
-def _reason(error: BaseException) -> str:
-    """What the system said, below what Trio says."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-        if isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)
-    return str(error) or type(error).__name__

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import socket
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, system_reason
 from ottla.proxy.brokers import Broker, BrokerTable
 from ottla.proxy.connection import Connection
 from ottla.proxy.errors import NotLetInError, ProxyError
@@ -196,7 +195,11 @@ class Doors:
                 with trio.fail_after(CONNECT_SECONDS):
                     return await self._shared.ways.connect(host, port)
             except (OSError, ClientError, trio.TooSlowError) as error:
-                reason = f"not within {CONNECT_SECONDS:g} s" if isinstance(error, trio.TooSlowError) else _reason(error)
+                reason = (
+                    f"not within {CONNECT_SECONDS:g} s"
+                    if isinstance(error, trio.TooSlowError)
+                    else system_reason(error)
+                )
                 self._shared.metrics.upstream_failures[f"{host}:{port}"] += 1
                 keys = {"client": peer, "listener": name, "error": reason}
                 logger.warning("cannot reach upstream %s:%d for %s: %s", host, port, peer, reason, extra=keys)
@@ -237,14 +240,3 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-def _reason(error: BaseException) -> str:
-    """The system's own reason, from within Trio's error for one or several attempts."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-        if isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)
-    return str(error) or type(error).__name__

@@ -8,7 +8,7 @@ longer than the timeout.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -174,44 +174,33 @@ def _classic_assignment(data: bytes) -> list[TopicPartition]:
 
 def consumer_group(described: Any, node_id: int) -> Group:
     """What ConsumerGroupDescribe says of a group, which `node_id` coordinates."""
+    return _modern_group(described, "consumer", node_id, [member.instance_id for member in described.members])
+
+
+def share_group(described: Any, node_id: int) -> Group:
+    """What ShareGroupDescribe says of a group, which `node_id` coordinates. Its members are never static."""
+    return _modern_group(described, SHARE, node_id, [None] * len(described.members))
+
+
+def _modern_group(described: Any, kind: str, node_id: int, instance_ids: Sequence[str | None]) -> Group:
     group = Group(
         described.group_id,
-        "consumer",
+        kind,
         described.group_state,
         described.assignor_name,
         node_id,
         described.group_epoch,
         described.assignment_epoch,
     )
-    for member in described.members:
+    for member, instance_id in zip(described.members, instance_ids, strict=True):
         group.members.append(
             Member(
                 member.member_id,
-                member.instance_id,
+                instance_id,
                 member.client_id,
                 member.client_host,
                 member.member_epoch,
                 _assignment(member),
-            )
-        )
-    return group
-
-
-def share_group(described: Any, node_id: int) -> Group:
-    """What ShareGroupDescribe says of a group, which `node_id` coordinates."""
-    group = Group(
-        described.group_id,
-        SHARE,
-        described.group_state,
-        described.assignor_name,
-        node_id,
-        described.group_epoch,
-        described.assignment_epoch,
-    )
-    for member in described.members:
-        group.members.append(
-            Member(
-                member.member_id, None, member.client_id, member.client_host, member.member_epoch, _assignment(member)
             )
         )
     return group

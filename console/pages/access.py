@@ -12,13 +12,13 @@ from ottla.client.admin.acls import AclTextError, parse_entry
 from ottla.client.admin.users import MECHANISMS, credential
 from ottla.console.forms import FormError, read_form
 from ottla.console.rendering import url
-from ottla.metadata.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, AclPattern, AclResource, new_acl
+from ottla.metadata.acls import CLUSTER_NAME, Acl, AclFilter, AclOperation, AclPattern, AclResource
 from ottla.metadata.changes.quota_changes import QUOTA_NAMES
-from ottla.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
 from ottla.metadata.image import CLIENT_ID, USER, QuotaEntity
 from ottla.metadata.scram_changes import ScramDeletion, ScramMechanism, ScramUpsertion
 from ottla.metastore.errors import MetadataError
 from ottla.runtime.time_slice import TimeSlice
+from ottla.server.apis.access.create_acls import acl_of
 from ottla.settings.units import with_unit, without_unit
 
 if TYPE_CHECKING:
@@ -141,26 +141,11 @@ async def _change(broker: Broker, visitor: Visitor, fields: Mapping[str, str]) -
 async def _add_acls(broker: Broker, entry: str) -> None:
     if broker.authorizer is None:
         raise ChangeError("The broker has no authorizer, so no entry would be looked at: set authorizer.class.name.")
-    allows_networks = broker.metadata.features.get(METADATA_VERSION, 0) >= NETWORKS_IN_ACLS
     try:
         created = parse_entry(entry)
     except AclTextError as error:
         raise ChangeError(f"{error}.") from None
-    await broker.controller.create_acls(
-        [
-            new_acl(
-                it.resource_type,
-                it.resource_name,
-                it.resource_pattern_type,
-                it.principal,
-                it.host,
-                it.operation,
-                it.permission_type,
-                allows_networks=allows_networks,
-            )
-            for it in created
-        ]
-    )
+    await broker.controller.create_acls([acl_of(it, broker) for it in created])
 
 
 async def _delete_acl(broker: Broker, key: str) -> None:

@@ -110,7 +110,7 @@ class Connection:
         closed_log: ClosedLog,
         listener_auth: ListenerAuth | None = None,
     ) -> None:
-        """`entrance` is what the client has to do before anything else."""
+        """`listener_auth` is what the client has to do before anything else."""
         self._transport = transport
         self._readiness = readiness
         self._closed_log = closed_log

@@ -5,9 +5,11 @@ An entry that exists already is not an error. Without an authorizer each one is 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ottla.kproto.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.metadata.acls import Acl, AclOperation, new_acl
 from ottla.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
 from ottla.metastore.errors import MetadataError
@@ -18,7 +20,24 @@ from ottla.server.apis.declaration import Api
 from ottla.server.apis.results import outcome
 from ottla.server.apis.rules import on_cluster
 
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
 API = Api(ApiKey.CREATE_ACLS, on_cluster(AclOperation.ALTER), forwarded=True)
+
+
+def acl_of(creation: AclCreation, broker: Broker) -> Acl:
+    """The entry that is asked for. Raises what `new_acl` raises."""
+    return new_acl(
+        creation.resource_type,
+        creation.resource_name,
+        creation.resource_pattern_type,
+        creation.principal,
+        creation.host,
+        creation.operation,
+        creation.permission_type,
+        allows_networks=broker.metadata.features.get(METADATA_VERSION, 0) >= NETWORKS_IN_ACLS,
+    )
 
 
 async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
@@ -29,23 +48,11 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateA
                 async for _ in context.work.over(request.creations)
             ]
         )
-    allows_networks = context.broker.metadata.features.get(METADATA_VERSION, 0) >= NETWORKS_IN_ACLS
     errors: list[MetadataError | None] = []
     acls: list[Acl] = []
     async for it in context.work.over(request.creations):
         try:
-            acls.append(
-                new_acl(
-                    it.resource_type,
-                    it.resource_name,
-                    it.resource_pattern_type,
-                    it.principal,
-                    it.host,
-                    it.operation,
-                    it.permission_type,
-                    allows_networks=allows_networks,
-                )
-            )
+            acls.append(acl_of(it, context.broker))
         except MetadataError as error:
             errors.append(kept(error))
         else:

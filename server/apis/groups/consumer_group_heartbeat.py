@@ -27,6 +27,7 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.groups.group_protocols import GroupProtocol
+from ottla.server.apis.groups.modern_groups import by_topic
 from ottla.server.apis.results import may_describe
 from ottla.server.apis.rules import All, Named, Rule
 
@@ -51,19 +52,13 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
         )
     except CoordinatorError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error_code(error), error_message=error_message(error))
-    response = ConsumerGroupHeartbeatResponse(
+    assigned = None if result.assignment is None else by_topic(result.assignment, TopicPartitions)
+    return ConsumerGroupHeartbeatResponse(
         member_id=result.member_id,
         member_epoch=result.member_epoch,
         heartbeat_interval_ms=result.heartbeat_interval_ms,
+        assignment=None if assigned is None else Assignment(topic_partitions=assigned),
     )
-    if result.assignment is not None:
-        response.assignment = Assignment(
-            topic_partitions=[
-                TopicPartitions(topic_id=topic_id, partitions=sorted(result.assignment[topic_id]))
-                for topic_id in sorted(result.assignment)
-            ]
-        )
-    return response
 
 
 def _check(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> None:

@@ -11,12 +11,13 @@ from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.groups.describe_groups import group_operations
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
     from uuid import UUID
 
     from ottla.server.apis.context import RequestContext
 
 G = TypeVar("G")
+T = TypeVar("T")
 
 UNSEEN_TOPICS: Final = "The group has described topic(s) that the client is not authorized to describe."
 
@@ -76,3 +77,8 @@ def names_of(topic_ids: Iterable[UUID], context: RequestContext) -> set[str]:
     """The names of those topics that are still there."""
     image = context.broker.metadata
     return {topic.name for topic_id in topic_ids if (topic := image.topic_by_id(topic_id)) is not None}
+
+
+def by_topic(assignment: Mapping[UUID, Collection[int]], message: Callable[..., T]) -> list[T]:
+    """What a heartbeat is answered: a message for each topic, with its partitions, all in order."""
+    return [message(topic_id=topic_id, partitions=sorted(assignment[topic_id])) for topic_id in sorted(assignment)]
