@@ -100,7 +100,8 @@ def _own(field: Field, value: Any) -> Any:
     """A name that no other history has, if it is one under which brokers keep something; a leader epoch counts from
     that of a new topic, but for one that is only kept.
     """
-    if field.name.endswith("leader_epoch") and field.name not in CLIENTS_OWN and isinstance(value, int) and value >= 0:
+    is_leaders = field.name.endswith(("leader_epoch", "last_fetched_epoch")) and field.name not in CLIENTS_OWN
+    if is_leaders and isinstance(value, int) and value >= 0:
         return {"$epoch": value} if value < _LARGE else value
     if field.name.removeprefix("v3_and_below_") not in _KEPT or not value:
         return value

@@ -32,6 +32,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolSubscription, parse_consumer_protocol
 from ottla.kproto.messages import request_class
+from ottla.kproto.messages.fetch import FetchRequest
 from ottla.kproto.messages.heartbeat import HeartbeatRequest
 from ottla.kproto.messages.offset_commit import OffsetCommitRequest
 from ottla.kproto.messages.produce import ProduceRequest
@@ -88,6 +89,14 @@ def test_a_leader_epoch_that_is_only_kept_is_the_same_for_both_brokers() -> None
     told = {str(each["topics"][0]["partitions"][0]["committed_leader_epoch"]) for each in changed if _is_whole(each)}
     assert {"0", "1", "-1"} <= told
     assert not any("$epoch" in each for each in told)
+
+
+def test_the_epoch_of_what_was_fetched_last_counts_from_that_of_a_new_topic() -> None:
+    fields = {"topics": [{"partitions": [{"last_fetched_epoch": -1}]}]}
+    changed = [strayed(random.Random(seed), FetchRequest, fields, 12)[0] for seed in range(2_000)]
+    told = [each["topics"][0]["partitions"][0]["last_fetched_epoch"] for each in changed if _is_whole(each)]
+    assert {"$epoch": 1} in told
+    assert 1 not in told
 
 
 def _is_whole(fields: dict[str, Any]) -> bool:
