@@ -16,7 +16,7 @@ LINKS := $(addprefix dev/ottla/,kproto storage client schemas runtime metastore 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets test-without-linux recipes docs flights exactly-once differential full-disk kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
+.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets test-without-linux recipes docs flights exactly-once differential full-disk kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop share-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -128,6 +128,9 @@ table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables
 sink-kill-loop: .venv/.test-ready jars ## kill -9 of a stream from topic to topic and of its broker, 200 times without Spark, 20 with it
 	$(BIN)/python -m compat_tests.spark.sink_kill_loop --small
 	$(BIN)/python -m compat_tests.spark.sink_kill_loop
+
+share-kill-loop: .venv/.test-ready ## kill -9 of a query on a share group and of its broker, 60 times
+	$(BIN)/python -m compat_tests.spark.share_kill_loop
 
 test-cluster: $(SPARKS:%=test-cluster-%) ## jobs on a real Spark cluster, a worker killed: Spark 4.0, 4.1, 4.2 (test-cluster-4.1: one of them)
 

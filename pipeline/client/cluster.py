@@ -174,6 +174,10 @@ class Cluster:
             if held is connection:
                 self._connections.pop(address).close()
 
+    def forget_leaders(self) -> None:
+        """Ask again who leads what."""
+        self._leaders.clear()
+
     def retry(self, attempt: Callable[[], T]) -> T:
         """Call until it neither loses a connection nor meets an error that passes, or the time is up."""
         deadline = time.monotonic() + self.settings.default_api_timeout_ms / 1000

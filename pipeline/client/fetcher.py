@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -26,6 +27,9 @@ from ottla.pipeline.errors import BrokerUnavailableError, DecodingError
 __all__ = ["Fetched", "OffsetOutOfRangeError", "PartitionFetcher"]
 
 _RETRY_PAUSE_S: Final = 0.1
+# The first version of Fetch that names topics by their ids.
+_TOPICS_BY_ID: Final = 13
+_NO_ID: Final = uuid.UUID(int=0)
 
 
 class OffsetOutOfRangeError(Exception):
@@ -51,8 +55,10 @@ class PartitionFetcher:
     overcome within `default_api_timeout_ms`; then BrokerUnavailableError.
     """
 
-    def __init__(self, cluster: Cluster, partition: TopicPartition) -> None:
+    def __init__(self, cluster: Cluster, partition: TopicPartition, *, topic_id: str | None = None) -> None:
+        """With a `topic_id`, a topic that has another one now is not read."""
         self.partition = partition
+        self._topic_id = None if topic_id is None else uuid.UUID(topic_id)
         self._cluster = cluster
         self._settings = cluster.settings
         self._connection: BrokerConnection | None = None
@@ -117,6 +123,7 @@ class PartitionFetcher:
             topics=[
                 FetchTopic(
                     topic=self.partition.topic,
+                    topic_id=self._topic_id or _NO_ID,
                     partitions=[
                         FetchPartition(
                             partition=self.partition.partition,
@@ -129,7 +136,7 @@ class PartitionFetcher:
         )
         assert self._connection is not None
         try:
-            self._connection.send(request, at_most=TOPICS_BY_NAME)
+            self._connection.send(request, at_most=TOPICS_BY_NAME if self._topic_id is None else _TOPICS_BY_ID)
         except ConnectionLostError:
             # The answer that is being worked on stays good: the next attempt finds the loss.
             self._drop()

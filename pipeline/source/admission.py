@@ -5,7 +5,17 @@ Before, in 4.0 and 4.1, there are no such classes: each batch takes all that is 
 
 from __future__ import annotations
 
-__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "ReadMinRows", "SupportsTriggerAvailableNow"]
+__all__ = [
+    "HAS_READ_LIMITS",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "SupportsTriggerAvailableNow",
+]
+
+HAS_READ_LIMITS = True
+"""Whether Spark says where a batch begins, and how much it may take."""
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -16,6 +26,7 @@ try:
         SupportsTriggerAvailableNow,
     )
 except ImportError:
+    HAS_READ_LIMITS = False
 
     class ReadLimit:  # type: ignore[no-redef]
         """Never asked for there."""

@@ -21,7 +21,7 @@ from ottla.pipeline.source.batch import BatchReader
 from ottla.pipeline.source.options import SourceOptions, parse_options
 from ottla.pipeline.source.stream import StreamReader
 
-__all__ = ["OttlaDataSource", "require_own_schema"]
+__all__ = ["OttlaDataSource", "require_own_schema", "require_schema"]
 
 
 class OttlaDataSource(DataSource):
@@ -64,7 +64,12 @@ class OttlaDataSource(DataSource):
 
 def require_own_schema(schema: StructType, options: SourceOptions) -> None:
     """OptionError unless the schema is the source's own: Spark hands on whatever a user gave it."""
-    if not _in_arrow(schema).equals(arrow_schema(include_headers=options.include_headers)):
+    require_schema(schema, arrow_schema(include_headers=options.include_headers))
+
+
+def require_schema(schema: StructType, own: Any) -> None:
+    """OptionError unless the schema is `own`, which is Arrow's."""
+    if not _in_arrow(schema).equals(own):
         raise OptionError("This format has a schema of its own, as format('kafka') has: leave out .schema(...).")
 
 

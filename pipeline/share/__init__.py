@@ -1,0 +1,9 @@
+"""`format("ottla-share")`: a share group as a queue that Spark works on, by Spark's Python Data Source API."""
+
+from ottla.pipeline.extra import needing_spark
+
+with needing_spark():
+    from ottla.pipeline.share.outcomes import Outcomes
+    from ottla.pipeline.share.source import ShareDataSource
+
+__all__ = ["Outcomes", "ShareDataSource"]
