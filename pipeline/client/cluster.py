@@ -66,6 +66,8 @@ class Cluster:
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[CoordinatorType, str], Address] = {}
+        #: The ids of topics as they were last heard of.
+        self.known_ids: dict[str, str] = {}
 
     def close(self) -> None:
         """Close every connection; the cluster may be used again."""
@@ -220,6 +222,8 @@ class Cluster:
             )
             self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             for topic in answer.topics:
+                if topic.name and not topic.error_code:
+                    self.known_ids[topic.name] = str(topic.topic_id)
                 for part in topic.partitions:
                     self._leaders[TopicPartition(topic.name or "", part.partition_index)] = part.leader_id
             return answer

@@ -86,13 +86,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Json | None = None
         self._target: Offsets | None = None
         self._has_planned = False
+        self._topic_ids: dict[str, str] = {}
+        # Topics of the batch that is next planned, which are other ones than in the batch before.
+        self._anew: set[str] = set()
         self._last_trigger_s = time.monotonic()
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Where a new query begins; the same however often it is asked."""
         if self._initial is None:
             partitions = self._planner.partitions(must_exist=True)
-            self._initial = to_json(self._not_behind_target(self._planner.starting(partitions)))
+            starting = self._planner.starting(partitions)
+            self._look_for_other_topics(starting)
+            self._initial = to_json(self._not_behind_target(starting))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -119,7 +124,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._target
         if end is None:
             end = self._planner.ends(self._planner.partitions(must_exist=False), LATEST)
-        begin = self._with_new_partitions(before, end)
+        self._look_for_other_topics(end)
+        begin = self._begin(before, end)
         if not isinstance(limit, ReadAllAvailable) and self._should_wait(begin, end):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -134,6 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _all_there_is(self) -> Json:
         ends = self._planner.ends(self._planner.partitions(must_exist=False), LATEST)
+        self._look_for_other_topics(ends)
         found = to_json(ends)
         if self._initial is None:
             self._target = ends  # A query that ends by itself asks for its end first.
@@ -154,7 +161,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._refuse_other_topics(before)
         if gone := sorted(set(before).difference(until)):
             self._planner.lost(f"Partition {gone[0]} was read up to offset {before[gone[0]]} and is gone")
-        begin = self._with_new_partitions(before, until)
+        begin = self._begin(before, until)
+        self._anew.clear()
         ranges = []
         for part in sorted(until):
             first = begin[part]
@@ -188,6 +196,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What came since the end was noted is not passed over by whoever begins at the end."""
         target = self._target or {}
         return {part: min(offset, target.get(part, offset)) for part, offset in starting.items()}
+
+    def _look_for_other_topics(self, end: Offsets) -> None:
+        """DataLossError for a topic that was deleted and created again since this query began, unless loss is allowed.
+
+        Where the old one ended says nothing about the new one, which is read from its beginning.
+        """
+        for topic in sorted({part.topic for part in end}):
+            now = self._planner.cluster.known_ids.get(topic, "")
+            if self._topic_ids.setdefault(topic, now) != now:
+                self._planner.lost(f"Topic {topic} was deleted and created again while the query ran")
+                self._topic_ids[topic] = now
+                self._anew.add(topic)
+
+    def _begin(self, before: Offsets, end: Offsets) -> Offsets:
+        """Where a batch begins that ends there: partitions of new topics begin with what they have."""
+        kept = {part: offset for part, offset in before.items() if part.topic not in self._anew}
+        return before | self._with_new_partitions(kept, end)
 
     def _with_new_partitions(self, before: Offsets, end: Offsets) -> Offsets:
         """The starts of all partitions in `end`: of those that appeared since, the earliest offset."""

@@ -197,6 +197,28 @@ def test_a_topic_created_anew_is_lost_data(
     assert read(loose, start, loose.latestOffset(start, ALL)) == [7, 8]
 
 
+def test_a_topic_created_anew_that_has_grown_longer_is_lost_data(
+    stream: Callable[..., StreamReader], new_topic: NewTopic, client: Confluent, produce_values: Produce
+) -> None:
+    """The offset where the old topic ended is one of the new topic, whose first records must not be passed over."""
+    topic = new_topic(records=2)
+    strict, loose = (
+        stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss=fails) for fails in ("true", "false")
+    )
+    start = strict.latestOffset(strict.initialOffset(), ALL)
+    assert start == loose.latestOffset(loose.initialOffset(), ALL)
+    client.delete_topic(topic)
+    client.create_topic(topic)
+    produce_values(client, topic, b"7", b"8", b"9")
+
+    with pytest.raises(DataLossError, match=f"Topic {topic} was deleted and created again while the query ran"):
+        strict.latestOffset(start, ALL)
+    end = loose.latestOffset(start, ALL)
+    assert read(loose, start, end) == [7, 8, 9]
+    produce_values(client, topic, b"10")
+    assert read(loose, end, loose.latestOffset(end, ALL)) == [10]
+
+
 def test_records_that_retention_removed_are_lost_data(
     stream: Callable[..., StreamReader], new_topic: NewTopic, client: Confluent
 ) -> None:
