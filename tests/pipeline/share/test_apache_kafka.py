@@ -35,7 +35,7 @@ def test_shares_topics_of_apache_kafka(kafka: ApacheKafka) -> None:
     producer = client.producer()
     producer.send("topic", [Record(b"%d" % number, partition=number % 2) for number in range(20)])
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": "group", "subscribe": "topic"}
-    first, other, second = (ShareStreamReader(parse_share_options(options)) for _ in range(3))
+    first, other, second, third = (ShareStreamReader(parse_share_options(options)) for _ in range(4))
 
     start = first.initialOffset()
     end = next_batch(first, start)
@@ -50,8 +50,8 @@ def test_shares_topics_of_apache_kafka(kafka: ApacheKafka) -> None:
     assert values(found) == list(range(20))
     assert again == found
     assert second.latestOffset(end, ALL) == end
+    second.stop()
     producer.send("topic", [Record(b"20", partition=0)])
     producer.close()
-    more = next_batch(second, end)
-    assert values(rows(second, end, more)) == [20]
-    second.stop()
+    assert values(rows(third, end, next_batch(third, end))) == [20]
+    third.stop()
