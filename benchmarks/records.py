@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.micro import Operation, best_us, by_pyperf
 from ottla.kproto import codec
@@ -67,7 +67,7 @@ def _fetch(size: str, batch: bytes) -> Iterator[tuple[str, str, Operation]]:
 
     partitions: list[Any] = [FetchedPartition(index, 0, 900, 900, 0, None, memoryview(batch)) for index in range(4)]
     response = FetchResponse(responses=[FetchableTopicResponse(topic="orders", partitions=partitions)])
-    raw = b"".join(fetch.build_parts(response, FETCH_VERSION))
+    raw = b"".join(cast("list[bytes]", fetch.build_parts(response, FETCH_VERSION)))
     write = entity_writer(KioResponse)
     kio_response, _ = entity_reader(KioResponse)(raw, 0)
     kafka_python_response: Any = KafkaPythonResponse.decode(raw, version=FETCH_VERSION)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ottla.kproto.schema import Message, Request, Response
     from ottla.kproto.types import Buffer as Buffer
+    from ottla.kproto.types import Part as Part
 
 M = TypeVar("M", bound="Message")
 R = TypeVar("R")

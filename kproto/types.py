@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import construct
@@ -20,6 +20,16 @@ from ottla.kproto.text import ERRORS
 
 Buffer = bytes | bytearray | memoryview
 """What bytes are read from."""
+
+
+class FilePart(Protocol):
+    """Bytes of a message that stay in a file until they are sent. Only what sends them knows how."""
+
+    def __len__(self) -> int: ...
+
+
+Part = Buffer | FilePart
+"""A piece of an encoded message: its bytes, or where they are."""
 
 Int8 = construct.Int8sb
 Int16 = construct.Int16sb

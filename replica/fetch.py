@@ -40,7 +40,8 @@ class FetchParams:
 
     `replica_id` is a follower's node id, or negative for a consumer; `replica_epoch` its broker's epoch (KIP-903).
     `may_read_from_follower` is KIP-392's: the consumer understands being sent to a follower, so that one may serve it;
-    `near` are the brokers in its rack, if it is to be sent to one of them and this node is none.
+    `near` are the brokers in its rack, if it is to be sent to one of them and this node is none. With `names_files`
+    records may be ranges of files, for who sends them and does not look at them.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class FetchParams:
         "max_wait_ms",
         "may_read_from_follower",
         "min_bytes",
+        "names_files",
         "near",
         "replica_epoch",
         "replica_id",
@@ -65,6 +67,7 @@ class FetchParams:
         replica_epoch: int = NO_EPOCH,
         may_read_from_follower: bool = False,
         near: frozenset[int] = NOBODY,
+        names_files: bool = False,
     ) -> None:
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
@@ -74,6 +77,7 @@ class FetchParams:
         self.replica_epoch = replica_epoch
         self.may_read_from_follower = may_read_from_follower
         self.near = near
+        self.names_files = names_files
 
     @property
     def is_from_follower(self) -> bool:
@@ -489,6 +493,7 @@ class FetchOperation:
                 max_bytes=max(0, min(request.max_bytes, left_bytes)),
                 end_offset=end_offset,
                 min_one_batch=is_obligatory,
+                names_files=self._params.names_files,
             )
             # How much a read of a file will yield is not known in advance: as much as it may, but no more than there
             # is.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
 
 from ottla.kproto import codec
 from ottla.kproto.compiler.layout import STEP_ELEMENTS
@@ -27,7 +27,7 @@ from ottla.kproto.messages.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.kproto.codec import Buffer
+    from ottla.kproto.codec import Buffer, Part
     from ottla.kproto.schema import TaggedField
 
 __all__ = ["JOINED_BYTES", "FetchedPartition", "RecordsChain", "build_in_steps", "build_parts"]
@@ -46,7 +46,7 @@ _pack_transaction: Final = struct.Struct(">qq").pack
 _MAX_SHORT_COUNT: Final = 126
 
 
-def build_parts(response: FetchResponse, version: int) -> list[Buffer]:
+def build_parts(response: FetchResponse, version: int) -> list[Part]:
     """The encoded response in pieces, as `codec.build_parts` gives it, with every chain spread into its views.
 
     What lies between two chains is one piece, and so are chains that are small.
@@ -64,7 +64,7 @@ def build_parts(response: FetchResponse, version: int) -> list[Buffer]:
     return _build_by_codec(response, version) if parts is None else parts
 
 
-def build_in_steps(response: FetchResponse, version: int) -> codec.Steps[list[Buffer]]:
+def build_in_steps(response: FetchResponse, version: int) -> codec.Steps[list[Part]]:
     """`build_parts` with stops."""
     parts = None
     if version in _ORDINARY_VERSIONS and not response.node_endpoints:
@@ -123,9 +123,9 @@ def _size(count: int, *, is_flexible: bool) -> bytes:
     return ONE_BYTE[count + 1] if count <= _MAX_SHORT_COUNT else uvarint(count + 1)
 
 
-def _build(response: FetchResponse, layout: _Layout) -> codec.Steps[list[Buffer] | None]:
+def _build(response: FetchResponse, layout: _Layout) -> codec.Steps[list[Part] | None]:
     is_flexible, is_by_id, pack_partition, pack_without_records, without_records, null, empty, *_ = layout
-    parts: list[Buffer] = []
+    parts: list[Part] = []
     left = STEP_ELEMENTS
     joined: list[Buffer] = [_pack_head(response.throttle_time_ms, response.error_code, response.session_id)]
     joined.append(_size(len(response.responses), is_flexible=is_flexible))
@@ -175,7 +175,7 @@ def _build(response: FetchResponse, layout: _Layout) -> codec.Steps[list[Buffer]
             joined.append(layout.before_size)
             joined.append(_size(size_bytes, is_flexible=is_flexible))
             if size_bytes <= JOINED_BYTES:
-                joined += views
+                joined += cast("Sequence[Buffer]", views)  # nothing as short is in a file
             else:
                 parts.append(b"".join(joined))
                 parts += views
@@ -195,13 +195,13 @@ def _name(name: str, *, is_flexible: bool) -> bytes:
     return size + encoded
 
 
-def _pieces(records: Buffer | RecordsChain | None) -> tuple[int, Sequence[Buffer]]:
+def _pieces(records: Buffer | RecordsChain | None) -> tuple[int, Sequence[Part]]:
     """The size of records, and where they lie."""
     if records is None:
         return 0, ()
     if isinstance(records, _BYTES_LIKE):
         return len(records), (records,)
-    return records.size_bytes, list(records)
+    return records.size_bytes, list(records.parts())
 
 
 _BYTES_LIKE = (memoryview, bytes, bytearray)
@@ -248,17 +248,17 @@ def _aborted(producer_id: int, first_offset: int) -> AbortedTransaction:
     return AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
 
 
-def _build_by_codec(response: FetchResponse, version: int) -> list[Buffer]:
+def _build_by_codec(response: FetchResponse, version: int) -> list[Part]:
     steps = _by_codec_in_steps(response, version)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            parts: list[Buffer] = end.value
+            parts: list[Part] = end.value
             return parts
 
 
-def _by_codec_in_steps(response: FetchResponse, version: int) -> codec.Steps[list[Buffer]]:
+def _by_codec_in_steps(response: FetchResponse, version: int) -> codec.Steps[list[Part]]:
     whole = FetchResponse(
         throttle_time_ms=response.throttle_time_ms,
         error_code=response.error_code,
@@ -277,7 +277,7 @@ def _by_codec_in_steps(response: FetchResponse, version: int) -> codec.Steps[lis
         whole.responses.append(
             FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
         )
-    parts: list[Buffer] = []
+    parts: list[Part] = []
     pieces: list[Any] = []
     for _ in codec.write_in_steps(whole, version, pieces.append):
         _spread(pieces, parts)
@@ -292,7 +292,7 @@ def _by_codec_in_steps(response: FetchResponse, version: int) -> codec.Steps[lis
     return parts
 
 
-def _spread(pieces: list[Any], parts: list[Buffer]) -> None:
+def _spread(pieces: list[Any], parts: list[Part]) -> None:
     """Add what was encoded to the parts: each chain as its views, what lies between two as one."""
     joined = 0
     for position, piece in enumerate(pieces):

@@ -7,24 +7,25 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ottla.kproto.types import Buffer
+    from ottla.kproto.types import Buffer, Part
 
 
 class RecordsChain(Protocol):
-    """Records that lie in several places, as storage reads them."""
+    """Records that lie in several places, in memory or in files, as storage reads them."""
 
     @property
     def size_bytes(self) -> int: ...
 
-    def __iter__(self) -> Iterator[memoryview]: ...
+    def parts(self) -> Iterator[Part]: ...
 
 
 class FetchedPartition:
     """One partition's ordinary part of a FetchResponse: the light twin of `PartitionData`.
 
     It has records or an error code, but no leader hint and no diverging epoch. A response may mix the two. Aborted
-    transactions are pairs of producer id and first offset. `records` may be a chain, whose views are taken when the
-    response is built: their memory must live until it is sent. None stands for no records, which are sent as empty.
+    transactions are pairs of producer id and first offset. `records` may be a chain, whose parts are taken when the
+    response is built: their memory, or the files that they lie in, must live until it is sent. None stands for no
+    records, which are sent as empty.
     """
 
     __slots__ = (

@@ -57,6 +57,9 @@ class RequestConnection(Protocol):
     #: Where what recurs of its requests ends, as the last one that may recur has shown; 0 before.
     recurring_end: int
 
+    #: Whether parts of an answer may be ranges of files.
+    sends_files: bool
+
     #: A Produce has waited for room: those that came behind it may have been given up meanwhile.
     was_held_up: bool
 

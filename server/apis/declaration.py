@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from ottla.server.request_metrics import ErrorCounter, error_counter
 
 if TYPE_CHECKING:
     from ottla.kproto.api_keys import ApiKey
-    from ottla.kproto.codec import Buffer
+    from ottla.kproto.codec import Buffer, Part
     from ottla.kproto.schema import Request, Response
     from ottla.server.apis.rules import Rule
 
@@ -23,8 +23,8 @@ class Codec:
 
     parse: Callable[[int, Buffer, int], Request]
     parse_in_steps: Callable[[int, Buffer, int, codec.Begun], codec.Steps[Any]]
-    build_parts: Callable[[Any, int], list[Buffer]]
-    build_in_steps: Callable[[Any, int], codec.Steps[list[Buffer]]]
+    build_parts: Callable[[Any, int], Sequence[Part]]
+    build_in_steps: Callable[[Any, int], codec.Steps[Sequence[Part]]]
     #: Parses a request that has few elements though it is large; None if it has more, or is not to be parsed.
     parse_lone: Callable[[int, Buffer, int], Request | None]
 
@@ -63,15 +63,15 @@ class Api:
 def general_codec(
     key: ApiKey,
     *,
-    build_parts: Callable[[Any, int], list[Buffer]] | None = None,
-    build_in_steps: Callable[[Any, int], codec.Steps[list[Buffer]]] | None = None,
+    build_parts: Callable[[Any, int], Sequence[Part]] | None = None,
+    build_in_steps: Callable[[Any, int], codec.Steps[Sequence[Part]]] | None = None,
 ) -> Codec:
     """What is made of an API's schema, but for what builds its responses if that is given."""
     return Codec(
         parse=partial(codec.parse_request, key),
         parse_in_steps=partial(codec.parse_request_in_steps, key),
         build_parts=build_parts or _build_whole,
-        build_in_steps=build_in_steps or codec.build_in_steps,  # type: ignore[arg-type]  # bytes are buffers
+        build_in_steps=build_in_steps or codec.build_in_steps,
         parse_lone=_no_request,
     )
 
@@ -80,6 +80,6 @@ def _no_request(_version: int, _buf: Buffer, _pos: int) -> None:
     return None
 
 
-def _build_whole(response: Response, version: int) -> list[Buffer]:
+def _build_whole(response: Response, version: int) -> Sequence[Part]:
     # One send of many small pieces costs more than joining them.
     return [codec.build(response, version)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -13,7 +13,7 @@ from ottla.server.apis.declaration import general_codec
 from ottla.server.request_metrics import RequestMetrics
 
 if TYPE_CHECKING:
-    from ottla.kproto.codec import Buffer
+    from ottla.kproto.codec import Buffer, Part
     from ottla.kproto.schema import Request
     from ottla.server.apis.declaration import Api
     from ottla.server.apis.pending import Answer
@@ -78,10 +78,10 @@ class ServedApi:
         self.rule: Rule
         self.handler: Handler
         self.parse: Callable[[int, Buffer, int], Request]
-        self.build_parts: Callable[[Any, int], list[Buffer]]
+        self.build_parts: Callable[[Any, int], Sequence[Part]]
         self.parse_lone: Callable[[int, Buffer, int], Request | None]
         self.parse_in_steps: Callable[[int, Buffer, int, codec.Begun], codec.Steps[Request]]
-        self.build_in_steps: Callable[[Any, int], codec.Steps[list[Buffer]]]
+        self.build_in_steps: Callable[[Any, int], codec.Steps[Sequence[Part]]]
 
     def __repr__(self) -> str:
         return f"{self.key.name} {self.min_version}-{self.max_version}"

@@ -19,7 +19,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
@@ -31,10 +31,13 @@ from ottla.server.apis.pending import Pending
 from ottla.server.network.closed_log import ClosedLog
 from ottla.server.network.readiness import Served
 from ottla.server.network.receiver import Frame, FrameReceiver, LoneFrame
+from ottla.server.network.sending import MAX_FILE_BYTES, MAX_SEND_BYTES, MAX_SEND_VIEWS, next_group, rest_of
 from ottla.server.network.transport import Transport
+from ottla.storage.errors import StorageError
+from ottla.storage.reading.file_range import FileRange
 
 if TYPE_CHECKING:
-    from ottla.kproto.codec import Buffer
+    from ottla.kproto.codec import Buffer, Part
     from ottla.runtime.request_budget import RequestBudget
     from ottla.security.listener_auth import ListenerAuth
     from ottla.security.sasl import Sasl
@@ -48,9 +51,8 @@ logger = logging.getLogger(__name__)
 UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
 """Of a client that has not named its software: ClientInformation.EMPTY."""
 
-_MAX_SEND_VIEWS: Final = 1024
-# One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
-_MAX_SEND_BYTES: Final = 512 * 1024
+# After this much others may run; a send more may come on top.
+_HELD_BYTES: Final = MAX_SEND_BYTES
 # This many requests of a connection are served before it is another one's turn.
 _SERVED_AT_ONCE: Final = 4
 # An answer that takes a good part of a slice of time to send.
@@ -90,6 +92,7 @@ class Connection:
         "principal",
         "recurring_end",
         "sasl",
+        "sends_files",
         "software",
         "state",
         "was_held_up",
@@ -133,6 +136,7 @@ class Connection:
         self._auth = listener_auth
         self.state: dict[str, object] | None = None
         self.was_held_up = False
+        self.sends_files = transport.sends_files
         self.recurring_end = 0
         self._close_callbacks: dict[Hashable, Callable[[], None]] | None = None
         # The requests that were received and not answered, in order. All but the last are dispatched.
@@ -142,7 +146,7 @@ class Connection:
         # What is left to the connection's task, beside requests: an error; the rest of what was sent, with the number
         # of requests that this answers. Until that has left nothing else is sent.
         self._fault: Exception | None = None
-        self._unsent: tuple[int, Sequence[Buffer]] | None = None
+        self._unsent: tuple[int, Sequence[Part]] | None = None
         # What the task waits for, and may be interrupted in: for no more requests under way than these, if so.
         self._scope: trio.CancelScope | None = None
         self._awaited = -1
@@ -402,7 +406,7 @@ class Connection:
         if self._unsent is not None:
             return
         dispatcher = self._dispatcher
-        views: list[Buffer] = []
+        views: list[Part] = []
         count = size_bytes = 0
         for context in self._in_flight:
             if not dispatcher.is_finished(context):
@@ -410,13 +414,14 @@ class Connection:
             views += dispatcher.answer(context) or ()
             size_bytes += context.response_bytes
             count += 1
-        rest: Sequence[Buffer] = views
-        if views and size_bytes <= _LARGE_ANSWER_BYTES and len(views) <= _MAX_SEND_VIEWS:
+        rest: Sequence[Part] = views
+        if views and size_bytes <= _LARGE_ANSWER_BYTES and len(views) <= MAX_SEND_VIEWS:
+            small = cast("list[Buffer]", views)  # nothing as short is in a file
             try:
-                sent = self._transport.send(views)
+                sent = self._transport.send(small)
             except BlockingIOError:
                 sent = 0
-            rest = () if len(views) == 1 and sent == len(views[0]) else _rest_of(views, sent)
+            rest = () if len(small) == 1 and sent == len(small[0]) else rest_of(small, sent)
         if rest:
             self._unsent = count, rest
             return
@@ -562,55 +567,48 @@ class Connection:
                 self._scope = None
                 self._awaited = -1
 
-    async def _send(self, views: Sequence[Buffer]) -> None:
-        """Send everything, waiting as long as the peer does not read: that holds up nobody but this connection."""
-        first = 0
-        offset = 0
-        count = len(views)
+    async def _send(self, parts: Sequence[Part]) -> None:
+        """Send everything, waiting as long as the peer does not read: that holds up nobody but this connection.
+
+        CloseConnectionError if a range of a file is no longer what it was: the length of the answer is sent by then.
+        """
+        first = offset = held_bytes = 0
+        count = len(parts)
         while first < count:
-            group, wanted = _next_group(views, first, offset)
+            part = parts[first]
             try:
-                sent = self._transport.send(group)
+                if not isinstance(part, FileRange):
+                    group, wanted = next_group(parts, first, offset)
+                    following = first + len(group)
+                    if following < count and isinstance(parts[following], FileRange):
+                        sent = self._transport.send_before_file(group)
+                    else:
+                        sent = self._transport.send(group)
+                else:
+                    wanted, following = min(len(part) - offset, MAX_FILE_BYTES), first + 1
+                    if not part.is_cached(offset, wanted):
+                        parts = [*parts[:first], await part.load(), *parts[following:]]
+                        continue
+                    sent = self._transport.send_file(part, offset, wanted)
             except BlockingIOError:
                 if self._stalled_since is None:
                     self._stalled_since = trio.current_time()
                 await self._transport.wait_writable()
                 continue
+            except StorageError as error:
+                raise CloseConnectionError(f"what it asked for is no longer there: {error}") from None
             self._has_moved = True
             self._stalled_since = None
+            held_bytes += sent
             if sent < wanted:
                 self._stalled_since = trio.current_time()
                 await self._transport.wait_writable()
-            elif first + len(group) < count or offset + sent < len(views[first]):
+                held_bytes = 0
+            elif held_bytes >= _HELD_BYTES and (following < count or offset + sent < len(part)):
                 await trio.lowlevel.checkpoint()
+                held_bytes = 0
             sent += offset
-            while first < count and sent >= len(views[first]):
-                sent -= len(views[first])
+            while first < count and sent >= len(parts[first]):
+                sent -= len(parts[first])
                 first += 1
             offset = sent
-
-
-def _rest_of(views: Sequence[Buffer], sent_bytes: int) -> Sequence[Buffer]:
-    """What is left of the views when so much has been sent."""
-    rest = []
-    for view in views:
-        if sent_bytes < len(view):
-            rest.append(memoryview(view)[sent_bytes:])
-        sent_bytes = max(0, sent_bytes - len(view))
-    return rest
-
-
-def _next_group(views: Sequence[Buffer], first: int, offset: int) -> tuple[Sequence[Buffer], int]:
-    """The views that one send takes from `offset` bytes into view `first` on, and their size in bytes."""
-    if len(views) == 1 and not offset and len(views[0]) <= _MAX_SEND_BYTES:
-        return views, len(views[0])
-    group: list[Buffer] = []
-    size_bytes = 0
-    for view in views[first : first + _MAX_SEND_VIEWS]:
-        piece = memoryview(view)[offset : offset + _MAX_SEND_BYTES - size_bytes]
-        offset = 0
-        group.append(piece)
-        size_bytes += len(piece)
-        if size_bytes >= _MAX_SEND_BYTES:
-            break
-    return group, size_bytes

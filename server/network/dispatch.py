@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from struct import Struct
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
@@ -35,7 +35,9 @@ from ottla.server.network.large_requests import (
 from ottla.server.quotas.clients import ClientQuotas
 
 if TYPE_CHECKING:
-    from ottla.kproto.codec import Buffer
+    from collections.abc import Sequence
+
+    from ottla.kproto.codec import Buffer, Part
     from ottla.kproto.schema import Response
     from ottla.server.apis.context import RequestFrame
     from ottla.server.apis.pending import Answer
@@ -245,7 +247,7 @@ class Dispatcher:
         context.handled_at = perf_counter()
         return context.response is not waited
 
-    def answer(self, context: RequestContext) -> list[Buffer] | None:
+    def answer(self, context: RequestContext) -> list[Part] | None:
         """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
         version = context.header.api_version
         if context.request is None:
@@ -269,7 +271,7 @@ class Dispatcher:
         context.answered(response)
         return parts if context.response_bytes <= UNCOUNTED_BYTES else self._charged(context, parts)
 
-    async def answer_in_steps(self, context: RequestContext) -> list[Buffer] | None:
+    async def answer_in_steps(self, context: RequestContext) -> list[Part] | None:
         """`answer` of many elements. The response is left to the context alone, to be freed in steps too."""
         version = context.header.api_version
         parts = None
@@ -293,8 +295,8 @@ class Dispatcher:
         return self._charged(context, parts)
 
     def _kept_or_throttled(
-        self, context: RequestContext, response: Response | None, parts: list[Buffer] | None
-    ) -> tuple[Response | None, list[Buffer] | None]:
+        self, context: RequestContext, response: Response | None, parts: list[Part] | None
+    ) -> tuple[Response | None, list[Part] | None]:
         if self._quotas.is_active:
             throttled = self._quotas.charge(context, response, context.response_bytes)
             if throttled is not None:
@@ -303,7 +305,7 @@ class Dispatcher:
             context.when_kept()
         return response, parts
 
-    def _charged(self, context: RequestContext, parts: list[Buffer] | None) -> list[Buffer] | None:
+    def _charged(self, context: RequestContext, parts: list[Part] | None) -> list[Part] | None:
         if context.response_bytes > UNCOUNTED_BYTES and context.api.key is not ApiKey.FETCH:
             budget = self._broker.replica_manager.response_budget
             context.release_after_send(Charge(budget, context.response_bytes))
@@ -337,11 +339,11 @@ def _refused(context: RequestContext, code: ErrorCode) -> Response:
     return response
 
 
-def _encode(response: Response, context: RequestContext, version: int) -> list[Buffer]:
+def _encode(response: Response, context: RequestContext, version: int) -> list[Part]:
     return _framed(context.api.build_parts(response, version), context, version)
 
 
-def _framed(parts: list[Buffer], context: RequestContext, version: int) -> list[Buffer]:
+def _framed(parts: Sequence[Part], context: RequestContext, version: int) -> list[Part]:
     """Put the frame's length and the response header in front of a body's pieces."""
     is_whole = len(parts) == 1
     context.response_bytes = size_bytes = len(parts[0]) if is_whole else sum(map(len, parts))
@@ -350,7 +352,5 @@ def _framed(parts: list[Buffer], context: RequestContext, version: int) -> list[
     else:
         prefix = _pack_prefix_v1(5 + size_bytes, context.header.correlation_id, 0)
     if is_whole and size_bytes <= _MAX_JOINED_BYTES:
-        parts[0] = prefix + parts[0]
-    else:
-        parts.insert(0, prefix)
-    return parts
+        return [prefix + cast("Buffer", parts[0])]  # nothing as short is in a file
+    return [prefix, *parts]

@@ -19,10 +19,10 @@ from ottla.runtime.work import LIGHT_ELEMENTS
 from ottla.server.apis.errors import error_response_in_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from ottla.kproto import codec
-    from ottla.kproto.codec import Buffer
+    from ottla.kproto.codec import Part
     from ottla.kproto.schema import Request, Response
     from ottla.runtime.request_budget import RequestBudget
     from ottla.runtime.work import Container
@@ -115,7 +115,7 @@ def _named(request: Request) -> int:
     return sum(len(items) for items in lists if items is not None)
 
 
-async def build(response: Response, context: RequestContext) -> list[Buffer]:
+async def build(response: Response, context: RequestContext) -> Sequence[Part]:
     """The encoded response in pieces."""
     api, version = context.api, context.header.api_version
     if version not in api.versions_in_steps:

@@ -15,9 +15,13 @@ import trio
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
+    from ottla.storage.reading.file_range import FileRange
 
 # Not every system tells of a peer that sends nothing more and may still receive; such a one is taken to be there.
 _CLOSED: Final = select.POLLERR | select.POLLHUP | getattr(select, "POLLRDHUP", 0)
+
+# Not every system can hold bytes back for those that follow.
+_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
 class Transport(Protocol):
@@ -40,6 +44,19 @@ class Transport(Protocol):
 
     def send(self, views: Sequence[Buffer]) -> int:
         """Send a prefix of the views, at most 1,024 of them. BlockingIOError if there is no room for any."""
+        ...
+
+    @property
+    def sends_files(self) -> bool:
+        """Whether there are `send_before_file` and `send_file`."""
+        ...
+
+    def send_before_file(self, views: Sequence[Buffer]) -> int:
+        """`send` of what a range of a file follows at once, so that both may go into one packet."""
+        ...
+
+    def send_file(self, part: FileRange, offset: int, length: int) -> int:
+        """`FileRange.send` to this stream."""
         ...
 
     async def wait_readable(self) -> None: ...
@@ -77,6 +94,16 @@ class SocketTransport:
         self.descriptor: int | None = connected.fileno()
         self.receive_into = connected.recv_into
         self.send = connected.sendmsg
+
+    @property
+    def sends_files(self) -> bool:
+        return True
+
+    def send_before_file(self, views: Sequence[Buffer]) -> int:
+        return self._socket.sendmsg(views, (), _MORE)
+
+    def send_file(self, part: FileRange, offset: int, length: int) -> int:
+        return part.send(self._socket.fileno(), offset, length)
 
     async def handshake(self) -> None:
         """Nothing is encrypted."""

@@ -120,6 +120,25 @@ class Disk(ABC):
     def boot_id(self) -> str:
         """An id for this run of the kernel: as long as it is the same, the page cache has survived."""
 
+    @property
+    def sends_files(self) -> bool:
+        """Whether `is_cached` and `send` are there. Until `prepare_sending` has run they are not."""
+        return False
+
+    def prepare_sending(self) -> None:  # noqa: B027 (not every disk can)
+        """Load what sending from files needs. Blocks."""
+
+    def is_cached(self, handle: Handle, position: int, length: int) -> bool:
+        """Whether the page cache holds this range, so that `send` need not wait for the device. Never blocks."""
+        raise NotImplementedError
+
+    def send(self, handle: Handle, socket: int, position: int, length: int) -> int:
+        """Send a range to a socket that does not block; returns how many bytes it took, 0 at the end of the file.
+
+        BlockingIOError if it takes none now. It waits for the device if the page cache does not hold the range.
+        """
+        raise NotImplementedError
+
     def advise_willneed(self, handle: Handle, position: int, length: int) -> None:  # noqa: B027 (a hint)
         """Ask for a range to be read ahead; a hint that may do nothing."""
 

@@ -18,7 +18,7 @@ class FdCacheCounters:
     evicted: int = 0
 
 
-class _Descriptor:
+class Descriptor:
     """An open file. `pins` counts the reads that use it; a dropped one is closed when the last is done."""
 
     __slots__ = ("dropped", "handle", "pins")
@@ -37,7 +37,7 @@ class PinnedFd:
     def __init__(self, cache: FdCache, path: str) -> None:
         self._cache = cache
         self._path = path
-        self._descriptor: _Descriptor | None = None
+        self._descriptor: Descriptor | None = None
 
     def __enter__(self) -> Handle:
         self._descriptor = self._cache.pin(self._path)
@@ -65,31 +65,40 @@ class FdCache:
         self._disk = disk
         self.capacity = capacity
         self.counters = FdCacheCounters()
-        self._descriptors: OrderedDict[str, _Descriptor] = OrderedDict()
+        self._descriptors: OrderedDict[str, Descriptor] = OrderedDict()
         self._pinned_dropped = 0
 
     def __len__(self) -> int:
         """How many descriptors are open."""
         return len(self._descriptors) + self._pinned_dropped
 
+    @property
+    def in_use(self) -> int:
+        """How many of them somebody reads or sends from."""
+        return self._pinned_dropped + sum(1 for descriptor in self._descriptors.values() if descriptor.pins)
+
     def pinned(self, path: str) -> PinnedFd:
         """Use a file's descriptor: `with cache.pinned(path) as handle`. Entering it raises OSError if that fails."""
         return PinnedFd(self, path)
 
-    def pin(self, path: str) -> _Descriptor:
+    def pin(self, path: str) -> Descriptor:
         """Open or reuse a file's descriptor and keep it open; every pin needs one `unpin`."""
         descriptor = self._descriptors.get(path)
         if descriptor is None:
             self.counters.misses += 1
             self._evict(self.capacity - 1)
-            descriptor = self._descriptors[path] = _Descriptor(self._disk.open_read(path))
+            descriptor = self._descriptors[path] = Descriptor(self._disk.open_read(path))
         else:
             self.counters.hits += 1
             self._descriptors.move_to_end(path)
         descriptor.pins += 1
         return descriptor
 
-    def unpin(self, descriptor: _Descriptor) -> None:
+    def share(self, descriptor: Descriptor) -> None:
+        """Use a descriptor that is in use once more; it needs one more `unpin`."""
+        descriptor.pins += 1
+
+    def unpin(self, descriptor: Descriptor) -> None:
         """End one use of a descriptor."""
         descriptor.pins -= 1
         if descriptor.pins:

@@ -8,13 +8,16 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.storage.disk.disk import Disk, Handle
 from ottla.storage.disk.private import FILE_MODE, make_private_folder
 from ottla.storage.disk.system_calls import SystemCalls, system_calls
 from ottla.storage.errors import DataDirLockedError
 from ottla.storage.memory.iobuf import IOV_MAX
+
+if TYPE_CHECKING:
+    from ottla.storage.disk.page_cache import PageCache
 
 MAX_WRITE_BYTES: Final = 1_048_576
 """How much one call writes. For 2 MiB or more Linux uses huge pages in the page cache. It takes these from contiguous
@@ -27,11 +30,12 @@ _LOCK_PAUSE_SECONDS: Final = 0.01
 class RealDisk(Disk):
     """The operating system's file system. What it makes, only its owner may read."""
 
-    __slots__ = ("_calls", "_nowait_supported")
+    __slots__ = ("_calls", "_nowait_supported", "_page_cache")
 
     def __init__(self, calls: SystemCalls | None = None) -> None:
         self._calls = system_calls() if calls is None else calls
         self._nowait_supported = True
+        self._page_cache: PageCache | None = None
 
     def open_read(self, path: str) -> Handle:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -161,6 +165,22 @@ class RealDisk(Disk):
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    @property
+    def sends_files(self) -> bool:
+        return self._page_cache is not None and self._page_cache.is_known
+
+    def prepare_sending(self) -> None:
+        # Imported when needed: it brings ctypes with it.
+        from ottla.storage.disk.page_cache import PageCache
+
+        self._page_cache = PageCache()
+
+    def is_cached(self, handle: Handle, position: int, length: int) -> bool:
+        return self._page_cache is not None and self._page_cache.holds(handle, position, length)
+
+    def send(self, handle: Handle, socket: int, position: int, length: int) -> int:
+        return os.sendfile(socket, handle, position, length)
 
     def boot_id(self) -> str:
         return self._calls.boot_id()

@@ -99,17 +99,27 @@ class PartitionLog(AppendableLog):
 
     # Reading.
 
-    def plan_read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> ReadPlan:
+    def plan_read(
+        self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool, names_files: bool = False
+    ) -> ReadPlan:
         """Plan a read of whole batches from the one that contains `offset`, up to `end_offset`.
 
         Nothing that is not flushed is read. OffsetOutOfRangeError outside [log start, log end]. What is in memory is
-        there at once, the rest when `ottla.storage.reading.read` has filled the plan.
+        there at once, the rest when `ottla.storage.reading.read` has filled the plan. With `names_files` some of it may
+        be ranges of files.
         """
         if self.is_closed:
             raise LogClosedError(f"{self.topic}-{self.partition} was closed or deleted")
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset)
-        plan = ReadPlan(self, offset, max_bytes, min(end_offset, self.flushed_end_offset), min_one_batch=min_one_batch)
+        plan = ReadPlan(
+            self,
+            offset,
+            max_bytes,
+            min(end_offset, self.flushed_end_offset),
+            min_one_batch=min_one_batch,
+            names_files=names_files,
+        )
         tail, oldest = self._tail, self._forgotten
         if offset >= plan.end_offset:
             plan.complete()

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from ottla.kproto.types import Part
 
 IOV_MAX = 1024
 """How many pieces Linux takes in one pwritev, preadv or sendmsg call."""
@@ -183,6 +186,10 @@ class IOBuf:
 
     def __iter__(self) -> Iterator[memoryview]:
         """The views in order. They are valid while the chain holds its references."""
+        return iter(self._views)
+
+    def parts(self) -> Iterator[Part]:
+        """The views, and where a chain has such, what is to be sent from files."""
         return iter(self._views)
 
     def groups(self, limit: int = IOV_MAX) -> Iterator[list[memoryview]]:

@@ -1,5 +1,7 @@
 """Reading batches out of segment files: which bytes, into which memory, and whether they are what they should be.
 
+What the kernel can send from the file, as it was summed before, is not read but named (`FileRange`).
+
 A `FileRead` is prepared on the event loop (files pinned, memory acquired), runs there or in a worker thread, and is
 finished on the event loop. It serves one partition of one fetch.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import parse_batch_header, verify_crc
@@ -17,12 +19,18 @@ from ottla.storage.format.block import RunFlag
 from ottla.storage.format.sealed_index import CorruptIndexError
 from ottla.storage.memory.iobuf import Fragment, IOBuf
 from ottla.storage.reading.extents import Extent, contiguous, span_extents, wanted_after
+from ottla.storage.reading.file_range import FileRange, RangedRecords
 from ottla.storage.reading.places import ReadHint, Span
 from ottla.storage.reading.sound_batches import next_sound_batch
 from ottla.storage.store.context import StorageContext
 from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.index_files import rebuild_tables, write_sealed_index
 from ottla.storage.store.segment import Segment
+from ottla.storage.store.summed_runs import LEAST_SUMMED_BYTES
+
+if TYPE_CHECKING:
+    from ottla.storage.disk.fd_cache import Descriptor
+    from ottla.storage.format.run_table import RunEntry
 
 __all__ = ["STEP_BYTES", "FileRead"]
 
@@ -39,26 +47,40 @@ _UNKNOWN = -1
 
 
 class _Piece(NamedTuple):
-    """A run, or its first part: its place in the file, and where in the memory it is read to."""
+    """A run, or its first part: its place in the file, and where in memory it is read to (nowhere if it is named)."""
 
     extent: Extent
     position: int
     start: int
     end: int
 
+    @property
+    def is_named(self) -> bool:
+        return self.start == self.end
+
+
+class _Stretch(NamedTuple):
+    """Whole runs that are answered as a range of their file."""
+
+    segment: Segment
+    position: int
+    length: int
+
 
 class FileRead:
     """One partition's part of a fetch, as file reads. From making it to `close` it is inside the gate of its store.
 
-    The result is `records` (views over one pooled fragment), or `error`, or `needed_bytes`: the first batch is larger
-    than the memory which was acquired, or `damaged_index`: that segment's index was rebuilt. The last two mean that
-    the plan must be prepared again. What is sound before damage is a result; `damage` tells of the damage either way.
+    The result is what `take_records` gives (views over one pooled fragment, and with `names_files` ranges of files), or
+    `error`, or `needed_bytes`: the first batch is larger than the memory which was acquired, or `damaged_index`: that
+    segment's index was rebuilt. The last two mean that the plan must be prepared again. What is sound before damage is
+    a result; `damage` tells of the damage either way.
     """
 
     __slots__ = (
         "_context",
         "_descriptors",
         "_end_offset",
+        "_ends_with_run",
         "_extents",
         "_files",
         "_fragment",
@@ -69,12 +91,15 @@ class FileRead:
         "_left_bytes",
         "_max_bytes",
         "_min_one_batch",
+        "_named",
+        "_names_files",
         "_next_piece",
         "_offset",
+        "_parts",
         "_pieces",
         "_segments",
         "_spans",
-        "_views",
+        "_summed",
         "damage",
         "damaged_index",
         "error",
@@ -95,6 +120,7 @@ class FileRead:
         max_bytes: int,
         *,
         min_one_batch: bool,
+        names_files: bool = False,
     ) -> None:
         """LogClosedError if the store is being closed."""
         files.gate.enter()
@@ -104,16 +130,22 @@ class FileRead:
         self._end_offset = end_offset
         self._max_bytes = max_bytes
         self._min_one_batch = min_one_batch
+        # A read that names files rather ends with a run than with a part of one: so the next one begins with a run.
+        self._ends_with_run = False
+        self._names_files = names_files and context.disk.sends_files
         self._spans: Sequence[Span] = ()
         self._extents: list[Extent] = []
         self._segments: list[Segment] = []
-        self._descriptors: list[Any] = []
+        self._descriptors: dict[str, Descriptor] = {}
         self._handles: dict[str, int] = {}
         self._fragment: Fragment | None = None
         self._hint: ReadHint | None = None
         self._pieces: list[_Piece] | None = None
         self._next_piece = 0
-        self._views: list[memoryview] = []
+        self._parts: list[memoryview | _Stretch] = []
+        # The places of runs: those that need not be read, and those that were read whole and are sound.
+        self._named: set[tuple[Segment, int]] = set()
+        self._summed: list[tuple[Segment, int]] = []
         self._included_bytes = 0
         self._left_bytes = 0
         self._last_end = -1
@@ -152,21 +184,42 @@ class FileRead:
             except FileNotFoundError:
                 # Said when the read comes to it: what lies before is served.
                 continue
-            self._descriptors.append(descriptor)
+            self._descriptors[path] = descriptor
             self._handles[path] = descriptor.handle
 
     def prepare(self, hint: ReadHint | None, needed_bytes: int) -> None:
         """Acquire memory, once all spans and extents are there."""
         if hint is not None and hint.offset == self._offset and hint.segment in self._segments:
             self._hint = hint
+        self._ends_with_run = self._names_files and not needed_bytes
         size_bytes = self._max_bytes
         if not self._spans:
-            size_bytes = min(size_bytes, sum(extent.entry.length for extent in self._extents))
+            size_bytes = min(size_bytes, sum(map(self._bytes_to_read, self._extents)))
         if self._hint is None and (
             self._spans or (self._extents and self._extents[0].entry.base_offset < self._offset)
         ):
             size_bytes += self._context.config.run_bytes
         self._fragment = self._context.pool.acquire(max(size_bytes, needed_bytes, _HEADER_BYTES))
+
+    def _bytes_to_read(self, extent: Extent) -> int:
+        """The length of a run, 0 if it can be named without reading it."""
+        segment, entry = extent
+        if not self._is_nameable(entry) or not self._names_files or entry.position not in segment.summed:
+            return entry.length
+        handle = self._handles.get(segment.data_path)
+        if handle is None or not self._context.disk.is_cached(handle, entry.position, entry.length):
+            return entry.length
+        self._named.add((segment, entry.position))
+        return 0
+
+    def _is_nameable(self, entry: RunEntry) -> bool:
+        """Whether all of a run is wanted, and is long enough."""
+        return (
+            LEAST_SUMMED_BYTES <= entry.length <= self._max_bytes
+            and entry.base_offset >= self._offset
+            and entry.last_offset < self._end_offset
+            and not entry.flags & RunFlag.CLIPPED
+        )
 
     def fail(self, error: OSError) -> None:
         """Its files cannot be opened."""
@@ -182,15 +235,22 @@ class FileRead:
         return not self._spans and self._fragment is not None and self._fragment.capacity_bytes <= limit_bytes
 
     def take_records(self) -> IOBuf:
-        """The batches; the chain holds the memory."""
-        records = IOBuf()
-        for view in self._views:
-            records.append(view, self._fragment)
+        """The batches; they hold the memory and the files."""
+        for segment, position in self._summed:
+            segment.summed.add(position)
+        records = RangedRecords() if self._names_files else IOBuf()
+        for part in self._parts:
+            if not isinstance(part, _Stretch):
+                records.append(part, self._fragment)
+                continue
+            assert isinstance(records, RangedRecords)
+            descriptor = self._descriptors[part.segment.data_path]
+            records.append_range(FileRange(self._context, part.segment, descriptor, part.position, part.length))
         return records
 
     def close(self) -> None:
         """Give back files; memory too, except what `take_records` has shared."""
-        for descriptor in self._descriptors:
+        for descriptor in self._descriptors.values():
             self._context.fd_cache.unpin(descriptor)
         for segment in self._segments:
             segment.unpin()
@@ -232,6 +292,7 @@ class FileRead:
         for segment, position, length in contiguous(extents):
             handle = self._handles.get(segment.data_path)
             if handle is not None:
+                segment.summed.check(self._context.disk, handle, position, length)
                 self._context.disk.advise_willneed(handle, position, length)
 
     def _try_step(self, limit_bytes: int, *, nowait: bool) -> int:
@@ -244,7 +305,7 @@ class FileRead:
         except CorruptLogError as error:
             # What comes before the damage is sound: who reads on will meet it again.
             self.damage = error
-            self.error = None if self._views else error
+            self.error = None if self._parts else error
         except OSError as error:
             self.error = error
         self.is_done = True
@@ -266,10 +327,17 @@ class FileRead:
         assert self._fragment is not None
         capacity_bytes = self._fragment.capacity_bytes
         pieces: list[_Piece] = []
-        filled = 0
+        filled = wanted = 0
         for extent in extents:
             position = extent.entry.position
             end = position + extent.entry.length
+            if self._ends_with_run and wanted + end - position > self._max_bytes and 2 * wanted >= self._max_bytes:
+                self._left_bytes = extent.entry.length
+                break
+            wanted += end - position
+            if (extent.segment, position) in self._named:
+                pieces.append(_Piece(extent, position, filled, filled))
+                continue
             hint = self._hint
             if hint is not None and extent.segment is hint.segment and extent.entry.base_offset == hint.run_base_offset:
                 position = hint.position if position <= hint.position < end else position
@@ -284,6 +352,8 @@ class FileRead:
     def _step(self, pieces: list[_Piece], limit_bytes: int, *, nowait: bool) -> int:
         """Read the next runs that follow each other in a file, in one call, and take their batches."""
         assert self._fragment is not None
+        if not self._name_next(pieces):
+            return 0
         first = following = self._next_piece
         size_bytes = 0
         if first < len(pieces):
@@ -291,7 +361,11 @@ class FileRead:
             following += 1
             while following < len(pieces) and end - start < limit_bytes:
                 piece = pieces[following]
-                if piece.extent.segment is not extent.segment or piece.position != position + end - start:
+                if (
+                    piece.extent.segment is not extent.segment
+                    or piece.is_named
+                    or piece.position != position + end - start
+                ):
                     break
                 end = piece.end
                 following += 1
@@ -300,6 +374,8 @@ class FileRead:
             handle = self._handles.get(extent.segment.data_path)
             if handle is None:
                 raise self._missing(extent.segment.data_path, -1, extent.entry.last_offset + 1)
+            if not nowait:
+                extent.segment.summed.check(self._context.disk, handle, position, size_bytes)
             count = self._context.disk.preadv(handle, [target], position, nowait=nowait)
             if count != size_bytes:
                 if nowait:
@@ -309,13 +385,24 @@ class FileRead:
                 return count
             self._next_piece = following
         for piece in pieces[first:following]:
-            if not self._walk(piece):
+            if not self._take(piece):
                 self.is_done = True
                 return size_bytes
         if following == len(pieces):
             self._look_for_more()
             self.is_done = True
         return size_bytes
+
+    def _name_next(self, pieces: list[_Piece]) -> bool:
+        """Take the next runs that need not be read; False when the read ends there."""
+        while self._next_piece < len(pieces) and pieces[self._next_piece].is_named:
+            extent = pieces[self._next_piece].extent
+            if self._included_bytes + extent.entry.length > self._max_bytes:
+                self.is_done = True
+                return False
+            self._include_stretch(extent)
+            self._next_piece += 1
+        return True
 
     def _walk_to_end(self, pieces: list[_Piece], end: int) -> None:
         """Take what there is of runs whose file ends at a place in the memory; CorruptLogError if more was wanted."""
@@ -330,13 +417,30 @@ class FileRead:
 
     def _look_for_more(self) -> None:
         """If all that fitted was void (cut off by a truncation), the run that follows must be read as well."""
-        if self._views:
+        if self._parts:
             return
         if not self._left_bytes:
             self.is_void = True
         elif self._min_one_batch:
             assert self._fragment is not None
             self.needed_bytes = self._fragment.capacity_bytes + self._left_bytes
+
+    def _take(self, piece: _Piece) -> bool:
+        """`_walk` through a run, which is named rather than taken if all of it is sound, and is not read again then."""
+        segment, entry = piece.extent
+        if not self._context.config.verify_reads or not self._is_nameable(entry):
+            return self._walk(piece)
+        if self._names_files:
+            self._last_end = -1  # it becomes a part of its own
+        included_bytes = self._included_bytes
+        goes_on = self._walk(piece)
+        if self._included_bytes - included_bytes == entry.length:
+            self._summed.append((segment, entry.position))
+            if self._names_files:
+                self._parts.pop()
+                self._included_bytes = included_bytes
+                self._include_stretch(piece.extent)
+        return goes_on
 
     def _walk(self, piece: _Piece) -> bool:
         """Take the batches of one run that are wanted; False when the read ends here."""
@@ -354,7 +458,7 @@ class FileRead:
                     _SIZE.unpack_from(memory, pos)[1] + _PREFIX_BYTES if end - pos >= _PREFIX_BYTES else _HEADER_BYTES
                 )
                 if is_cut and (end - pos < _HEADER_BYTES or size > end - pos):
-                    if self._min_one_batch and not self._views:
+                    if self._min_one_batch and not self._parts:
                         self.needed_bytes = pos + max(size, _HEADER_BYTES)
                     return False
                 batch = parse_batch_header(memory, pos)
@@ -370,7 +474,7 @@ class FileRead:
                     return True
                 if last_offset >= self._offset:
                     too_large = self._included_bytes + size > self._max_bytes
-                    if last_offset >= self._end_offset or (too_large and (self._views or not self._min_one_batch)):
+                    if last_offset >= self._end_offset or (too_large and (self._parts or not self._min_one_batch)):
                         self.hint = ReadHint(self.next_offset, segment, entry.base_offset, file_position + pos)
                         return False
                     if verify:
@@ -405,7 +509,7 @@ class FileRead:
         memory = self._fragment.memory[:end]
         found = next_sound_batch(
             memory,
-            pos + 1 if self._views else start,
+            pos + 1 if self._parts else start,
             self.next_offset,
             entry.last_offset,
             leader_epoch=entry.leader_epoch,
@@ -427,10 +531,26 @@ class FileRead:
         memory = self._fragment.memory
         self._included_bytes += size
         if self._last_end == pos:
-            self._views[-1] = memory[pos - len(self._views[-1]) : pos + size]
+            self._parts[-1] = memory[pos - len(self._parts[-1]) : pos + size]
         else:
-            self._views.append(memory[pos : pos + size])
+            self._parts.append(memory[pos : pos + size])
         self._last_end = pos + size
+
+    def _include_stretch(self, extent: Extent) -> None:
+        """Name a whole run, in one stretch with the one before it if they lie side by side."""
+        segment, entry = extent
+        before = self._parts[-1] if self._parts else None
+        if (
+            isinstance(before, _Stretch)
+            and before.segment is segment
+            and before.position + before.length == entry.position
+        ):
+            self._parts[-1] = _Stretch(segment, before.position, before.length + entry.length)
+        else:
+            self._parts.append(_Stretch(segment, entry.position, entry.length))
+        self._last_end = -1
+        self._included_bytes += entry.length
+        self.next_offset = entry.last_offset + 1
 
 
 def _refuse(message: str) -> NoReturn:

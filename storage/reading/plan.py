@@ -69,7 +69,9 @@ class ReadableLog(Protocol):
     def check_open(self) -> None:
         """Raise LogClosedError or StoreOfflineError if nothing can be done with this log any more."""
 
-    def plan_read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> ReadPlan: ...
+    def plan_read(
+        self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool, names_files: bool = False
+    ) -> ReadPlan: ...
 
     async def read(self, plans: Sequence[ReadPlan]) -> None:
         """Fill the `records` of every plan, of this log and of others of the node."""
@@ -81,7 +83,8 @@ class ReadPlan:
     """What one partition's read will return; made by `PartitionLog.plan_read`, filled by `read`.
 
     `records` holds whole batches, the first of which contains `offset`. It is never beyond `end_offset` and
-    never larger than `max_bytes`, except that its first batch is there whole if `min_one_batch` was asked.
+    never larger than `max_bytes`, except that its first batch is there whole if `min_one_batch` was asked. With
+    `names_files` some of it may be ranges of files (`RangedRecords`), for who sends it and does not look into it.
     The owner calls `release` when the bytes of `records` have been sent. `error` is set instead when the log is damaged
     at this place (`CorruptLogError`) or the disk cannot be read. `size_bytes` before the read is an upper estimate of
     what it will take. `next_offset` is where the following read continues. `goes_on` tells that files were read, from
@@ -97,18 +100,29 @@ class ReadPlan:
         "log",
         "max_bytes",
         "min_one_batch",
+        "names_files",
         "needed_bytes",
         "next_offset",
         "offset",
         "records",
     )
 
-    def __init__(self, log: ReadableLog, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool) -> None:
+    def __init__(
+        self,
+        log: ReadableLog,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        *,
+        min_one_batch: bool,
+        names_files: bool = False,
+    ) -> None:
         self.log = log
         self.offset = offset
         self.max_bytes = max_bytes
         self.end_offset = end_offset
         self.min_one_batch = min_one_batch
+        self.names_files = names_files
         self.next_offset = offset
         self.needed_bytes = 0
         self.goes_on = False

@@ -56,6 +56,7 @@ class _Ahead:
             and 0 < ahead.records.size_bytes <= plan.max_bytes
             and ahead.next_offset <= plan.end_offset
             and (ahead.next_offset < ahead.end_offset or ahead.end_offset == plan.end_offset)
+            and ahead.names_files == plan.names_files
             and ahead.is_current
             and plan.is_current
             and self.layout_version == plan.log.places.layout_version
@@ -96,7 +97,11 @@ class Prefetch:
             return
         try:
             ahead = log.plan_read(
-                plan.next_offset, max_bytes=plan.max_bytes, end_offset=plan.end_offset, min_one_batch=False
+                plan.next_offset,
+                max_bytes=plan.max_bytes,
+                end_offset=plan.end_offset,
+                min_one_batch=False,
+                names_files=plan.names_files,
             )
         except StorageError:
             return  # closed, or its records were deleted

@@ -9,6 +9,7 @@ while the last one is on its way to the client (`prefetch`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import trio
 
@@ -43,6 +44,7 @@ class Reader:
         self._context = context
         self.read_ahead = ReadAhead(context)
         self.prefetch = Prefetch(context, self.fill)
+        self._may_name_files = False
 
     def forget(self, log: ReadableLog) -> None:
         """What the log's files hold is no longer true, or not wanted."""
@@ -147,6 +149,9 @@ class Reader:
         return True
 
     def _begin(self, plan: ReadPlan) -> FileRead | None:
+        if plan.names_files and not self._may_name_files and self._context.is_running:
+            self._may_name_files = True
+            self._context.spawn(partial(self._context.offload, self._context.disk.prepare_sending))
         try:
             return FileRead(
                 self._context,
@@ -155,6 +160,7 @@ class Reader:
                 plan.end_offset,
                 plan.max_bytes,
                 min_one_batch=plan.min_one_batch,
+                names_files=plan.names_files,
             )
         except LogClosedError as error:
             plan.fail(error)

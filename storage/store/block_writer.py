@@ -505,7 +505,7 @@ class BlockWriter:
         logs = []
         for group in groups:
             log = group.log
-            group.enter(segment.table(log.key))
+            group.enter(segment.table(log.key), segment.summed)
             log.on_flushed(group)
             logs.append(log)
         listener = self._context.listener

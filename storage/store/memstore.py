@@ -25,6 +25,7 @@ from ottla.storage.format.block import (
     pack_run,
 )
 from ottla.storage.format.run_table import RunTable, voided_from
+from ottla.storage.store.summed_runs import LEAST_SUMMED_BYTES, SummedRuns
 
 if TYPE_CHECKING:
     from ottla.kproto.records.header import BatchHeader
@@ -179,7 +180,7 @@ class RunGroup:
         """Add a run without bytes: a truncation, a new log start, a deletion."""
         self.runs.append(MemRun(epoch, base_offset, last_offset, -1, 0, kind))
 
-    def enter(self, table: RunTable) -> None:
+    def enter(self, table: RunTable, summed: SummedRuns) -> None:
         """Enter the written runs in the partition's table of the segment.
 
         Those without bytes as well: what they make void is gone from all tables, but that they stand in this segment
@@ -202,6 +203,8 @@ class RunGroup:
                     run.length,
                     run.flags,
                 )
+                if run.length >= LEAST_SUMMED_BYTES:
+                    summed.add(position)  # each batch was, before it was written
                 position += run.length
         # The table says it all from now on.
         self.runs.clear()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from ottla.storage.format.run_table import RunTable
 from ottla.storage.format.sealed_index import SealedIndex
 from ottla.storage.format.segment_header import NO_BOOT, SEGMENT_HEADER_BYTES, SORTED_FLAG, SegmentHeader, segment_name
+from ottla.storage.store.summed_runs import SummedRuns
 
 __all__ = ["Segment", "pinned"]
 
@@ -26,6 +27,8 @@ class Segment:
     `version` rises when runs are taken away from `tables`.
     `pending_index` are the run records that wait for a checkpoint to add them to the index file, which by then has
     `index_length` bytes with the CRC-32C `index_crc`. `index` is the index of a sealed segment once it was loaded.
+
+    `summed` are the runs of its data file that need not be read to know that they are sound.
 
     `is_lost` says that the data file is gone, or a part of its end: `size_bytes` is what it was. `listed_bytes` is what
     the store's list says of it, 0 if it is not listed.
@@ -54,6 +57,7 @@ class Segment:
         "position",
         "run_count",
         "size_bytes",
+        "summed",
         "tables",
         "version",
         "written_at_ms",
@@ -79,6 +83,7 @@ class Segment:
         self.tables: dict[bytes, RunTable] | None = None
         self.index: SealedIndex | None = None
         self.version = 0
+        self.summed = SummedRuns()
         self.pending_index = bytearray()
         self.index_length = 0
         self.index_crc = 0

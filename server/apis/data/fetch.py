@@ -227,6 +227,7 @@ def _params(request: FetchRequest, context: RequestContext) -> FetchParams:
         replica_epoch=replica_epoch,
         may_read_from_follower=replica_id < 0 and version >= _FIRST_VERSION_WITH_RACKS,
         near=_near(request, context) if replica_id < 0 and request.rack_id else NOBODY,
+        names_files=context.connection.sends_files,
     )
 
 

@@ -98,7 +98,7 @@ API = Api(
         parse=hot.parse_request,
         parse_in_steps=hot.parse_request_in_steps,
         build_parts=hot.build_parts,
-        build_in_steps=codec.build_in_steps,  # type: ignore[arg-type]  # bytes are buffers
+        build_in_steps=codec.build_in_steps,
         parse_lone=hot.parse_lone_request,
     ),
     count_errors=_count_errors,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.kproto.codec import Buffer
+    from ottla.storage.reading.file_range import FileRange
 
 __all__ = ["Host", "Network", "Stack"]
 
@@ -424,6 +425,16 @@ class _End(trio.abc.Stream):
         if data:
             self.outgoing.put(data)
         return len(data)
+
+    @property
+    def sends_files(self) -> bool:
+        return False
+
+    def send_before_file(self, views: Sequence[Buffer]) -> int:
+        raise NotImplementedError
+
+    def send_file(self, part: FileRange, offset: int, length: int) -> int:
+        raise NotImplementedError
 
     async def wait_readable(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()

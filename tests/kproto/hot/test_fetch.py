@@ -3,7 +3,7 @@
 import itertools
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
@@ -24,9 +24,17 @@ from ottla.kproto.messages.fetch import (
     PartitionData,
 )
 
+if TYPE_CHECKING:
+    from ottla.kproto.types import Buffer, Part
+
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 ABORTED = st.none() | st.lists(st.tuples(INT64, INT64), max_size=3) | st.just([(7, 8)] * 127)
+
+
+def joined(parts: list["Part"]) -> bytes:
+    """The bytes of parts that are all in memory."""
+    return b"".join(cast("list[Buffer]", parts))
 
 
 class Chain:
@@ -39,7 +47,7 @@ class Chain:
     def size_bytes(self) -> int:
         return sum(map(len, self.pieces))
 
-    def __iter__(self) -> Iterator[memoryview]:
+    def parts(self) -> Iterator[memoryview]:
         return map(memoryview, self.pieces)
 
 
@@ -85,7 +93,7 @@ def test_equal_to_the_codec(version: int, drawn: Drawn, hint: bool) -> None:
             partitions=partitions,
         )
         response = FetchResponse(session_id=9 if version >= 7 else 0, responses=[topic], node_endpoints=endpoints)
-        encoded.append(b"".join(build_parts(response, version)))
+        encoded.append(joined(build_parts(response, version)))
         if partitions is full:
             encoded.append(codec.build_response(response, version))
     assert encoded[0] == encoded[1] == encoded[2]
@@ -108,10 +116,10 @@ def test_in_steps_it_is_the_same(version: int) -> None:
     encoded: list[bytes] = []
 
     def build() -> Iterator[None]:
-        encoded.append(b"".join((yield from build_in_steps(response, version))))
+        encoded.append(joined((yield from build_in_steps(response, version))))
 
     stops += build()
-    assert encoded == [b"".join(build_parts(response, version))]
+    assert encoded == [joined(build_parts(response, version))]
     assert len(stops) >= 5
 
 
@@ -148,7 +156,7 @@ def test_records_are_passed_on_as_they_are() -> None:
     pieces = [memoryview(bytearray(b"abc" * JOINED_BYTES)), memoryview(bytearray(b"defg"))]
 
     class Views(Chain):
-        def __iter__(self) -> Iterator[memoryview]:
+        def parts(self) -> Iterator[memoryview]:
             return iter(pieces)
 
     parts = build_parts(response_of(FetchedPartition(0, 0, 1, 1, 0, None, Views(list(map(bytes, pieces))))), 12)

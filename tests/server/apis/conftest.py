@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -60,7 +60,7 @@ class StubContext:
         self.listener = "PLAINTEXT"
         self.header = SimpleNamespace(api_version=version, client_id=client_id)
         self.fragment = None
-        self.connection = SimpleNamespace(has_more=False, was_held_up=False, is_awaited=True)
+        self.connection = SimpleNamespace(has_more=False, was_held_up=False, is_awaited=True, sends_files=False)
         self.held: list[Any] = []
         self.when_kept: Callable[[], None] = lambda: None
         self.work = Work()
@@ -107,7 +107,9 @@ class Cluster:
         if response is None:
             return None
         if key is ApiKey.FETCH:
-            return codec.parse_response(key, version, b"".join(hot_fetch.build_parts(response, version)))
+            return codec.parse_response(
+                key, version, b"".join(cast("list[bytes]", hot_fetch.build_parts(response, version)))
+            )
         return codec.parse_response(key, version, codec.build_response(response, version))
 
 
