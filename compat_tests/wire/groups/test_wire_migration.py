@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from compat_tests.brokers.process import BrokerProcess
-from compat_tests.wire.groups.group_wire import GroupWire, name
-from compat_tests.wire.wire import Wire
+from compat_tests.group_wire import GroupWire, name
+from compat_tests.process import BrokerProcess
+from compat_tests.wire import Wire
 from ottla.kproto.internal_records.consumer_protocol import (
     AssignedTopicPartition,
     ConsumerProtocolAssignment,
@@ -128,6 +128,15 @@ def shared(group: GroupWire, topic: Topic, classic: str, native_epoch: int) -> t
     until(settled)
     assert sorted(state["classic"] + state["native"]) == [0, 1]
     return state["generation"], state["classic"], state["epoch"]
+
+
+def test_an_empty_group_keeps_its_protocol_when_a_member_is_refused(group: GroupWire, topic: Topic) -> None:
+    group.start(topic, "native")
+    group.beat("native", -1)
+    assert kind(group) == "consumer"
+    refused = group.join("nobody", protocols=protocols(topic))
+    assert (name(refused.error_code), refused.member_id) == ("UNKNOWN_MEMBER_ID", "nobody")
+    assert kind(group) == "consumer"
 
 
 def test_there_and_back(group: GroupWire, topic: Topic) -> None:

@@ -110,9 +110,10 @@ class ClassicGroups:
                         return await membership.join(other, request)
                     if not other.gives_way_to(ClassicGroup.kind):
                         raise InconsistentGroupProtocolError(f"group {group_id} is a share group or a streams group")
-                    # An empty group of another protocol gives way to the classic one; its offsets stay.
-                    with trio.CancelScope(shield=True):
-                        await self._write(group_id, other.tombstones())
+                    if not request.member_id:
+                        # An empty group of another protocol gives way to the classic one; its offsets stay.
+                        with trio.CancelScope(shield=True):
+                            await self._write(group_id, other.tombstones())
         # No other task runs between here and the join's first wait.
         return await self._protocol.join(self._joined_group(group_id, request), request)
 
@@ -122,10 +123,10 @@ class ClassicGroups:
         group = shard.find(group_id, ClassicGroup)
         if group is not None:
             return group
+        if request.member_id:
+            raise UnknownMemberIdError(f"no member {request.member_id}: there is no classic group {group_id}")
         if group_id in shard.groups:
             raise CoordinatorNotAvailableError(f"group {group_id} moved away and came back")
-        if request.member_id:
-            raise UnknownMemberIdError(f"no member {request.member_id}: group {group_id} does not exist")
         group = shard.groups[group_id] = self._protocol.create(group_id)
         self._protocol.store_empty(group)
         return group
