@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import signal
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from ottla.cli import CommandError
 from ottla.cli.serve.notify import READY, STOPPING, notify
 from ottla.runtime import logs
+from ottla.runtime.garbage import collect_seldom
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -58,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ottla.settings.config import ConfigError
 
     logs.configure("INFO", arguments.log_format)
+    gc.disable()  # importing makes many objects and little garbage
     import_trio()
     import trio
 
@@ -91,6 +94,7 @@ async def _serve(
 
     from ottla.registry import standalone
 
+    collect_seldom()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_obey, signals, nursery.cancel_scope)

@@ -39,7 +39,7 @@ def parse(text: str) -> SubjectName:
 
 def context_of(subject: str) -> str:
     """The context that a qualified subject is in."""
-    return parse(subject).context
+    return parse(subject).context if subject.startswith(":.") else DEFAULT_CONTEXT
 
 
 def in_context(context: str, subject: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import gc
 import logging
 import signal
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.cli import CommandError
 from ottla.cli.serve.notify import READY, STOPPING, notify
+from ottla.runtime.garbage import collect_seldom
 
 if TYPE_CHECKING:
     import argparse
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from ottla.storage.disk import Disk
 
 logger = logging.getLogger(__name__)
-
-# A request's objects are freed by their reference counts: collections find next to nothing, and run while the tail
-# cache fills. Each one holds the loop while it looks at all objects made since the last one, so they are kept small:
-# 4,000 objects take 1 ms.
-_GC_THRESHOLDS = (2_000, 1, 25_000)
 
 # How long a computing worker thread may keep the interpreter from the event loop; Python's default is 5 ms.
 _SWITCH_INTERVAL_SECONDS = 0.000_5
@@ -161,7 +156,7 @@ async def _serve(node: Node, starter: Starter, watchdog: LoopWatchdog | None) ->
             obeying.start_soon(starter.follow, stop, obeying.cancel_scope.cancel)
             async with trio.open_nursery() as serving:
                 ready = await serving.start(node.serve)
-                _settle_memory()
+                collect_seldom()
                 if watchdog is not None:
                     watchdog.forget()
                 _log_ready(ready)
@@ -169,13 +164,6 @@ async def _serve(node: Node, starter: Starter, watchdog: LoopWatchdog | None) ->
                 _warn_if_exposed(ready)
             obeying.cancel_scope.cancel()
     logger.info("stopped in order")
-
-
-def _settle_memory() -> None:
-    """Hide what the start has made from the garbage collector for good, and let it run rarely from now on."""
-    gc.freeze()
-    gc.enable()
-    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 async def _obey(signals: AsyncIterator[int], stop: Callable[[], None], cut_short: Callable[[], None]) -> None:

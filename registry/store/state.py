@@ -238,7 +238,8 @@ class State:
         known = self.version(value.subject, value.version)
         print_ = fingerprint(value.content)
         entry = ids.by_id.get(value.id)
-        ids.highest = max(ids.highest, value.id)
+        if value.id > ids.highest:
+            ids.highest = value.id
         # The first one to take an id or a version keeps it. Its writer was told so; the other one, which did not know,
         # sees this and takes its record back (SchemaLog). So what has once been read is never undone by another writer.
         if entry is not None and entry.fingerprint != print_:

@@ -260,3 +260,20 @@ def test_a_later_record_with_an_id_of_another_schema_is_skipped(*, deletes: bool
         state.apply(b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}', None)
         assert state.by_id(1, ".") is None
         assert state.highest_id(".") == 1
+
+
+@pytest.mark.parametrize("value", ["", "[]", "null", '"text"', "{} {}", '{"id": 1', "{}", '{"id": "x", "schema": ""}'])
+def test_what_is_no_value_changes_nothing(value: str, caplog: pytest.LogCaptureFixture) -> None:
+    state = State()
+    state.apply(b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}', value.encode())
+    state.apply(value.encode() or b"[]", b"{}")
+    assert state.version_count == 0
+    assert "a record of the schemas' topic is skipped" in caplog.text
+
+
+def test_white_space_around_keys_and_values_says_nothing() -> None:
+    state = State()
+    state.apply(b' {"keytype": "SCHEMA", "version": 1, "subject": "s"}\n', b'\n{"id": 7, "schema": "\\"int\\""}\t ')
+    version = state.version("s", 1)
+    assert version is not None
+    assert (version.id, version.content.text) == (7, '"int"')
