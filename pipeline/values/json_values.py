@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     ArrayType,
     BooleanType,
     DataType,
+    DecimalType,
     FractionalType,
     IntegralType,
     MapType,
@@ -24,6 +25,7 @@ from pyspark.sql.types import (
 
 from ottla.pipeline.values.decoder import DATA, REASON
 from ottla.pipeline.values.evolution import evolve
+from ottla.pipeline.values.exact_decimals import holds, is_rounded, narrowed, widened
 
 __all__ = ["MAX_DEPTH", "JsonDecoder", "explain"]
 
@@ -47,8 +49,8 @@ class JsonDecoder:
     """Decodes JSON objects in the JVM, and says what is wrong with each value that it cannot decode.
 
     A column of text takes any JSON value, as its text: that is how Spark reads it. Numbers with a fraction do not go
-    into whole-number columns. Without `evolves`, fields that the schema lacks are left out. Values that are nested
-    deeper than MAX_DEPTH are neither learned from nor decoded.
+    into whole-number columns, nor numbers with more digits than a decimal has into one. Without `evolves`, fields that
+    the schema lacks are left out. Values that are nested deeper than MAX_DEPTH are neither learned from nor decoded.
     """
 
     def __init__(self, schema: StructType | None, *, evolves: bool, reserved: frozenset[str] = frozenset()) -> None:
@@ -78,7 +80,8 @@ class JsonDecoder:
     def decode(self, rows: DataFrame) -> DataFrame:
         schema = self.schema or StructType()
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
-        parsed_schema = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
+        read = widened(schema)
+        parsed_schema = StructType([*read.fields, StructField(_CORRUPT, StringType())])
         text, parsed = F.col(_TEXT), F.col(DATA)
         has_value = F.col("value").isNotNull()
         reason = (
@@ -87,6 +90,8 @@ class JsonDecoder:
             .when(has_value & _is_deep(text), F.lit(_TOO_DEEP))
             .when(has_value & (parsed.isNull() | parsed[_CORRUPT].isNotNull() | _has_more(text)), F.lit(_UNFIT))
         )
+        if read != schema:
+            reason = reason.when(has_value & is_rounded(parsed, schema, read), F.lit(_UNFIT))
         unfit = {name: F.array_contains(F.json_object_keys(text), name) for name in self._refused}
         # Further down only the name can be looked for.
         unfit |= {name: text.rlike(f'"{re.escape(name)}"\\s*:') for name in self._refused_within}
@@ -94,7 +99,7 @@ class JsonDecoder:
             unfit[""] = text.rlike(r'(?<!\\)""\s*:')
         for name, has_it in unfit.items():
             reason = reason.when(has_value & has_it, F.lit(f"field {name!r} cannot become a column"))
-        kept = F.struct(*[parsed[field.name].alias(field.name) for field in schema.fields]) if schema.fields else None
+        kept = F.struct(*narrowed(parsed, schema, read)) if schema.fields else None
         return (
             rows.withColumn(_TEXT, F.try_validate_utf8(F.col("value").cast("string")))
             .withColumn(DATA, F.from_json(F.when(~_is_deep(text), text), parsed_schema, options))
@@ -191,6 +196,8 @@ def _mismatch(document: Any, kind: DataType, path: str) -> str | None:
 def _fits(document: Any, kind: DataType) -> bool:
     if isinstance(document, bool):
         return isinstance(kind, BooleanType | StringType)
+    if isinstance(document, int | float) and isinstance(kind, DecimalType):
+        return holds(kind, document)
     if isinstance(document, int):
         return isinstance(kind, FractionalType | StringType) or (
             isinstance(kind, IntegralType) and -(2**63) <= document < 2**63
