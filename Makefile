@@ -9,7 +9,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LISTEN ?= 127.0.0.1:9092
-SPARKS := 4.0 4.1 4.2
+SPARKS := 4.0 4.1 4.2 4.3
 LINKS := $(addprefix dev/ottla/,kproto storage client schemas runtime metastore metrics settings metadata security replica coordinator server proxy registry rest console cli pipeline testing simulation)
 
 # Hundreds of processes are started by the tests: each would compile all modules anew where the environment says this.
@@ -132,7 +132,7 @@ sink-kill-loop: .venv/.test-ready jars ## kill -9 of a stream from topic to topi
 share-kill-loop: .venv/.test-ready ## kill -9 of a query on a share group and of its broker, 60 times
 	$(BIN)/python -m compat_tests.spark.share_kill_loop
 
-test-cluster: $(SPARKS:%=test-cluster-%) ## jobs on a real Spark cluster, a worker killed: Spark 4.0, 4.1, 4.2 (test-cluster-4.1: one of them)
+test-cluster: $(SPARKS:%=test-cluster-%) ## jobs on a real Spark cluster, a worker killed: Spark 4.0, 4.1, 4.2, 4.3 (test-cluster-4.1: one of them)
 
 test-cluster-%: .venv/.test-ready .cache/spark-%/.ready
 	$(BIN)/python -m compat_tests.spark.cluster --spark .cache/spark-$*
