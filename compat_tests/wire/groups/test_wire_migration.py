@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from compat_tests.group_wire import GroupWire, name
-from compat_tests.process import BrokerProcess
-from compat_tests.wire import Wire
+from compat_tests.brokers.process import BrokerProcess
+from compat_tests.wire.groups.group_wire import GroupWire, name
+from compat_tests.wire.wire import Wire
 from ottla.kproto.internal_records.consumer_protocol import (
     AssignedTopicPartition,
     ConsumerProtocolAssignment,
