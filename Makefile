@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LISTEN ?= 127.0.0.1:9092
 SPARKS := 4.0 4.1 4.2 4.3
-LINKS := $(addprefix dev/ottla/,kproto storage client schemas runtime metastore metrics settings metadata security replica coordinator server proxy registry rest console cli pipeline testing simulation)
+LINKS := $(addprefix dev/ottla/,kproto storage client schemas runtime metastore tiers metrics settings metadata security replica coordinator server proxy registry rest console cli pipeline testing simulation)
 
 # Hundreds of processes are started by the tests: each would compile all modules anew where the environment says this.
 unexport PYTHONDONTWRITEBYTECODE

@@ -19,6 +19,7 @@ PACKAGES = (
     "schemas",
     "runtime",
     "metastore",
+    "tiers",
     "settings",
     "metadata",
     "security",

@@ -1,0 +1,1 @@
+"""Object stores behind one interface: of a cloud, in a folder, in memory."""
