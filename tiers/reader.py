@@ -1,0 +1,376 @@
+"""Reading what is in the object store: an index and a range of a part for the first byte, then ahead of the reader.
+
+What is fetched is a *window*: runs of one partition that lie next to each other in one part, 4 MiB of them. A window is
+compared with the checksums of its runs before anybody sees a byte of it, also when it comes out of the cache.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+import trio
+
+from ottla.kproto.errors import ProtocolError
+from ottla.kproto.records import iter_batches
+from ottla.kproto.records.crc import crc32c
+from ottla.kproto.records.crc import value as crc_of
+from ottla.tiers.errors import CorruptObjectError, ObjectStoreUnavailableError, TierError
+from ottla.tiers.offload import Offload, in_a_thread
+from ottla.tiers.partition_index import PartitionIndex, Run
+
+if TYPE_CHECKING:
+    from ottla.storage.state.aborted_transactions import AbortedTransaction
+    from ottla.tiers.disk_cache import DiskCache
+    from ottla.tiers.manifest import Manifest, RemoteSegment
+    from ottla.tiers.names import TopicNames, UploadId
+    from ottla.tiers.object_store import ObjectStore
+
+__all__ = ["RemoteRecords", "TierReader"]
+
+_WINDOW_BYTES: Final = 4 * 1_048_576
+_WINDOWS_IN_MEMORY: Final = 8
+_INDEXES_IN_MEMORY: Final = 64
+_FETCHES_AT_ONCE: Final = 8
+_WRITES_AT_ONCE: Final = 4
+_WINDOWS_AHEAD: Final = 3
+_READERS_REMEMBERED: Final = 1024
+
+T = TypeVar("T")
+
+
+class RemoteRecords(NamedTuple):
+    """What was read: whole batches, the first of which has the offset or follows it, and where to read on."""
+
+    content: bytes | memoryview
+    next_offset: int
+    #: Those that have records from the offset that was asked for up to `next_offset`, by their first offset.
+    aborted: Sequence[AbortedTransaction]
+
+
+class _Window(NamedTuple):
+    """Runs that are fetched together."""
+
+    first: int
+    runs: tuple[Run, ...]
+
+    @property
+    def position(self) -> int:
+        return self.runs[0].position
+
+    @property
+    def length(self) -> int:
+        return self.runs[-1].end_position - self.runs[0].position
+
+    @property
+    def last_offset(self) -> int:
+        return self.runs[-1].last_offset
+
+
+class _Key(NamedTuple):
+    """A window of an index, or with -1 the index itself."""
+
+    upload: UploadId
+    partition: int
+    first_run: int
+
+
+class TierReader:
+    """Reads partitions out of the object store, for as long as `run` is entered. It owns every fetch that is under way.
+
+    Memory: eight windows and what is being fetched, eight at a time, each 4 MiB (or one larger batch).
+    """
+
+    def __init__(self, store: ObjectStore, cache: DiskCache, *, offload: Offload = in_a_thread) -> None:
+        self._store = store
+        self._cache = cache
+        self._offload = offload
+        self._nursery: trio.Nursery | None = None
+        self._fetching = trio.CapacityLimiter(_FETCHES_AT_ONCE)
+        self._writing = trio.Semaphore(_WRITES_AT_ONCE)
+        self._windows: _Shared[_Key, bytes] = _Shared(_WINDOWS_IN_MEMORY)
+        self._indexes: _Shared[_Key, PartitionIndex] = _Shared(_INDEXES_IN_MEMORY)
+        #: Where readers have ended who may go on: only they are read ahead for.
+        self._ends: OrderedDict[tuple[UploadId, int, int], None] = OrderedDict()
+        #: How many bytes were fetched from the object store.
+        self.fetched_bytes = 0
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Own the fetches; on leaving they are cancelled, and who waits for one gets ObjectStoreUnavailableError."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                yield
+            finally:
+                self._nursery = None
+                nursery.cancel_scope.cancel()
+
+    async def read(
+        self, names: TopicNames, manifest: Manifest, offset: int, *, max_bytes: int, end_offset: int
+    ) -> RemoteRecords:
+        """Batches from an offset on, at most `max_bytes` of them but at least one, none with an offset of `end_offset`.
+
+        It may be less than there is. Nothing, with `next_offset` where the manifest ends, if no batch is left.
+
+        Raises ObjectStoreUnavailableError if the store cannot answer now, CorruptObjectError if what it answers is not
+        what was uploaded, ObjectMissingError if it lacks an object that the manifest names.
+        """
+        asked = offset
+        while (segment := manifest.find(offset)) is not None:
+            index = await self.index(names, manifest.partition, segment)
+            place = index.place_of(offset)
+            if place == len(index):
+                offset = segment.last_offset + 1
+                continue
+            window = _window_at(index, place)
+            content = await self._window(names, manifest.partition, segment, window)
+            end, next_offset = await self._offload(_cut, content, offset, max_bytes, end_offset)
+            if not end:
+                return RemoteRecords(b"", offset, ())
+            self._note_end(names, manifest, segment, index, window, asked, next_offset)
+            aborted = index.aborted.collect(asked, next_offset)
+            return RemoteRecords(memoryview(content)[end.start : end.stop], next_offset, aborted)
+        return RemoteRecords(b"", offset, ())
+
+    async def index(self, names: TopicNames, partition: int, segment: RemoteSegment) -> PartitionIndex:
+        """The index of a segment. Raises as `read` does."""
+        key = _Key(segment.upload, partition, -1)
+        return await self._indexes.get(key, lambda: self._fetch_index(names, partition, segment, key), self._spawn)
+
+    # Fetching.
+
+    async def _fetch_index(
+        self, names: TopicNames, partition: int, segment: RemoteSegment, key: _Key
+    ) -> PartitionIndex:
+        def parse(content: bytes) -> PartitionIndex:
+            if len(content) != segment.index_length or crc_of(content) != segment.index_crc:
+                raise CorruptObjectError(f"{name} is not what was uploaded")
+            return PartitionIndex(content, names.topic_id, partition, segment.base_offset, segment.last_offset)
+
+        name = names.index(segment.upload)
+        return await self._fetch(key, name, segment.index_position, segment.index_length, parse)
+
+    async def _window(self, names: TopicNames, partition: int, segment: RemoteSegment, window: _Window) -> bytes:
+        key = _Key(segment.upload, partition, window.first)
+        return await self._windows.get(
+            key, lambda: self._fetch_window(names.part(segment.upload, window.runs[0].part), key, window), self._spawn
+        )
+
+    async def _fetch_window(self, name: str, key: _Key, window: _Window) -> bytes:
+        def check(content: bytes) -> bytes:
+            _require_runs(name, content, window)
+            return content
+
+        return await self._fetch(key, name, window.position, window.length, check)
+
+    async def _fetch(self, key: _Key, name: str, position: int, length: int, check: Callable[[bytes], T]) -> T:
+        """What `check` makes of a range of an object, out of the cache or the store."""
+        cached = await self._cache.get(key)
+        if cached is not None:
+            try:
+                return await self._offload(check, cached)
+            except CorruptObjectError:
+                self._cache.drop(key)
+        async with self._fetching:
+            content = await self._store.get_range(name, position, length)
+        self.fetched_bytes += len(content)
+        checked = await self._offload(check, content)
+        self._keep_on_disk(key, content)
+        return checked
+
+    def _keep_on_disk(self, key: _Key, content: bytes) -> None:
+        """Have it written while its reader has it already; not at all if the disk lags behind."""
+        try:
+            self._writing.acquire_nowait()
+        except trio.WouldBlock:
+            return
+
+        async def keep() -> None:
+            try:
+                await self._cache.put(key, content)
+            finally:
+                self._writing.release()
+
+        self._spawn(keep)
+
+    def _spawn(self, task: Callable[[], Awaitable[None]]) -> None:
+        if self._nursery is None:
+            raise ObjectStoreUnavailableError("the node stops: nothing more is read from the object store")
+        self._nursery.start_soon(task)
+
+    # Reading ahead.
+
+    def _note_end(
+        self,
+        names: TopicNames,
+        manifest: Manifest,
+        segment: RemoteSegment,
+        index: PartitionIndex,
+        window: _Window,
+        offset: int,
+        next_offset: int,
+    ) -> None:
+        """A read has ended there. If it began where another one had, what follows is fetched before it is asked for."""
+        key = (segment.upload, manifest.partition, offset)
+        goes_on = self._ends.pop(key, _NOT_THERE) is not _NOT_THERE
+        following = manifest.find(next_offset)
+        if following is None:
+            return
+        self._ends[following.upload, manifest.partition, next_offset] = None
+        while len(self._ends) > _READERS_REMEMBERED:
+            self._ends.popitem(last=False)
+        if goes_on and self._nursery is not None:
+            for _ in range(_WINDOWS_AHEAD):
+                place = window.first + len(window.runs)
+                if place >= len(index):
+                    break
+                window = _window_at(index, place)
+                self._fetch_ahead(names, manifest.partition, segment, window)
+
+    def _fetch_ahead(self, names: TopicNames, partition: int, segment: RemoteSegment, window: _Window) -> None:
+        key = _Key(segment.upload, partition, window.first)
+        if key in self._windows or self._fetching.available_tokens < 1:
+            return
+
+        async def fetch() -> None:
+            try:
+                await self._window(names, partition, segment, window)
+            except TierError:
+                return  # whoever needs it asks again, and is told
+
+        self._spawn(fetch)
+
+
+_NOT_THERE: Final = object()
+
+
+class _Pending(Generic[T]):
+    """What is being fetched for all who wait for it."""
+
+    __slots__ = ("error", "is_over", "result")
+
+    def __init__(self) -> None:
+        self.is_over = trio.Event()
+        self.result: T | None = None
+        self.error: TierError | None = None
+
+    def failure(self) -> Exception:
+        """What to raise to one of those who wait: an object of its own, as it gathers the frames that it passes."""
+        if self.error is None:
+            return ObjectStoreUnavailableError("the node stops: nothing more is read from the object store")
+        return type(self.error)(*self.error.args)
+
+    async def fill(self, fetch: Callable[[], Awaitable[T]]) -> None:
+        try:
+            self.result = await fetch()
+        except TierError as error:
+            self.error = error.with_traceback(None)
+        finally:
+            self.is_over.set()
+
+
+K = TypeVar("K")
+
+
+class _Shared(Generic[K, T]):
+    """Fetches each thing once, however many ask for it at a time, and keeps those that were asked for last."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._kept: OrderedDict[K, T] = OrderedDict()
+        self._pending: dict[K, _Pending[T]] = {}
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._kept or key in self._pending
+
+    async def get(
+        self,
+        key: K,
+        fetch: Callable[[], Awaitable[T]],
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+    ) -> T:
+        """It, fetched in a task that goes on if its first asker is cancelled."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = _Pending()
+
+            async def fill(own: _Pending[T] = pending) -> None:
+                try:
+                    await own.fill(fetch)
+                finally:
+                    del self._pending[key]
+                    if own.result is not None:
+                        self._keep(key, own.result)
+
+            spawn(fill)
+            self._pending[key] = pending
+        await pending.is_over.wait()
+        if pending.result is None:
+            raise pending.failure()
+        return pending.result
+
+    def _keep(self, key: K, result: T) -> None:
+        self._kept[key] = result
+        while len(self._kept) > self._capacity:
+            self._kept.popitem(last=False)
+
+
+def _window_at(index: PartitionIndex, place: int) -> _Window:
+    """The window that has a run: the first run of each part begins one, and each that would make it too long."""
+    first = place
+    part = index[place].part
+    # Windows are counted from where the part begins, so that all readers have the same ones.
+    while first and index[first - 1].part == part:
+        first -= 1
+    while True:
+        runs = [index[first]]
+        following = first + 1
+        while following < len(index):
+            run = index[following]
+            if run.part != part or run.end_position - runs[0].position > _WINDOW_BYTES:
+                break
+            runs.append(run)
+            following += 1
+        if following > place:
+            return _Window(first, tuple(runs))
+        first = following
+
+
+def _require_runs(name: str, content: bytes, window: _Window) -> None:
+    """Raise CorruptObjectError unless the content is that of the window's runs. Blocks."""
+    if len(content) != window.length:
+        raise CorruptObjectError(f"{name} has {len(content)} bytes at {window.position} instead of {window.length}")
+    view = memoryview(content)
+    for run in window.runs:
+        start = run.position - window.position
+        if crc32c(view, start, start + run.length) != run.crc:
+            raise CorruptObjectError(f"{name} is not what was uploaded at {run.position}")
+
+
+def _cut(content: bytes, offset: int, max_bytes: int, end_offset: int) -> tuple[range, int]:
+    """(where the batches lie that may be given out, the offset that follows them); an empty range if none may. Blocks.
+
+    The content has a batch that reaches the offset.
+    """
+    first = end = -1
+    next_offset = offset
+    try:
+        for position, header in iter_batches(content):
+            if header.next_offset <= offset:
+                continue
+            is_too_much = first >= 0 and position + header.size_bytes - first > max_bytes
+            if is_too_much or header.next_offset > end_offset:
+                break
+            if first < 0:
+                first = position
+            end = position + header.size_bytes
+            next_offset = header.next_offset
+    except ProtocolError as error:
+        raise CorruptObjectError(f"a batch from offset {offset} on cannot be read: {error}") from error
+    return range(max(first, 0), max(end, 0)), next_offset
