@@ -18,6 +18,7 @@ from ottla.tiers.errors import (
     NotContiguousError,
     ObjectStoreUnavailableError,
     OverlappingUploadError,
+    StaleUploadError,
     TierError,
     UploadExpiredError,
 )
@@ -42,6 +43,7 @@ _OF_ONE_PARTITION: Final = (
     NotContiguousError,
     ObjectStoreUnavailableError,
     OverlappingUploadError,
+    StaleUploadError,
 )
 
 
@@ -55,6 +57,9 @@ class CopySource(UploadSource, Protocol):
     @property
     def previous_epoch(self) -> int:
         """The epoch of the record before it, -1 if the log no longer has it."""
+
+    def require_current(self) -> None:
+        """Raise StaleUploadError if its records are no longer the log's, or the log is no longer this node's."""
 
 
 class Copying:
@@ -154,6 +159,7 @@ class Copying:
             after=source.previous_epoch,
         )
         try:
+            source.require_current()
             return await files[source.partition].change(edit)
         except _OF_ONE_PARTITION as error:
             return error

@@ -61,5 +61,11 @@ class DivergedManifestError(TierError):
     """
 
 
+class StaleUploadError(TierError):
+    """The log was cut, or this node does not lead it any more: what was uploaded of it is left to the sweep."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 class UploadExpiredError(TierError):
     """The upload took so long that the sweep may take its objects for orphans: it is not committed."""

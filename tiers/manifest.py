@@ -132,6 +132,21 @@ class Manifest:
             return None
         return self[self.place_of(offset)]
 
+    def place_of_time(self, timestamp_ms: int, first: int = 0) -> int | None:
+        """The place of the first segment, from a place on, with a record of this time or later; None if none has one.
+
+        It looks at every segment: of very many, in a worker thread.
+        """
+        times = (fields[4] for fields in _SEGMENT.iter_unpack(memoryview(self._segments)[first * _SEGMENT.size :]))
+        return next((place for place, time_ms in enumerate(times, first) if time_ms >= timestamp_ms), None)
+
+    def max_timestamp(self) -> int:
+        """The largest time of a record, in milliseconds since 1970, -1 if there is none; as long as `place_of_time`.
+
+        It may be that of a record below the log start, in the segment that has both.
+        """
+        return max((fields[4] for fields in _SEGMENT.iter_unpack(self._segments)), default=-1)
+
     def _last_offset(self, place: int) -> int:
         last_offset: int = _OFFSET.unpack_from(self._segments, place * _SEGMENT.size + _LAST_OFFSET_AT)[0]
         return last_offset

@@ -50,7 +50,7 @@ class UploadSource(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """The offset that follows its last batch."""
+        """The offset that follows it."""
 
     @property
     def aborted(self) -> Sequence[AbortedTransaction]:
@@ -187,12 +187,12 @@ class Upload:
         while offset < source.end_offset:
             records, next_offset = await source.read(offset)
             try:
-                await self._offload(self._packer.add, records.to_bytes(), offset, source.end_offset)
+                await self._offload(self._packer.add, records.to_bytes(), offset, next_offset, source.end_offset)
             finally:
                 records.release()
             offset = next_offset
             await self._send_full(nursery)
-        return await self._offload(self._packer.end_partition, source.end_offset)
+        return await self._offload(self._packer.end_partition)
 
     async def _send_full(self, nursery: trio.Nursery) -> None:
         while self._packer.full:

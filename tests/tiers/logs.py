@@ -49,6 +49,9 @@ class LogSource:
         self.producers = b"producers"
         self._read_bytes = read_bytes
 
+    def require_current(self) -> None:
+        """It stays what it is."""
+
     async def read(self, offset: int) -> tuple[IOBuf, int]:
         """As a log's reader answers."""
         await trio.lowlevel.checkpoint()

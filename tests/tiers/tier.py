@@ -10,7 +10,7 @@ from uuid import UUID
 import trio
 
 from ottla.storage.disk.memory_disk import MemoryDisk
-from ottla.tiers.copying import Copying
+from ottla.tiers.copying import Copying, CopySource
 from ottla.tiers.disk_cache import DiskCache
 from ottla.tiers.errors import TierError
 from ottla.tiers.manifest import Manifest
@@ -20,7 +20,6 @@ from ottla.tiers.object_store import ObjectStore
 from ottla.tiers.rate import ByteRate
 from ottla.tiers.reader import TierReader
 from ottla.tiers.upload import UploadNote
-from tests.tiers.logs import LogSource
 
 TOPIC_ID = UUID(int=7)
 NAMES = TopicNames("cluster", "trips", TOPIC_ID)
@@ -54,7 +53,7 @@ class Tier:
             found = self.files[partition] = ManifestFile(self.store, name, TOPIC_ID, partition, offload=inline)
         return found
 
-    async def copy(self, sources: Sequence[LogSource]) -> dict[int, Manifest | TierError]:
+    async def copy(self, sources: Sequence[CopySource]) -> dict[int, Manifest | TierError]:
         copying = Copying(
             self.store,
             NAMES,
