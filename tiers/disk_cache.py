@@ -17,6 +17,7 @@ from ottla.tiers.offload import Offload, in_a_thread
 
 if TYPE_CHECKING:
     from ottla.storage.disk.disk import Disk
+    from ottla.tiers.object_store import Content
 
 __all__ = ["DiskCache"]
 
@@ -66,7 +67,7 @@ class DiskCache:
         self.hits += 1
         return content
 
-    async def put(self, key: Hashable, content: bytes) -> None:
+    async def put(self, key: Hashable, content: Content) -> None:
         """Keep it, if there is room on the disk, and as long as nothing newer needs the place."""
         size_bytes = len(content)
         if size_bytes > self._capacity_bytes or key in self._entries:
@@ -108,7 +109,7 @@ class DiskCache:
             if name.endswith(_SUFFIX):
                 self._disk.unlink(os.path.join(self._folder, name))
 
-    def _write(self, path: str, content: bytes, doomed: list[str]) -> None:
+    def _write(self, path: str, content: Content, doomed: list[str]) -> None:
         for old in doomed:
             try:
                 self._disk.unlink(old)

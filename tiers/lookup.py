@@ -13,6 +13,7 @@ from ottla.tiers.offload import Offload, in_a_thread
 if TYPE_CHECKING:
     from ottla.tiers.manifest import Manifest
     from ottla.tiers.names import TopicNames
+    from ottla.tiers.object_store import Content
     from ottla.tiers.reader import TierReader
 
 __all__ = ["max_timestamp_offset", "offset_for_timestamp"]
@@ -58,7 +59,7 @@ async def max_timestamp_offset(
     return None if largest < 0 else await offset_for_timestamp(reader, names, manifest, largest, offload=offload)
 
 
-def _find_record(content: bytes | memoryview, offset: int, timestamp_ms: int) -> TimestampOffset | None:
+def _find_record(content: Content, offset: int, timestamp_ms: int) -> TimestampOffset | None:
     try:
         for position, header in iter_batches(content):
             if header.max_timestamp_ms < timestamp_ms:

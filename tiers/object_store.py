@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["ABSENT", "PAGE_OBJECTS", "ObjectInfo", "ObjectStore", "StoredObject"]
+__all__ = ["ABSENT", "PAGE_OBJECTS", "Content", "ObjectInfo", "ObjectStore", "StoredObject"]
 
 ABSENT: Final = ""
 """The version of an object that must not exist yet."""
 
 PAGE_OBJECTS: Final = 1000
 """How many objects a listing tells of at most."""
+
+Content = bytes | memoryview
+"""Bytes as they were received: nobody copies them in between."""
 
 
 class StoredObject(NamedTuple):
@@ -47,7 +50,7 @@ class ObjectStore(ABC):
         """The whole object, None if it still is of this version. ObjectMissingError if there is none."""
 
     @abstractmethod
-    async def get_range(self, name: str, start: int, length: int) -> bytes:
+    async def get_range(self, name: str, start: int, length: int) -> Content:
         """The bytes from `start` on, `length` of them or as many as there are. ObjectMissingError if there is none."""
 
     @abstractmethod

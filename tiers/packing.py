@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from ottla.kproto.errors import ProtocolError
@@ -38,26 +39,30 @@ class Packer:
         #: Parts that are full and wait to be taken, by their numbers.
         self.full: list[tuple[int, bytearray]] = []
 
-    def add(self, batches: bytes, offset: int, next_offset: int, end_offset: int) -> None:
+    def add(self, pieces: Iterable[memoryview], offset: int, next_offset: int, end_offset: int) -> None:
         """Whole batches with offsets in [offset, next_offset): those below `end_offset` are packed.
 
         The partition's first batch may begin before `offset`: it goes as a whole. Raises CorruptLogError for a batch
         that does not have its checksum, or lies across one of the offsets: nothing damaged is uploaded.
         """
-        view = memoryview(batches)
-        try:
-            for position, header in iter_batches(view):
-                if next_offset >= end_offset and end_offset <= header.base_offset < next_offset:
-                    return
-                is_first = not self.runs and not self._run and header.next_offset > offset
-                if (header.base_offset < offset and not is_first) or header.next_offset > min(next_offset, end_offset):
-                    raise CorruptLogError(f"a batch of {header.base_offset} lies across {offset} or {end_offset}")
-                if not crc_matches(view, position, header):
-                    raise CorruptLogError(f"the batch of offset {header.base_offset} does not have its checksum")
-                self._add_batch(view[position : position + header.size_bytes], header, max(offset, header.base_offset))
-                offset = header.next_offset
-        except ProtocolError as error:
-            raise CorruptLogError(f"a batch at or beyond offset {offset} is damaged: {error}") from error
+        for piece in pieces:
+            try:
+                for position, header in iter_batches(piece):
+                    if end_offset <= header.base_offset < next_offset:
+                        return
+                    self._require_between(header, offset, min(next_offset, end_offset))
+                    if not crc_matches(piece, position, header):
+                        raise CorruptLogError(f"the batch of offset {header.base_offset} does not have its checksum")
+                    batch = piece[position : position + header.size_bytes]
+                    self._add_batch(batch, header, max(offset, header.base_offset))
+                    offset = header.next_offset
+            except ProtocolError as error:
+                raise CorruptLogError(f"a batch at or beyond offset {offset} is damaged: {error}") from error
+
+    def _require_between(self, header: BatchHeader, offset: int, end_offset: int) -> None:
+        is_first = not self.runs and not self._run and header.next_offset > offset
+        if (header.base_offset < offset and not is_first) or header.next_offset > end_offset:
+            raise CorruptLogError(f"a batch of offset {header.base_offset} lies across {offset} or {end_offset}")
 
     def end_partition(self) -> list[Run]:
         """The partition is complete: its runs. The next batch is another one's."""

@@ -9,7 +9,7 @@ import trio
 
 from ottla.runtime.backoff import Backoff
 from ottla.tiers.errors import ObjectStoreUnavailableError
-from ottla.tiers.object_store import ObjectInfo, ObjectStore, StoredObject
+from ottla.tiers.object_store import Content, ObjectInfo, ObjectStore, StoredObject
 
 __all__ = ["PatientObjectStore"]
 
@@ -39,7 +39,7 @@ class PatientObjectStore(ObjectStore):
     async def get_if_changed(self, name: str, version: str) -> StoredObject | None:
         return await self._repeated(lambda: self._store.get_if_changed(name, version))
 
-    async def get_range(self, name: str, start: int, length: int) -> bytes:
+    async def get_range(self, name: str, start: int, length: int) -> Content:
         return await self._repeated(lambda: self._store.get_range(name, start, length))
 
     async def put(self, name: str, content: bytes) -> None:

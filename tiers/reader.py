@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.tiers.disk_cache import DiskCache
     from ottla.tiers.manifest import Manifest, RemoteSegment
     from ottla.tiers.names import TopicNames, UploadId
-    from ottla.tiers.object_store import ObjectStore
+    from ottla.tiers.object_store import Content, ObjectStore
 
 __all__ = ["RemoteRecords", "TierReader"]
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 class RemoteRecords(NamedTuple):
     """What was read: whole batches, the first of which has the offset or follows it, and where to read on."""
 
-    content: bytes | memoryview
+    content: Content
     next_offset: int
     #: Those that have records from the offset that was asked for up to `next_offset`, by their first offset.
     aborted: Sequence[AbortedTransaction]
@@ -90,7 +90,7 @@ class TierReader:
         self._nursery: trio.Nursery | None = None
         self._fetching = trio.CapacityLimiter(_FETCHES_AT_ONCE)
         self._writing = trio.Semaphore(_WRITES_AT_ONCE)
-        self._windows: _Shared[_Key, bytes] = _Shared(_WINDOWS_IN_MEMORY)
+        self._windows: _Shared[_Key, Content] = _Shared(_WINDOWS_IN_MEMORY)
         self._indexes: _Shared[_Key, PartitionIndex] = _Shared(_INDEXES_IN_MEMORY)
         #: Where readers have ended who may go on: only they are read ahead for.
         self._ends: OrderedDict[tuple[UploadId, int, int], None] = OrderedDict()
@@ -145,28 +145,28 @@ class TierReader:
     async def _fetch_index(
         self, names: TopicNames, partition: int, segment: RemoteSegment, key: _Key
     ) -> PartitionIndex:
-        def parse(content: bytes) -> PartitionIndex:
+        def parse(content: Content) -> PartitionIndex:
             if len(content) != segment.index_length or crc_of(content) != segment.index_crc:
                 raise CorruptObjectError(f"{name} is not what was uploaded")
-            return PartitionIndex(content, names.topic_id, partition, segment.base_offset, segment.last_offset)
+            return PartitionIndex(bytes(content), names.topic_id, partition, segment.base_offset, segment.last_offset)
 
         name = names.index(segment.upload)
         return await self._fetch(key, name, segment.index_position, segment.index_length, parse)
 
-    async def _window(self, names: TopicNames, partition: int, segment: RemoteSegment, window: _Window) -> bytes:
+    async def _window(self, names: TopicNames, partition: int, segment: RemoteSegment, window: _Window) -> Content:
         key = _Key(segment.upload, partition, window.first)
         return await self._windows.get(
             key, lambda: self._fetch_window(names.part(segment.upload, window.runs[0].part), key, window), self._spawn
         )
 
-    async def _fetch_window(self, name: str, key: _Key, window: _Window) -> bytes:
-        def check(content: bytes) -> bytes:
+    async def _fetch_window(self, name: str, key: _Key, window: _Window) -> Content:
+        def check(content: Content) -> Content:
             _require_runs(name, content, window)
             return content
 
         return await self._fetch(key, name, window.position, window.length, check)
 
-    async def _fetch(self, key: _Key, name: str, position: int, length: int, check: Callable[[bytes], T]) -> T:
+    async def _fetch(self, key: _Key, name: str, position: int, length: int, check: Callable[[Content], T]) -> T:
         """What `check` makes of a range of an object, out of the cache or the store."""
         cached = await self._cache.get(key)
         if cached is not None:
@@ -181,7 +181,7 @@ class TierReader:
         self._keep_on_disk(key, content)
         return checked
 
-    def _keep_on_disk(self, key: _Key, content: bytes) -> None:
+    def _keep_on_disk(self, key: _Key, content: Content) -> None:
         """Have it written while its reader has it already; not at all if the disk lags behind."""
         try:
             self._writing.acquire_nowait()
@@ -342,7 +342,7 @@ def _window_at(index: PartitionIndex, place: int) -> _Window:
         first = following
 
 
-def _require_runs(name: str, content: bytes, window: _Window) -> None:
+def _require_runs(name: str, content: Content, window: _Window) -> None:
     """Raise CorruptObjectError unless the content is that of the window's runs. Blocks."""
     if len(content) != window.length:
         raise CorruptObjectError(f"{name} has {len(content)} bytes at {window.position} instead of {window.length}")
@@ -353,7 +353,7 @@ def _require_runs(name: str, content: bytes, window: _Window) -> None:
             raise CorruptObjectError(f"{name} is not what was uploaded at {run.position}")
 
 
-def _cut(content: bytes, offset: int, max_bytes: int, end_offset: int) -> tuple[range, int]:
+def _cut(content: Content, offset: int, max_bytes: int, end_offset: int) -> tuple[range, int]:
     """(where the batches lie that may be given out, the offset that follows them); an empty range if none may. Blocks.
 
     The content has a batch that reaches the offset.

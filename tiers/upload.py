@@ -187,7 +187,7 @@ class Upload:
         while offset < source.end_offset:
             records, next_offset = await source.read(offset)
             try:
-                await self._offload(self._packer.add, records.to_bytes(), offset, next_offset, source.end_offset)
+                await self._offload(self._packer.add, list(records), offset, next_offset, source.end_offset)
             finally:
                 records.release()
             offset = next_offset
@@ -205,7 +205,8 @@ class Upload:
             name = self._names.part(self._upload, number)
             part = UploadedPart(len(content), await self._offload(crc_of, content))
             is_known = number < len(self._known) and self._known[number] == part
-            await self._put(name, content, is_there=is_known and self._present.get(name) == len(content))
+            is_there = is_known and self._present.get(name) == len(content)
+            await self._put(name, content, part.crc, is_there=is_there)
             self._note(number, part)
         finally:
             self._in_flight.release()
@@ -249,10 +250,10 @@ class Upload:
                 )
             )
             content += index
-        await self._put(name, content, is_there=False)
+        await self._put(name, content, await self._offload(crc_of, content), is_there=False)
         return segments
 
-    async def _put(self, name: str, content: bytearray, *, is_there: bool) -> None:
+    async def _put(self, name: str, content: bytearray, crc: int, *, is_there: bool) -> None:
         """Store an object, and read it back: the log's own copy is deleted on the strength of this one.
 
         An object is written once only. A request that was given up may still reach the store, and must not replace what
@@ -262,7 +263,8 @@ class Upload:
             await self._rate.take(len(content))
             await self._create(name, content)
             self.sent_bytes += len(content)
-        if await self._store.get_range(name, 0, len(content) + 1) != content:
+        stored = await self._store.get_range(name, 0, len(content) + 1)
+        if len(stored) != len(content) or await self._offload(crc_of, stored) != crc:
             raise CorruptObjectError(f"{name} was stored, and what the store shows is not what it was sent")
 
     async def _create(self, name: str, content: bytearray) -> None:

@@ -76,7 +76,7 @@ class FaultyObjectStore(ObjectStore):
         number = await self._begin("get_range", name)
         found = await self.store.get_range(name, start, length)
         self.after(number, "get_range", name)
-        return self.distort(name, found)
+        return self.distort(name, bytes(found))
 
     async def put(self, name: str, content: bytes) -> None:
         number = await self._begin("put", name)

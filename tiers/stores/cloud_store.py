@@ -32,7 +32,7 @@ from ottla.tiers.errors import (
     PreconditionFailedError,
     TierError,
 )
-from ottla.tiers.object_store import ABSENT, PAGE_OBJECTS, ObjectInfo, ObjectStore, StoredObject
+from ottla.tiers.object_store import ABSENT, PAGE_OBJECTS, Content, ObjectInfo, ObjectStore, StoredObject
 
 if TYPE_CHECKING:
     from obstore import GetOptions, UpdateVersion
@@ -79,8 +79,11 @@ class CloudObjectStore(ObjectStore):
         except _NotModifiedError:
             return None
 
-    async def get_range(self, name: str, start: int, length: int) -> bytes:
-        return await self._run(lambda: self._get(name, {"range": (start, start + length)}).content)
+    async def get_range(self, name: str, start: int, length: int) -> Content:
+        result = await self._run(
+            lambda: obstore.get(self._store, name, options={"range": (start, start + length)}).bytes()
+        )
+        return memoryview(result)
 
     async def put(self, name: str, content: bytes) -> None:
         await self._put(name, content, "overwrite")

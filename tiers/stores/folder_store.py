@@ -24,7 +24,7 @@ from ottla.tiers.errors import (
     ObjectStoreUnavailableError,
     PreconditionFailedError,
 )
-from ottla.tiers.object_store import ABSENT, PAGE_OBJECTS, ObjectInfo, ObjectStore, StoredObject
+from ottla.tiers.object_store import ABSENT, PAGE_OBJECTS, Content, ObjectInfo, ObjectStore, StoredObject
 
 _LOCK_NAME: Final = ".lock"
 _UNFINISHED_FOLDER: Final = ".unfinished"
@@ -52,7 +52,7 @@ class FolderObjectStore(ObjectStore):
         found = await self.get(name)
         return None if found.version == version else found
 
-    async def get_range(self, name: str, start: int, length: int) -> bytes:
+    async def get_range(self, name: str, start: int, length: int) -> Content:
         return await self._run(lambda: _read_range(self._path(name), start, length))
 
     async def put(self, name: str, content: bytes) -> None:

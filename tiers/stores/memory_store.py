@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from ottla.tiers.errors import ObjectMissingError, PreconditionFailedError
-from ottla.tiers.object_store import ABSENT, PAGE_OBJECTS, ObjectInfo, ObjectStore, StoredObject
+from ottla.tiers.object_store import ABSENT, PAGE_OBJECTS, Content, ObjectInfo, ObjectStore, StoredObject
 
 
 class MemoryObjectStore(ObjectStore):
@@ -32,7 +32,7 @@ class MemoryObjectStore(ObjectStore):
         found = await self.get(name)
         return None if found.version == version else found
 
-    async def get_range(self, name: str, start: int, length: int) -> bytes:
+    async def get_range(self, name: str, start: int, length: int) -> Content:
         await trio.lowlevel.checkpoint()
         return self._find(name)[0][start : start + length]
 
