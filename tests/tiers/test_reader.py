@@ -13,6 +13,7 @@ from ottla.storage.disk.memory_disk import MemoryDisk
 from ottla.tiers.disk_cache import DiskCache
 from ottla.tiers.errors import CorruptObjectError, ObjectMissingError, ObjectStoreUnavailableError
 from ottla.tiers.manifest import Manifest
+from ottla.tiers.partition_index import build_index
 from ottla.tiers.reader import TierReader
 from ottla.tiers.stores.memory_store import MemoryObjectStore
 from tests.tiers.faults import FaultyObjectStore
@@ -133,6 +134,16 @@ async def test_a_store_that_lies_is_not_believed(
         # And what was a lie is not kept.
         store.distort = lambda name, content: content
         assert await read_all(reader, manifest) == source.content
+
+
+async def test_an_index_of_other_records_is_not_believed(autojump_clock: MockClock, store: FaultyObjectStore) -> None:
+    """It is whole, and of the same offsets; only the manifest knows that it is not the one that was uploaded."""
+    manifest = await copied(store, log_of(0))
+    other = build_index(NAMES.topic_id, 0, 0, manifest[0].last_offset, [])
+    store.distort = lambda name, content: other if ".index" in name else content
+    async with reading(store) as reader:
+        with pytest.raises(CorruptObjectError):
+            await reader.index(NAMES, 0, manifest[0])
 
 
 async def test_an_object_that_is_gone_is_said_to_be(autojump_clock: MockClock, store: FaultyObjectStore) -> None:
