@@ -51,7 +51,10 @@ class ObjectStore(ABC):
 
     @abstractmethod
     async def get_range(self, name: str, start: int, length: int) -> Content:
-        """The bytes from `start` on, `length` of them or as many as there are. ObjectMissingError if there is none."""
+        """The bytes from `start` on, `length` of them or as many as there are, perhaps none.
+
+        ObjectMissingError if there is no such object.
+        """
 
     @abstractmethod
     async def put(self, name: str, content: bytes) -> None:
