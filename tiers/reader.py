@@ -116,7 +116,8 @@ class TierReader:
         It may be less than there is. Nothing, with `next_offset` where the manifest ends, if no batch is left.
 
         Raises ObjectStoreUnavailableError if the store cannot answer now, CorruptObjectError if what it answers is not
-        what was uploaded, ObjectMissingError if it lacks an object that the manifest names.
+        what was uploaded, ObjectMissingError if it lacks an object that the manifest names: a manifest that is not the
+        newest may name what was deleted since.
         """
         asked = offset
         while (segment := manifest.find(offset)) is not None:

@@ -153,6 +153,15 @@ async def test_a_server_that_is_not_there_is_not_available() -> None:
         await store.get("a")
 
 
+def test_a_version_is_named_as_each_cloud_wants_it() -> None:
+    cloud = pytest.importorskip("ottla.tiers.stores.cloud_store", exc_type=ImportError)
+    assert cloud.update_of(cloud.version_of("m", '"5d41"', None)) == {"e_tag": '"5d41"'}
+    # Google's store compares generations.
+    assert cloud.update_of(cloud.version_of("m", '"5d41"', "17000")) == {"e_tag": '"5d41"', "version": "17000"}
+    with pytest.raises(ObjectStoreRefusedError):
+        cloud.version_of("m", None, "17000")
+
+
 async def test_a_bucket_that_is_not_there_takes_nothing(s3: str) -> None:
     store = open_object_store("s3://other-bucket/a", timeout_seconds=10, config=config_of(s3))
     with pytest.raises(ObjectStoreRefusedError):

@@ -45,6 +45,8 @@ _REFUSALS: Final = (
     UnauthenticatedError,
     UnknownConfigurationKeyError,
 )
+# No header can contain it.
+_SEPARATOR: Final = "\n"
 # A second try within obstore would find what its own first one has written, and tell of a conflict.
 _NO_RETRIES: Final[Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=30)}
 
@@ -75,7 +77,7 @@ class CloudObjectStore(ObjectStore):
 
     async def get_if_changed(self, name: str, version: str) -> StoredObject | None:
         try:
-            return await self._run(lambda: self._get(name, {"if_none_match": version}))
+            return await self._run(lambda: self._get(name, {"if_none_match": update_of(version)["e_tag"]}))
         except _NotModifiedError:
             return None
 
@@ -93,8 +95,7 @@ class CloudObjectStore(ObjectStore):
         await self._put(name, content, "overwrite")
 
     async def put_if(self, name: str, content: bytes | bytearray, version: str) -> str:
-        mode: UpdateVersion | Any = "create" if version == ABSENT else {"e_tag": version}
-        return await self._put(name, content, mode)
+        return await self._put(name, content, "create" if version == ABSENT else update_of(version))
 
     async def delete(self, names: Sequence[str]) -> None:
         try:
@@ -118,10 +119,10 @@ class CloudObjectStore(ObjectStore):
         try:
             put = await self._run(lambda: obstore.put(self._store, name, content, mode=mode, use_multipart=False))
         except ObjectMissingError as error:
-            if isinstance(mode, dict):
+            if isinstance(mode, Mapping):
                 raise PreconditionFailedError(str(error)) from error  # the version that was named is gone
             raise ObjectStoreRefusedError(f"there is no such bucket: {error}") from error
-        return _required(put["e_tag"], name)
+        return version_of(name, put["e_tag"], put["version"])
 
     async def _delete_one(self, name: str) -> None:
         try:
@@ -137,7 +138,8 @@ class CloudObjectStore(ObjectStore):
 
     def _get(self, name: str, options: GetOptions) -> StoredObject:
         result = obstore.get(self._store, name, options=options)
-        return StoredObject(bytes(result.bytes()), _required(result.meta["e_tag"], name))
+        version = version_of(name, result.meta["e_tag"], result.meta["version"])
+        return StoredObject(bytes(result.bytes()), version)
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(_translated, work, limiter=self._limiter, abandon_on_cancel=True)
@@ -151,10 +153,19 @@ def _milliseconds(time: datetime) -> int:
     return round(time.timestamp() * 1000)
 
 
-def _required(version: str | None, name: str) -> str:
-    if version is None:
+def version_of(name: str, e_tag: str | None, number: str | None) -> str:
+    """What names a version of an object: its ETag, and in some stores a number. Conditions are of the one or the other:
+    in S3 and Azure of the ETag, in Google's store of the number.
+    """
+    if e_tag is None:
         raise ObjectStoreRefusedError(f"the store tells no ETag of {name}, so that nothing can be written on condition")
-    return version
+    return e_tag if number is None else f"{e_tag}{_SEPARATOR}{number}"
+
+
+def update_of(version: str) -> UpdateVersion:
+    """The condition of a write that replaces this version."""
+    e_tag, separator, number = version.partition(_SEPARATOR)
+    return {"e_tag": e_tag, "version": number} if separator else {"e_tag": e_tag}
 
 
 def _translated(work: Callable[[], T]) -> T:
