@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import trio
 
@@ -18,6 +18,7 @@ from ottla.kproto.records import iter_batches
 from ottla.kproto.records.crc import crc32c
 from ottla.kproto.records.crc import value as crc_of
 from ottla.tiers.errors import CorruptObjectError, ObjectStoreUnavailableError, TierError
+from ottla.tiers.fetched_once import FetchedOnce
 from ottla.tiers.offload import Offload, in_a_thread
 from ottla.tiers.partition_index import PartitionIndex, Run
 
@@ -90,8 +91,8 @@ class TierReader:
         self._nursery: trio.Nursery | None = None
         self._fetching = trio.CapacityLimiter(_FETCHES_AT_ONCE)
         self._writing = trio.Semaphore(_WRITES_AT_ONCE)
-        self._windows: _Shared[_Key, Content] = _Shared(_WINDOWS_IN_MEMORY)
-        self._indexes: _Shared[_Key, PartitionIndex] = _Shared(_INDEXES_IN_MEMORY)
+        self._windows: FetchedOnce[_Key, Content] = FetchedOnce(_WINDOWS_IN_MEMORY)
+        self._indexes: FetchedOnce[_Key, PartitionIndex] = FetchedOnce(_INDEXES_IN_MEMORY)
         #: Where readers have ended who may go on: only they are read ahead for.
         self._ends: OrderedDict[tuple[UploadId, int, int], None] = OrderedDict()
         #: How many bytes were fetched from the object store.
@@ -246,80 +247,6 @@ class TierReader:
 
 
 _NOT_THERE: Final = object()
-
-
-class _Pending(Generic[T]):
-    """What is being fetched for all who wait for it."""
-
-    __slots__ = ("error", "is_over", "result")
-
-    def __init__(self) -> None:
-        self.is_over = trio.Event()
-        self.result: T | None = None
-        self.error: TierError | None = None
-
-    def failure(self) -> Exception:
-        """What to raise to one of those who wait: an object of its own, as it gathers the frames that it passes."""
-        if self.error is None:
-            return ObjectStoreUnavailableError("the node stops: nothing more is read from the object store")
-        return type(self.error)(*self.error.args)
-
-    async def fill(self, fetch: Callable[[], Awaitable[T]]) -> None:
-        try:
-            self.result = await fetch()
-        except TierError as error:
-            self.error = error.with_traceback(None)
-        finally:
-            self.is_over.set()
-
-
-K = TypeVar("K")
-
-
-class _Shared(Generic[K, T]):
-    """Fetches each thing once, however many ask for it at a time, and keeps those that were asked for last."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._kept: OrderedDict[K, T] = OrderedDict()
-        self._pending: dict[K, _Pending[T]] = {}
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._kept or key in self._pending
-
-    async def get(
-        self,
-        key: K,
-        fetch: Callable[[], Awaitable[T]],
-        spawn: Callable[[Callable[[], Awaitable[None]]], None],
-    ) -> T:
-        """It, fetched in a task that goes on if its first asker is cancelled."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        pending = self._pending.get(key)
-        if pending is None:
-            pending = _Pending()
-
-            async def fill(own: _Pending[T] = pending) -> None:
-                try:
-                    await own.fill(fetch)
-                finally:
-                    del self._pending[key]
-                    if own.result is not None:
-                        self._keep(key, own.result)
-
-            spawn(fill)
-            self._pending[key] = pending
-        await pending.is_over.wait()
-        if pending.result is None:
-            raise pending.failure()
-        return pending.result
-
-    def _keep(self, key: K, result: T) -> None:
-        self._kept[key] = result
-        while len(self._kept) > self._capacity:
-            self._kept.popitem(last=False)
 
 
 def _window_at(index: PartitionIndex, place: int) -> _Window:

@@ -139,7 +139,10 @@ async def test_a_store_that_lies_is_not_believed(
 async def test_an_index_of_other_records_is_not_believed(autojump_clock: MockClock, store: FaultyObjectStore) -> None:
     """It is whole, and of the same offsets; only the manifest knows that it is not the one that was uploaded."""
     manifest = await copied(store, log_of(0))
-    other = build_index(NAMES.topic_id, 0, 0, manifest[0].last_offset, [])
+    async with reading(store) as reader:
+        runs = list(await reader.index(NAMES, 0, manifest[0]))
+    other = build_index(NAMES.topic_id, 0, 0, manifest[0].last_offset, runs, producers=b"producerz")
+    assert len(other) == manifest[0].index_length
     store.distort = lambda name, content: other if ".index" in name else content
     async with reading(store) as reader:
         with pytest.raises(CorruptObjectError):
