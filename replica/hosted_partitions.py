@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from ottla.replica.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from ottla.replica.in_sync_sets import InSyncSets
 from ottla.replica.partition import Partition
 from ottla.replica.traffic import TopicTraffic
 from ottla.settings.mirrored import Mirroring
@@ -27,11 +28,10 @@ from ottla.storage.kept_logs import KEPT_CONFIG
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.metadata.changes.partition_transactions import PartitionKey
     from ottla.metadata.image import MetadataDelta, PartitionState, TopicImage
     from ottla.replica.kept_logs import KeptLogs
-    from ottla.replica.throttles import Throttled
-    from ottla.storage.config import LogConfig
+    from ottla.replica.topic_rules import TopicRules
+    from ottla.storage.clock import Clock
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.log_manager import LogManager
     from ottla.storage.store.message_store import MessageStore
@@ -46,45 +46,36 @@ _NOTHING: Final[Mapping[int, Partition]] = {}
 class HostedPartitions:
     """Opens, configures and gives up partitions. Every change of one is told to `changed` once it is whole.
 
-    One whose files were damaged does not lead while others in sync have what it may lack: `suspected` is told about it,
-    and has it leave the in-sync set. The doubt is over when its log was cut where it is damaged, as what follows comes
-    from its leader (`Partition.first_bad_offset`). `offline` has this node leave the set where a log cannot be opened,
-    and is also told who is alive.
+    One whose files were damaged does not lead while others in sync have what it may lack: it leaves the in-sync set.
+    The doubt is over when its log was cut where it is damaged, as what follows comes from its leader
+    (`Partition.first_bad_offset`). Where a log cannot be opened this node leaves the set, too.
     """
 
     def __init__(
         self,
         log_manager: LogManager,
+        clock: Clock,
         *,
         node_id: int,
-        log_config: Callable[[TopicImage], LogConfig],
-        min_insync_replicas: Callable[[TopicImage], int],
-        throttled: Callable[[TopicImage], Throttled],
+        topic_rules: Callable[[TopicImage], TopicRules],
         last_high_watermark: Callable[[UUID, int], int],
         changed: Callable[[Partition], None],
-        suspected: Callable[[Partition], None],
-        outrun: Callable[[Partition, int], None],
-        offline: Callable[[PartitionKey, Container[int]], None],
-        now_ms: Callable[[], int],
         max_lag_ms: int,
         kept_logs: KeptLogs | None = None,
     ) -> None:
         self._log_manager = log_manager
         self._node_id = node_id
-        self._log_config = log_config
-        self._min_insync_replicas = min_insync_replicas
-        self._throttled = throttled
+        self._topic_rules = topic_rules
         self._last_high_watermark = last_high_watermark
         self._changed = changed
-        self._suspected = suspected
-        self._outrun = outrun
-        self._leave_in_sync_set = offline
+        #: Who is in sync with what this node leads, and where it leaves by itself.
+        self.in_sync_sets = InSyncSets(self, clock, node_id=node_id, max_lag_ms=max_lag_ms, changed=changed)
         self._suspect: set[Partition] = set()
         # Of which that was found while they were served.
         self._found_damaged: dict[Partition, None] = {}
         # Their folders say that they may lack records, for a start that comes before their replicas are sound.
         self._unsettled: dict[MessageStore, None] = {}
-        self._now_ms = now_ms
+        self._now_ms = clock.time_ms
         self._max_lag_ms = max_lag_ms
         self._kept_logs = kept_logs
         #: The epochs of the brokers that are alive, for all partitions.
@@ -195,7 +186,7 @@ class HostedPartitions:
             self._offline[topic.topic_id, index] = passes(error) or isinstance(error, DiskFullError)
             self._postponed.set()
             if len(state.replicas) > 1:
-                self._leave_in_sync_set((topic.topic_id, index), self._brokers.keys())
+                self.in_sync_sets.hand_over((topic.topic_id, index), self._brokers.keys())
             return
         # Soon after a move: then another node's description is older, and must not be believed.
         is_moved = held is not None and held.replicas != state.replicas
@@ -216,7 +207,7 @@ class HostedPartitions:
             return state
         if self._node_id not in (*state.isr, *state.elr):
             return state
-        self._suspected(partition)
+        self.in_sync_sets.leave(partition)
         return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
 
     def _in_a_later_epoch(self, partition: Partition, state: PartitionState) -> PartitionState:
@@ -228,11 +219,12 @@ class HostedPartitions:
         begins = state.leader == self._node_id and len(state.replicas) > 1 and not partition.leads_on(state)
         if latest < state.leader_epoch + (not begins) or partition.mirroring is not Mirroring.NO:
             return state
-        self._outrun(partition, latest + 1)
+        self.in_sync_sets.raise_epoch(partition, latest + 1)
         return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
 
     async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
-        log = await self._log_manager.open_log(topic.topic_id, topic.name, index, self._log_config(topic))
+        rules = self._topic_rules(topic)
+        log = await self._log_manager.open_log(topic.topic_id, topic.name, index, rules.log)
         if len(state.replicas) > 1:
             # What this log holds need not be on the other replicas: it counts as committed when they are heard of,
             # except what was known to be committed before.
@@ -244,7 +236,7 @@ class HostedPartitions:
             index,
             log,
             node_id=self._node_id,
-            min_insync_replicas=self._min_insync_replicas(topic),
+            min_insync_replicas=rules.min_insync_replicas,
             is_internal=topic.is_internal,
             mirroring=topic.mirrored.mirroring,
             traffic=self.traffic.setdefault(topic.topic_id, TopicTraffic()),
@@ -252,7 +244,7 @@ class HostedPartitions:
             max_lag_ms=self._max_lag_ms,
             kept_logs=self._kept_logs,
         )
-        partition.throttle(self._throttled(topic))
+        partition.throttle(rules.throttled)
         self._by_log[log] = partition
         if log.may_lack_records:
             self._suspect_log(partition)
@@ -315,9 +307,7 @@ class HostedPartitions:
     def _reconfigure(self, topic: TopicImage | None) -> None:
         if topic is None:
             return
-        log_config = self._log_config(topic)
-        min_insync_replicas = self._min_insync_replicas(topic)
-        throttled = self._throttled(topic)
+        log_config, min_insync_replicas, throttled = self._topic_rules(topic)
         for partition in self._topics.get(topic.topic_id, {}).values():
             partition.throttle(throttled)
             if partition.log.config == log_config and partition.min_insync_replicas == min_insync_replicas:

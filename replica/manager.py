@@ -27,9 +27,8 @@ from ottla.replica.errors import (
 from ottla.replica.fetch import FetchOperation, FetchParams, FetchPartition, FetchResult, RecordsWait
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.hosted_partitions import HostedPartitions
-from ottla.replica.in_sync_sets import InSyncSets
 from ottla.replica.partition import Isolation, Partition, Role
-from ottla.replica.throttles import NO_THROTTLES, Unthrottled
+from ottla.replica.throttles import Unthrottled
 from ottla.replica.traffic import TopicTraffic
 from ottla.replica.visible_records import aborted_transactions
 from ottla.runtime import remote_time
@@ -45,9 +44,9 @@ if TYPE_CHECKING:
 
     from ottla.metadata.image import MetadataDelta, TopicImage
     from ottla.replica.kept_logs import KeptLogs
-    from ottla.replica.throttles import ReplicaQuota, Throttled
+    from ottla.replica.throttles import ReplicaQuota
+    from ottla.replica.topic_rules import TopicRules
     from ottla.storage.clock import Clock
-    from ottla.storage.config import LogConfig
     from ottla.storage.log.append_types import CheckedBatch
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.log_manager import LogManager
@@ -107,9 +106,7 @@ class ReplicaManager:
         node_id: int,
         response_budget: MemoryBudget,
         fetch_session_slots: int = 1000,
-        log_config: Callable[[TopicImage], LogConfig],
-        min_insync_replicas: Callable[[TopicImage], int],
-        throttled: Callable[[TopicImage], Throttled] = lambda topic: NO_THROTTLES,
+        topic_rules: Callable[[TopicImage], TopicRules],
         last_high_watermark: Callable[[UUID, int], int] = lambda topic_id, partition: 0,
         leader_quota: ReplicaQuota | None = None,
         follower_quota: ReplicaQuota | None = None,
@@ -146,22 +143,15 @@ class ReplicaManager:
         self._checkers = trio.CapacityLimiter(_CHECKING_THREADS)
         self._partitions = HostedPartitions(
             log_manager,
+            clock,
             node_id=node_id,
-            log_config=log_config,
-            min_insync_replicas=min_insync_replicas,
-            throttled=throttled,
+            topic_rules=topic_rules,
             last_high_watermark=last_high_watermark,
             changed=self._signal,
-            suspected=lambda partition: self.in_sync_sets.leave(partition),
-            outrun=lambda partition, least: self.in_sync_sets.raise_epoch(partition, least),
-            offline=lambda key, live: self.in_sync_sets.hand_over(key, live),
-            now_ms=clock.time_ms,
             max_lag_ms=max_lag_ms,
             kept_logs=kept_logs,
         )
-        self.in_sync_sets = InSyncSets(
-            self._partitions, clock, node_id=node_id, max_lag_ms=max_lag_ms, changed=self._signal
-        )
+        self.in_sync_sets = self._partitions.in_sync_sets
         self._closed = False
 
     # Partitions -----------------------------------------------------------------------------------------------------

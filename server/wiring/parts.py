@@ -18,6 +18,7 @@ from ottla.replica.kept_logs import KeptLogs
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.stray_logs import StrayLogs
 from ottla.replica.throttles import Throttled, throttled_partitions
+from ottla.replica.topic_rules import TopicRules
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Loop, Supervisor
 from ottla.runtime.work import LargeRequestQueue
@@ -158,9 +159,7 @@ class Parts:
             # A budget of its own: clients that do not read their responses must not keep others from being read.
             response_budget=MemoryBudget(config.ottla_memory_budget_bytes),
             fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
-            log_config=lambda topic: log_config(config.topic_config(topic.configs)),
-            min_insync_replicas=lambda topic: config.topic_config(topic.configs).min_insync_replicas,
-            throttled=partial(_throttled, config),
+            topic_rules=partial(_topic_rules, config),
             last_high_watermark=self.high_watermarks.of,
             leader_quota=quota(lambda: config.leader_replication_throttled_rate),
             follower_quota=quota(lambda: config.follower_replication_throttled_rate),
@@ -326,9 +325,10 @@ class Parts:
             server.close()
 
 
-def _throttled(config: BrokerConfig, topic: TopicImage) -> Throttled:
+def _topic_rules(config: BrokerConfig, topic: TopicImage) -> TopicRules:
     topic_config = config.topic_config(topic.configs)
-    return Throttled(
+    throttled = Throttled(
         throttled_partitions(topic_config.leader_replication_throttled_replicas, config.node_id),
         throttled_partitions(topic_config.follower_replication_throttled_replicas, config.node_id),
     )
+    return TopicRules(log_config(topic_config), topic_config.min_insync_replicas, throttled)

@@ -24,6 +24,7 @@ from ottla.replica.append import AppendResult, Records, TopicIdPartition
 from ottla.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
+from ottla.replica.topic_rules import TopicRules
 from ottla.simulation.turns import SoonEnded
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig
@@ -40,8 +41,9 @@ __all__ = ["serve_handlers", "serve_node"]
 class FakePlan:
     """A read that is answered from memory at once."""
 
-    def __init__(self, records: IOBuf, aborted: Sequence[Any]) -> None:
+    def __init__(self, records: IOBuf, next_offset: int, aborted: Sequence[Any]) -> None:
         self.records = records
+        self.next_offset = next_offset
         self._aborted = list(aborted)
         self.error = None
         self.size_bytes = records.size_bytes
@@ -148,7 +150,9 @@ class FakeLog:
         self.batches.append((base_offset, header.last_offset, records))
         return AppendInfo(base_offset, header.last_offset, -1, self.log_start_offset)
 
-    def plan_read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> FakePlan:
+    def plan_read(
+        self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool, names_files: bool
+    ) -> FakePlan:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset)
         records = IOBuf()
@@ -158,7 +162,8 @@ class FakeLog:
             if records.size_bytes + len(view) > max_bytes and not (min_one_batch and not records.size_bytes):
                 break
             records.append(view)
-        self.plans.append(FakePlan(records, self.aborted))
+            offset = last + 1
+        self.plans.append(FakePlan(records, offset, self.aborted))
         return self.plans[-1]
 
     def advance_high_watermark(self, offset: int) -> bool:
@@ -218,8 +223,7 @@ class Node:
             self.clock,
             node_id=0,
             response_budget=self.budget,
-            log_config=lambda topic: self.log_config,
-            min_insync_replicas=lambda topic: self.min_insync_replicas,
+            topic_rules=lambda topic: TopicRules(self.log_config, self.min_insync_replicas),
         )
 
     async def live(self, *node_ids: int) -> None:

@@ -20,6 +20,7 @@ from ottla.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.offset_lookup import OffsetSpec, find_offset
 from ottla.replica.partition import Isolation
+from ottla.replica.topic_rules import TopicRules
 from ottla.runtime.stages import finish
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
@@ -91,8 +92,7 @@ async def start(
         clock,
         node_id=0,
         response_budget=budget,
-        log_config=lambda topic: log_config or LogConfig(),
-        min_insync_replicas=lambda topic: 1,
+        topic_rules=lambda topic: TopicRules(log_config or LogConfig()),
     )
     log_manager.set_listener(manager)
     async with log_manager.run():

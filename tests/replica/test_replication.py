@@ -22,6 +22,7 @@ from ottla.replica.fetch import FetchParams, FetchPartition
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.offset_lookup import OffsetSpec, find_offset
 from ottla.replica.partition import Isolation, Partition
+from ottla.replica.topic_rules import TopicRules
 from ottla.runtime.stages import finish
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
@@ -114,8 +115,7 @@ async def run(node_id: int, disk: SimulatedDisk) -> AsyncIterator[Replica]:
         clock,
         node_id=node_id,
         response_budget=MemoryBudget(1 << 24),
-        log_config=lambda topic: LogConfig(),
-        min_insync_replicas=lambda topic: 1,
+        topic_rules=lambda topic: TopicRules(LogConfig()),
     )
     log_manager.set_listener(manager)
     async with log_manager.run():

@@ -36,6 +36,7 @@ from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, 
 from ottla.replica.fetch import FetchParams, FetchPartition
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Isolation
+from ottla.replica.topic_rules import TopicRules
 from ottla.server.apis.data import produce
 from ottla.server.schemas.source import Codecs
 from ottla.server.schemas.validation import SchemaValidation
@@ -176,8 +177,9 @@ async def start(disk: SimulatedDisk, clock: ManualClock, ids: Iterable[int]) -> 
         clock,
         node_id=0,
         response_budget=MemoryBudget(1 << 24),
-        log_config=lambda topic: LogConfig(compact=True, delete=False, segment_bytes=1024, min_cleanable_dirty_ratio=0),
-        min_insync_replicas=lambda topic: 1,
+        topic_rules=lambda topic: TopicRules(
+            LogConfig(compact=True, delete=False, segment_bytes=1024, min_cleanable_dirty_ratio=0)
+        ),
     )
     log_manager.set_listener(replicas)
     new_ids = iter(ids)
