@@ -8,11 +8,13 @@ from typing import Any
 from uuid import UUID
 
 import trio
+import trio.testing
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
+from ottla.simulation.harness.scheduling import scheduled
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
@@ -31,16 +33,24 @@ async def in_place(function: Callable[[], Any]) -> Any:
 
 
 class Node:
-    """A log manager that lives in a thread of its own, so that the rules may be plain functions."""
+    """A log manager that lives in a thread of its own, so that the rules may be plain functions.
+
+    When a call returns, all that it has begun waits for something, and the order of tasks is the same each time: equal
+    steps lead to equal logs, which hypothesis relies on.
+    """
 
     def __init__(self, disk: SimulatedDisk, config: StorageConfig, log_config: LogConfig) -> None:
         self.disk = disk
         self._config = config
         self._log_config = log_config
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=trio.run, args=(self._main,))
+        self._thread = threading.Thread(target=self._run)
         self._thread.start()
         self._ready.wait()
+
+    def _run(self) -> None:
+        with scheduled(0):
+            trio.run(self._main)
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -60,7 +70,13 @@ class Node:
             self._ready.set()
 
     def call(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        return trio.from_thread.run(function, *arguments, trio_token=self._token)
+        return trio.from_thread.run(self._settled, function, *arguments, trio_token=self._token)
+
+    async def _settled(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        try:
+            return await function(*arguments)
+        finally:
+            await trio.testing.wait_all_tasks_blocked()
 
     def stop(self) -> None:
         trio.from_thread.run_sync(self._stop.set, trio_token=self._token)
