@@ -35,6 +35,9 @@ class Caller(Protocol):
     def require_group(self, group_id: str) -> None:
         """RestError 40301 if they may not read as members of a group."""
 
+    def may_see_group(self, group_id: str) -> bool:
+        """Whether they may describe a group."""
+
     async def has_produced(self, size_bytes: int) -> None:
         """Return once they are within their quota of bytes a second again."""
 
@@ -68,6 +71,9 @@ class Everybody:
 
     def require_group(self, group_id: str) -> None:
         return None
+
+    def may_see_group(self, group_id: str) -> bool:
+        return True
 
     async def has_produced(self, size_bytes: int) -> None:
         return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import trio
 
 from ottla.client.errors import BrokerError, ClientError, UnknownTopicError, UnreachableError
-from ottla.client.offsets import TopicPartition, list_offsets_request
+from ottla.client.offsets import LATEST, TopicPartition, list_offsets_request
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -99,25 +99,52 @@ class Cluster:
                 raise BrokerError(code, what=f"topic {name}")
             await trio.sleep(_PAUSE_SECONDS)
 
-    async def coordinator(self, group_id: str) -> Address:
-        """Where a group is coordinated. Raises ClientError."""
+    async def coordinator(self, group_id: str) -> tuple[int, Address]:
+        """The broker that coordinates a group, and where it is. Raises ClientError."""
         connection = await self._any()
         answer: Any = await connection.call(FindCoordinatorRequest(key=group_id, key_type=0), at_most=3)
         if answer.error_code:
             raise BrokerError(answer.error_code, answer.error_message, what=f"the coordinator of group {group_id}")
-        return answer.host, answer.port
+        return answer.node_id, (answer.host, answer.port)
 
     async def topic_configs(self, name: str) -> dict[str, str | None]:
         """A topic's settings; what is secret is None. Raises ClientError."""
+        return {config.name: config.value for config in await self.described_configs(name)}
+
+    async def described_configs(self, name: str) -> list[Any]:
+        """A topic's settings as DescribeConfigs has them, with where each is from. Raises ClientError."""
         asked = DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
         connection = await self._any()
-        answer: Any = await connection.call(DescribeConfigsRequest(resources=[asked]))
+        answer: Any = await connection.call(DescribeConfigsRequest(resources=[asked], include_synonyms=True))
         (result,) = answer.results
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UnknownTopicError(name)
         if result.error_code:
             raise BrokerError(result.error_code, result.error_message, what=f"topic {name}")
-        return {config.name: config.value for config in result.configs}
+        return list(result.configs)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions end; without those that are gone or have no leader now. Raises ClientError."""
+        wanted = set(partitions)
+        if not wanted:
+            return {}
+        answer = await self.metadata(sorted({part.topic for part in wanted}))
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        by_leader: dict[Address, list[TopicPartition]] = {}
+        for topic in answer.topics:
+            for state in topic.partitions:
+                part = TopicPartition(topic.name or "", state.partition_index)
+                if part in wanted and state.leader_id in addresses:
+                    by_leader.setdefault(addresses[state.leader_id], []).append(part)
+        found: dict[TopicPartition, int] = {}
+        for address, parts in by_leader.items():
+            connection = await self.connection(address)
+            listed = await connection.call(list_offsets_request(dict.fromkeys(parts, LATEST)))
+            for named in listed.topics:
+                for result in named.partitions:
+                    if not result.error_code:
+                        found[TopicPartition(named.name, result.partition_index)] = result.offset
+        return found
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """The offset of a partition's EARLIEST or LATEST record, or of the first at or after a time. ClientError."""

@@ -23,6 +23,7 @@ from ottla.rest.access import Caller, Right
 from ottla.rest.cluster import Cluster
 from ottla.rest.consumers.consumers import Consumers
 from ottla.rest.errors import NOT_AUTHORIZED, RestError, invalid_schema
+from ottla.rest.groups import Groups
 from ottla.rest.http.app import application
 from ottla.rest.http.call import Proxy
 from ottla.rest.limits import MAX_HELD_BACK_SECONDS
@@ -69,6 +70,7 @@ def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, con
         cluster=cluster,
         producing=Producing(cluster, work, random.randrange),
         consumers=consumers,
+        groups=Groups(cluster),
         work=work,
         access=NodeAccess(broker, login),
         schemas=NodeSchemas(broker),
@@ -103,6 +105,10 @@ class NodeCaller:
     def require_group(self, group_id: str) -> None:
         if self._rights is not None and not self._rights.allows(AclOperation.READ, AclResource.GROUP, group_id):
             raise RestError(NOT_AUTHORIZED, f"{self.principal} may not read as a member of group {group_id}")
+
+    def may_see_group(self, group_id: str) -> bool:
+        rights = self._rights
+        return rights is None or rights.allows(AclOperation.DESCRIBE, AclResource.GROUP, group_id, is_asked=False)
 
     def may_create(self, topic: str) -> bool:
         if not self._broker.config.auto_create_topics_enable:

@@ -17,6 +17,7 @@ from ottla.registry.serving import known_host
 from ottla.rest.access import Everybody
 from ottla.rest.cluster import Address, Cluster
 from ottla.rest.consumers.consumers import Consumers
+from ottla.rest.groups import Groups
 from ottla.rest.http.app import application
 from ottla.rest.http.call import Proxy
 from ottla.rest.producing import Producing
@@ -55,6 +56,7 @@ async def run(
         cluster=cluster,
         producing=Producing(cluster, work, random.randrange),
         consumers=consumers,
+        groups=Groups(cluster),
         work=work,
         access=Everybody(),
         schemas=schemas,

@@ -113,7 +113,8 @@ class Group:
         while True:
             failure: ClientError
             try:
-                connection = await self._cluster.connection(await self._cluster.coordinator(self._group_id))
+                _, address = await self._cluster.coordinator(self._group_id)
+                connection = await self._cluster.connection(address)
             except UnreachableError as error:
                 failure = error
             except BrokerError as error:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ottla.rest.errors import RestError
-from ottla.rest.http import consumers, v2, v3
+from ottla.rest.http import consumers, v2, v3, v3_configs, v3_groups
 from ottla.rest.http.call import JSON, Proxy, error_answer, route
 
 
@@ -20,7 +20,8 @@ def application(proxy: Proxy) -> Starlette:
     async def root(_: Any) -> Any:
         return {}
 
-    routes = [route(proxy, "/", {"GET": root}, (JSON,)), *v2.routes(proxy), *consumers.routes(proxy), *v3.routes(proxy)]
+    parts = (v2, consumers, v3, v3_configs, v3_groups)
+    routes = [route(proxy, "/", {"GET": root}, (JSON,)), *(it for part in parts for it in part.routes(proxy))]
     return Starlette(routes=routes, exception_handlers={HTTPException: _refused})
 
 

@@ -20,6 +20,7 @@ from ottla.rest.access import Access, Caller
 from ottla.rest.cluster import Cluster
 from ottla.rest.consumers.consumers import Consumers
 from ottla.rest.errors import RestError, of_kafka
+from ottla.rest.groups import Groups
 from ottla.rest.limits import MAX_ARRIVAL_SECONDS, MAX_BODY_BYTES
 from ottla.rest.producing import Producing
 from ottla.rest.schemas import SchemaStore
@@ -40,6 +41,7 @@ class Proxy:
     cluster: Cluster
     producing: Producing
     consumers: Consumers
+    groups: Groups
     work: Work
     access: Access
     schemas: SchemaStore

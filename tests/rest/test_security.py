@@ -10,6 +10,7 @@ import httpx
 import pytest
 import trio
 import trio.testing
+from confluent_kafka import Consumer, TopicPartition
 
 from ottla.rest.node import NodeCaller
 from ottla.server.quotas.clients import ClientQuotas
@@ -141,3 +142,21 @@ async def test_who_is_beyond_a_quota_is_answered_later(autojump_clock: trio.test
     await ann.has_produced(10_000_000)
     assert trio.current_time() == began + 30
     assert broker.quotas.throttles["producer_byte_rate"].count == 2
+
+
+def test_acls_say_which_groups_and_settings_are_seen(broker: Broker) -> None:
+    consumer = Consumer({**broker.client_config("ann"), "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+    consumer.close()
+    path = f"/v3/clusters/{cluster_of(broker)}"
+    assert [it["consumer_group_id"] for it in ask(broker, "bob", "GET", f"{path}/consumer-groups")[1]["data"]] == [
+        "readers"
+    ]
+    assert ask(broker, "eve", "GET", f"{path}/consumer-groups")[1]["data"] == []
+    # Whether a group exists that one may not see is not told.
+    for name in ("readers", "none"):
+        refused = 403, {"error_code": 40301, "message": f"User:eve may not describe group {name}"}
+        assert ask(broker, "eve", "GET", f"{path}/consumer-groups/{name}/lags") == refused
+    assert len(ask(broker, "bob", "GET", f"{path}/consumer-groups/readers/lags")[1]["data"]) == 1
+    refused = 403, {"error_code": 40301, "message": "User:bob may not see the settings of orders"}
+    assert ask(broker, "bob", "GET", f"{path}/topics/orders/configs") == refused
