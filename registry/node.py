@@ -7,8 +7,8 @@ everything are protected by the cluster's DescribeConfigs and AlterConfigs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -27,6 +27,7 @@ from ottla.registry.writer.election import Election
 from ottla.registry.writer.identity import Identity
 from ottla.security.access import Access as Rights
 from ottla.server.http.known_logins import KnownLogins, NotLetInError
+from ottla.server.http.mounted import Mounted
 from ottla.server.http.own_client import connect_as_node, own_endpoint, own_host_names
 from ottla.server.schemas.source import SchemasUnavailableError
 
@@ -48,13 +49,6 @@ _OPERATIONS: Final = {
     Right.READ_SETTINGS: AclOperation.DESCRIBE_CONFIGS,
     Right.CHANGE_SETTINGS: AclOperation.ALTER_CONFIGS,
 }
-
-
-class Mounted(NamedTuple):
-    """A registry that can be run: `run` reads the topic and takes part in the election, `serve` answers."""
-
-    run: Callable[[], Awaitable[None]]
-    serve: Callable[[], Awaitable[None]]
 
 
 def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, context: SSLContext | None) -> Mounted:

@@ -6,9 +6,9 @@ It shares the node's users and ACLs, and holds answers back from whoever is beyo
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -32,6 +32,7 @@ from ottla.rest.work import Work
 from ottla.schemas.codec import Codec
 from ottla.security.access import Access as Rights
 from ottla.server.http.known_logins import KnownLogins, NotLetInError
+from ottla.server.http.mounted import Mounted
 from ottla.server.http.own_client import connect_as_node, own_endpoint, own_host_names
 from ottla.server.http.server import prepare
 from ottla.server.quotas.clients import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
@@ -51,13 +52,6 @@ _OPERATIONS: Final = {
     Right.WRITE: AclOperation.WRITE,
     Right.SEE_SETTINGS: AclOperation.DESCRIBE_CONFIGS,
 }
-
-
-class Mounted(NamedTuple):
-    """A REST proxy that can be run: `run` keeps its connections and consumers, `serve` answers."""
-
-    run: Callable[[], Awaitable[None]]
-    serve: Callable[[], Awaitable[None]]
 
 
 def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, context: SSLContext | None) -> Mounted:
@@ -84,7 +78,7 @@ def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, con
             nursery.start_soon(cluster.run)
             nursery.start_soon(consumers.run)
 
-    return Mounted(run, prepare(app, listening, context))
+    return Mounted(run, prepare(app, listening, context), consumers.end_all)
 
 
 class NodeCaller:

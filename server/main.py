@@ -245,6 +245,8 @@ class Node:
 
     async def _end_when_asked(self, parts: Parts, following: trio.CancelScope) -> None:
         await self._stop.wait()
+        for server in parts.mounted:
+            await server.end()
         # A node that no longer follows is not taken back into an in-sync set that it has left.
         following.cancel()
         if self._environment.config.controlled_shutdown_enable:

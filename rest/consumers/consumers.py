@@ -36,6 +36,7 @@ class Consumers:
         self._work = work
         self._owned: dict[tuple[str, str], _Owned] = {}
         self._nursery: trio.Nursery | None = None
+        self._is_ending = False
 
     async def run(self) -> None:
         """Keep them until cancelled, each until it is deleted or nobody has asked it for a while."""
@@ -58,6 +59,8 @@ class Consumers:
             raise consumer_exists()
         if sum(owned.user == user for owned in self._owned.values()) >= MAX_CONSUMERS_OF_USER:
             raise RestError(429, f"A user may have {MAX_CONSUMERS_OF_USER} consumers: delete those that are not needed")
+        if self._is_ending:
+            raise RestError(503, "The REST proxy stops", {"retry-after": "1"})
         if len(self._owned) >= MAX_CONSUMERS or self._nursery is None:
             raise RestError(429, f"There may be {MAX_CONSUMERS} consumers at a time")
         consumer = Consumer(self._cluster, self._new_cluster(), self._work, group_id, settings)
@@ -77,6 +80,14 @@ class Consumers:
         consumer = self.find(group_id, instance, user)
         del self._owned[group_id, instance]
         await consumer.end()
+
+    async def end_all(self) -> None:
+        """End all, each of which leaves its group, and make no more: the proxy stops. It takes some seconds at most."""
+        self._is_ending = True
+        owned, self._owned = list(self._owned.values()), {}
+        async with trio.open_nursery() as nursery:
+            for it in owned:
+                nursery.start_soon(it.consumer.end)
 
     def abandon_all(self) -> None:
         """End all at once, without a word to their groups."""

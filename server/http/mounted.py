@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -13,6 +13,7 @@ from ottla.server.network.network import open_listening_socket
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Awaitable, Callable
     from ssl import SSLContext
 
     from ottla.security.tls import ReloadedTls
@@ -24,6 +25,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 100
+_END_SECONDS: Final = 6.0
+
+
+async def _nothing() -> None:
+    """There is nothing to be brought to an end."""
+
+
+class Mounted(NamedTuple):
+    """What a module of `http_ports` makes: `run` keeps what it stands on, `serve` answers, both until cancelled.
+
+    `end` is awaited before the broker stops, as long as all of it still serves.
+    """
+
+    run: Callable[[], Awaitable[None]]
+    serve: Callable[[], Awaitable[None]]
+    end: Callable[[], Awaitable[None]] = _nothing
 
 
 class MountedServer:
@@ -36,6 +53,7 @@ class MountedServer:
         #: What is listened on, with the real port.
         self.address = address._replace(port=int(self._socket.getsockname()[1]))
         self.url = url(self.address, "http" if tls is None else "https")
+        self._mounted: Mounted | None = None
 
     async def run(self, broker: Broker) -> None:
         """Serve until cancelled, for a broker that serves. Its failure ends it alone, with a log line."""
@@ -49,11 +67,23 @@ class MountedServer:
                 nursery.start_soon(mounted.run)
                 if self._tls is not None:
                     nursery.start_soon(follow_certificate, self._tls)
+                self._mounted = mounted
                 await mounted.serve()
         except Exception:
             logger.exception("the %s on %s has failed and is closed; the broker continues", self.port.what, self.url)
         finally:
+            self._mounted = None
             self.close()
+
+    async def end(self) -> None:
+        """Let what it has begun in the cluster come to its end: the broker stops next. It takes 6 seconds at most."""
+        if self._mounted is None:
+            return
+        with trio.move_on_after(_END_SECONDS):
+            try:
+                await self._mounted.end()
+            except Exception:
+                logger.exception("the %s on %s could not end what it has begun", self.port.what, self.url)
 
     def close(self) -> None:
         """Stop listening."""
@@ -62,5 +92,6 @@ class MountedServer:
 
 def _mount(
     module: str, broker: Broker, login: HttpLogin | None, listening: socket.socket, context: SSLContext | None
-) -> Any:
-    return import_module(module).mount(broker, login, listening, context)
+) -> Mounted:
+    mounted: Mounted = import_module(module).mount(broker, login, listening, context)
+    return mounted
