@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from time import perf_counter
 from typing import Any, Final
 from uuid import UUID
 
@@ -31,13 +30,13 @@ from ottla.registry.store import records
 from ottla.registry.store.connections import Connect, Leader, Wish, connected
 from ottla.registry.store.producer import Producer, Written
 from ottla.registry.store.state import State
+from ottla.runtime.time_slice import TimeSlice
 
 logger = logging.getLogger(__name__)
 
 TOPIC: Final = "_schemas"
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 _FETCH_WAIT_MS: Final = 5_000
-_SLICE_SECONDS: Final = 0.000_3
 _WAIT_SECONDS: Final = 10.0
 _SETTLE_SECONDS: Final = 30.0
 _MAX_WAITING: Final = 1_000
@@ -223,14 +222,13 @@ class SchemaLog:
 
     async def _take(self, batches: memoryview) -> None:
         """Apply what was fetched, in slices."""
-        began = perf_counter()
+        time_slice = TimeSlice()
         for start, header in iter_batches(batches):
             for record in () if header.is_control else iter_records(batches, start, header):
                 if record.offset >= self.position:
                     self._apply(record)
-                if perf_counter() - began > _SLICE_SECONDS:
-                    await trio.lowlevel.checkpoint()
-                    began = perf_counter()
+                if time_slice.is_over:
+                    await time_slice.maybe_yield()
             self.position = max(self.position, header.next_offset)
         async with self._grown:
             self._grown.notify_all()
