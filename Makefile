@@ -123,19 +123,19 @@ differential: .venv/.test-ready jars ## SEEDS (200) random histories of each ARE
 	$(BIN)/python -m compat_tests.differential --seeds $${SEEDS:-200} $(AREA:%=--area %) $(if $(KEEP),--keep $(KEEP))
 
 table-kill-loop: .venv/.test-ready jars ## 20 kill -9 of a job that keeps tables, and a check of every row
-	$(BIN)/python -m compat_tests.spark.kill_loop
+	$(BIN)/python -m compat_tests.spark.endurance.kill_loop
 
 sink-kill-loop: .venv/.test-ready jars ## kill -9 of a stream from topic to topic and of its broker, 200 times without Spark, 20 with it
-	$(BIN)/python -m compat_tests.spark.sink_kill_loop --small
-	$(BIN)/python -m compat_tests.spark.sink_kill_loop
+	$(BIN)/python -m compat_tests.spark.endurance.sink_kill_loop --small
+	$(BIN)/python -m compat_tests.spark.endurance.sink_kill_loop
 
 share-kill-loop: .venv/.test-ready ## kill -9 of a query on a share group and of its broker, 60 times
-	$(BIN)/python -m compat_tests.spark.share_kill_loop
+	$(BIN)/python -m compat_tests.spark.endurance.share_kill_loop
 
 test-cluster: $(SPARKS:%=test-cluster-%) ## jobs on a real Spark cluster, a worker killed: Spark 4.0, 4.1, 4.2, 4.3 (test-cluster-4.1: one of them)
 
 test-cluster-%: .venv/.test-ready .cache/spark-%/.ready
-	$(BIN)/python -m compat_tests.spark.cluster --spark .cache/spark-$*
+	$(BIN)/python -m compat_tests.spark.endurance.cluster --spark .cache/spark-$*
 
 # What a cluster's machines have, and Ottla is shipped to.
 .cache/spark-%/.ready: pyproject.toml | .venv/bin/pip

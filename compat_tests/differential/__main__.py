@@ -13,12 +13,12 @@ from compat_tests.differential.areas import AREAS
 from compat_tests.differential.compare import Key
 from compat_tests.differential.declared import Declared
 from compat_tests.differential.history import History
-from compat_tests.differential.node_pair import NodePair
 from compat_tests.differential.open import load_open, save_open
-from compat_tests.differential.pair import Pair
-from compat_tests.differential.play import CAREFUL
+from compat_tests.differential.playing.node_pair import NodePair
+from compat_tests.differential.playing.pair import Pair
+from compat_tests.differential.playing.play import CAREFUL
+from compat_tests.differential.playing.session import run_seeds, run_spread
 from compat_tests.differential.run import Run
-from compat_tests.differential.session import run_seeds, run_spread
 from compat_tests.differential.spread import AREAS as SPREAD
 
 #: Of each area: so many histories need every declaration.

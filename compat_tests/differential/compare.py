@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from compat_tests.differential.connection import WAITING, Outcome
 from compat_tests.differential.history import PREFIX_MARK, Step
 from compat_tests.differential.normalise import SUBJECTS, Normaliser, subject
-from compat_tests.differential.play import Player
+from compat_tests.differential.playing.connection import WAITING, Outcome
+from compat_tests.differential.playing.play import Player
 
 #: API, path, and what Apache Kafka and Ottla have there.
 Key = tuple[str, str, str, str]

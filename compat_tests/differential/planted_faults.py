@@ -20,7 +20,7 @@ from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.differential.areas import AREAS
 from compat_tests.differential.declared import Declared
 from compat_tests.differential.open import load_open
-from compat_tests.differential.pair import OTTLA_ONLY, SETTINGS, Pair
+from compat_tests.differential.playing.pair import OTTLA_ONLY, SETTINGS, Pair
 from compat_tests.differential.run import Run
 from ottla.cli import main as ottla
 

@@ -18,8 +18,8 @@ from compat_tests.differential.compare import Difference, Key, death
 from compat_tests.differential.declared import Declared
 from compat_tests.differential.end_state import FIRST_ID
 from compat_tests.differential.history import History
-from compat_tests.differential.pair import Pair
-from compat_tests.differential.play import CAREFUL, QUICK, TimeSlice
+from compat_tests.differential.playing.pair import Pair
+from compat_tests.differential.playing.play import CAREFUL, QUICK, TimeSlice
 from compat_tests.differential.shrink import shrunk
 
 _SLOW_S: Final = 10.0

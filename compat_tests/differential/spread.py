@@ -10,7 +10,7 @@ import random
 from typing import Any, Final
 
 from compat_tests.differential.history import History, Step
-from compat_tests.differential.nodes import NODES
+from compat_tests.differential.playing.nodes import NODES
 
 #: Whether the node that is killed may not be the coordinator of an area's groups: what members of a group that has not
 #: come to rest are told depends on it, and both brokers have another one.

@@ -13,9 +13,9 @@ from compat_tests import java
 from compat_tests.differential.areas import AREAS
 from compat_tests.differential.declared import Declared
 from compat_tests.differential.open import load_open
-from compat_tests.differential.pair import Pair
+from compat_tests.differential.playing.pair import Pair
+from compat_tests.differential.playing.session import run_seeds
 from compat_tests.differential.run import Run
-from compat_tests.differential.session import run_seeds
 
 SEEDS = 20
 

@@ -14,15 +14,15 @@ from compat_tests.differential.areas import AREAS, written
 from compat_tests.differential.areas.topics import BAD_NAMES
 from compat_tests.differential.batches import described_batches
 from compat_tests.differential.compare import Difference, compared, death
-from compat_tests.differential.connection import CLOSED, Outcome
 from compat_tests.differential.declared import Declaration, Declared
 from compat_tests.differential.history import History, Step
-from compat_tests.differential.nodes import NODES
 from compat_tests.differential.normalise import Normaliser
 from compat_tests.differential.planted_faults import FAULTS, owner_of
-from compat_tests.differential.routes import Routes, first_partition
+from compat_tests.differential.playing.connection import CLOSED, Outcome
+from compat_tests.differential.playing.nodes import NODES
+from compat_tests.differential.playing.routes import Routes, first_partition
+from compat_tests.differential.playing.settling import internal_topics_made
 from compat_tests.differential.run import Run
-from compat_tests.differential.settling import internal_topics_made
 from compat_tests.differential.shrink import shrunk
 from compat_tests.differential.spread import AREAS as SPREAD_AREAS
 from compat_tests.differential.spread import OF_ONE_NODE, spread

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compat_tests.brokers.process import BrokerProcess
-from compat_tests.spark.kill_loop import faults, run, tables_in
+from compat_tests.spark.endurance.kill_loop import faults, run, tables_in
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from compat_tests.brokers.ottla_broker import OttlaBroker
-from compat_tests.spark.share_driver import configure
+from compat_tests.spark.endurance.share_driver import configure
 from ottla.pipeline.share.options import parse_share_options
 from ottla.pipeline.share.stream import ShareStreamReader
 

@@ -11,7 +11,7 @@ from compat_tests import java
 from compat_tests.brokers.apache_kafka import ApacheKafka
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.share_driver import configure
+from compat_tests.spark.endurance.share_driver import configure
 from ottla.pipeline.share.options import parse_share_options
 from ottla.pipeline.share.stream import ShareStreamReader
 from tests.pipeline.share.conftest import ALL, next_batch, rows, values

@@ -12,7 +12,7 @@ import pytest
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.base import BEGINNING
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.share_driver import configure
+from compat_tests.spark.endurance.share_driver import configure
 from ottla.pipeline.errors import OptionError, PipelineError
 from ottla.pipeline.share.outcomes import Outcomes
 from tests.pipeline.share.conftest import ALL, Stream, next_batch, rows, values

@@ -1,6 +1,6 @@
 """The job that `sink_kill_loop` kills: a stream from topic to topic, by `format("ottla")` at both ends.
 
-    python -m compat_tests.spark.sink_job BOOTSTRAP SOURCE TARGET CHECKPOINT [--until-caught-up]
+    python -m compat_tests.spark.endurance.sink_job BOOTSTRAP SOURCE TARGET CHECKPOINT [--until-caught-up]
 
 Its rows are dealt to tasks at random, so that a batch that is repeated is never divided as it was. It says a line for
 each batch that is done.

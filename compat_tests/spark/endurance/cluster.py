@@ -1,6 +1,6 @@
 """Table jobs on a real Spark cluster: a master and two workers, code that is shipped, and a worker that is killed.
 
-    make test-cluster        or        python -m compat_tests.spark.cluster --spark .cache/spark-4.1 [--rows 40000]
+    make test-cluster    or    python -m compat_tests.spark.endurance.cluster --spark .cache/spark-4.1 [--rows 40000]
 
 The folder is a virtual environment with that PySpark and what Ottla needs, but without Ottla: the job and its
 executors have it from the archive that `spark-submit` ships. One job keeps a Parquet table, an Iceberg table and an
@@ -35,10 +35,10 @@ from confluent_kafka import Producer
 
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.kill_loop import PARTITIONS
+from compat_tests.spark.endurance.kill_loop import PARTITIONS
+from compat_tests.spark.endurance.sink_kill_loop import committed
+from compat_tests.spark.endurance.sink_kill_loop import faults as differences
 from compat_tests.spark.session import ROOT
-from compat_tests.spark.sink_kill_loop import committed
-from compat_tests.spark.sink_kill_loop import faults as differences
 from ottla.pipeline.interpreter import quick_interpreter
 from ottla.pipeline.tables.iceberg.catalogue import open_catalogue
 

@@ -10,9 +10,9 @@ import time
 from functools import partial
 from typing import Any, Final
 
-from compat_tests.differential.connection import Connection
 from compat_tests.differential.history import Step
-from compat_tests.differential.routes import Direct, Routes
+from compat_tests.differential.playing.connection import Connection
+from compat_tests.differential.playing.routes import Direct, Routes
 from compat_tests.differential.values import Values
 from compat_tests.wire.wire_routes import Address
 from ottla.kproto.errors import ErrorCode

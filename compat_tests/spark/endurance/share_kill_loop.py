@@ -4,7 +4,7 @@ While a producer sends records, `share_driver` works on them, which does without
 ends the broker (which is started again) and the query, and SIGTERM the query. When it has caught up at the end, each
 record of the topic must be in its sink: at least once, and it says how many were there twice.
 
-    make share-kill-loop        or        python -m compat_tests.spark.share_kill_loop [--kills 60] [--broker kafka]
+    make share-kill-loop    or    python -m compat_tests.spark.endurance.share_kill_loop [--kills 60] [--broker kafka]
 
 The exit code is 0 only if that holds.
 """
@@ -26,8 +26,8 @@ from compat_tests.brokers.apache_kafka import ApacheKafka
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.kill_loop import PARTITIONS, RATE_PER_S, TOPIC, Load
-from compat_tests.spark.share_driver import Folder, configure
+from compat_tests.spark.endurance.kill_loop import PARTITIONS, RATE_PER_S, TOPIC, Load
+from compat_tests.spark.endurance.share_driver import Folder, configure
 from ottla.pipeline.client import LATEST, ClientSettings, Cluster, TopicPartition, parse_bootstrap_servers
 
 GROUP: Final = "workers"
@@ -41,7 +41,7 @@ class Query:
     """`share_driver`, as a process."""
 
     def __init__(self, broker: BrokerProcess, folder: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "compat_tests.spark.share_driver", broker.bootstrap, TOPIC, GROUP]
+        command = [sys.executable, "-m", "compat_tests.spark.endurance.share_driver", broker.bootstrap, TOPIC, GROUP]
         with (folder / "query.log").open("a") as log:
             self.process = subprocess.Popen(
                 [*command, str(folder / "checkpoint"), *arguments], stdout=subprocess.PIPE, stderr=log, text=True

@@ -19,9 +19,9 @@ from compat_tests.brokers.process import HOST, BrokerProcess
 from compat_tests.differential.compare import Difference, compared
 from compat_tests.differential.end_state import clean_up, end_state
 from compat_tests.differential.history import History, Step
-from compat_tests.differential.nodes import Nodes
-from compat_tests.differential.play import QUICK, RESTARTED, TimeSlice, play
-from compat_tests.differential.routes import Direct
+from compat_tests.differential.playing.nodes import Nodes
+from compat_tests.differential.playing.play import QUICK, RESTARTED, TimeSlice, play
+from compat_tests.differential.playing.routes import Direct
 
 #: So that no history waits where it does not say so, and short sessions and transactions are possible.
 SETTINGS: Final = {

@@ -1,6 +1,6 @@
 """The job of `sink_kill_loop` without Spark: the same reader and writer, driven as Spark's driver does, in one process.
 
-    python -m compat_tests.spark.small_driver BOOTSTRAP SOURCE TARGET CHECKPOINT [--until-caught-up]
+    python -m compat_tests.spark.endurance.small_driver BOOTSTRAP SOURCE TARGET CHECKPOINT [--until-caught-up]
 
 It starts in half a second where Spark takes half a minute, so that many more kills hit the moments that matter. Like
 Spark it writes down what a batch is before its tasks start, and that it is done after its commit; after a start it

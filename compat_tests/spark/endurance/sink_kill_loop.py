@@ -5,7 +5,7 @@ While a producer sends numbered records, `sink_job` copies them by `format("ottl
 When the job has caught up at the end, a reader of committed records must find in the target exactly what is in the
 source.
 
-    make sink-kill-loop        or        python -m compat_tests.spark.sink_kill_loop [--kills 20] [--broker kafka]
+    make sink-kill-loop    or    python -m compat_tests.spark.endurance.sink_kill_loop [--kills 20] [--broker kafka]
 
 With `--small` the job is `small_driver`, which does without Spark what Spark does, and is killed far more often.
 
@@ -35,7 +35,7 @@ from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
 from compat_tests.spark import session
-from compat_tests.spark.kill_loop import PARTITIONS, RATE_PER_S, TOPIC, Load
+from compat_tests.spark.endurance.kill_loop import PARTITIONS, RATE_PER_S, TOPIC, Load
 
 TARGET: Final = "copies"
 BATCH_TIMEOUT_S: Final = 1800.0
@@ -51,7 +51,7 @@ class Job:
     """`sink_job` or `small_driver`, as a process group of its own."""
 
     def __init__(self, program: str, broker: BrokerProcess, folder: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", f"compat_tests.spark.{program}", broker.bootstrap, TOPIC, TARGET]
+        command = [sys.executable, "-m", f"compat_tests.spark.endurance.{program}", broker.bootstrap, TOPIC, TARGET]
         with (folder / "job.log").open("a") as log:
             self._process = subprocess.Popen(
                 [*command, str(folder / "checkpoint"), *arguments],

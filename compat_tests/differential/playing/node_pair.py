@@ -8,11 +8,11 @@ from typing import Any
 from compat_tests.brokers.ottla_broker import SETTINGS as AS_KAFKA
 from compat_tests.differential.end_state import FIRST_ID, end_state
 from compat_tests.differential.history import History, Step
-from compat_tests.differential.nodes import SETTINGS as OF_NODES
-from compat_tests.differential.nodes import KafkaNodes, Nodes, OttlaNodes
-from compat_tests.differential.pair import OTTLA_ONLY, SETTINGS, Pair
-from compat_tests.differential.play import OF_NODES as UNHURRIED
-from compat_tests.differential.play import TimeSlice
+from compat_tests.differential.playing.nodes import SETTINGS as OF_NODES
+from compat_tests.differential.playing.nodes import KafkaNodes, Nodes, OttlaNodes
+from compat_tests.differential.playing.pair import OTTLA_ONLY, SETTINGS, Pair
+from compat_tests.differential.playing.play import OF_NODES as UNHURRIED
+from compat_tests.differential.playing.play import TimeSlice
 from compat_tests.differential.spread import OF_ONE_NODE
 
 

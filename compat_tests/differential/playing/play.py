@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from compat_tests.differential.connection import UNBUILDABLE, WAITING, Connection, Outcome
 from compat_tests.differential.history import Step
-from compat_tests.differential.nodes import Nodes
-from compat_tests.differential.routes import Direct, Routes
-from compat_tests.differential.settling import Settling
+from compat_tests.differential.playing.connection import UNBUILDABLE, WAITING, Connection, Outcome
+from compat_tests.differential.playing.nodes import Nodes
+from compat_tests.differential.playing.routes import Direct, Routes
+from compat_tests.differential.playing.settling import Settling
 from compat_tests.differential.values import Values
 from compat_tests.wire.wire_routes import Address
 from ottla.kproto.errors import ErrorCode

@@ -1,6 +1,6 @@
 """A query on a share group without Spark: the same reader, driven as Spark's driver does, in one process.
 
-    python -m compat_tests.spark.share_driver BOOTSTRAP TOPIC GROUP FOLDER [--until-caught-up]
+    python -m compat_tests.spark.endurance.share_driver BOOTSTRAP TOPIC GROUP FOLDER [--until-caught-up]
 
 It writes down what a batch is before its tasks start; its sink keeps each batch under its number and passes over one
 that it has; then the batch is done. After a start it repeats the batch that is not.

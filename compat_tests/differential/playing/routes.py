@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from compat_tests.differential.connection import Connection
 from compat_tests.differential.history import Step
-from compat_tests.differential.nodes import NODES, Nodes
+from compat_tests.differential.playing.connection import Connection
+from compat_tests.differential.playing.nodes import NODES, Nodes
 from compat_tests.differential.values import Values
 from compat_tests.wire.wire_routes import Address, coordinated_by
 from ottla.kproto.errors import EncodeError

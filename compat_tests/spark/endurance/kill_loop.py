@@ -7,7 +7,7 @@ and without, and started again. On the way its settings change: those that may, 
 started beside itself, which it must refuse too, and twice at the same moment, when one of the two must. When it has
 caught up at the end, each table must hold exactly what was produced, and so must the dead letters.
 
-    make table-kill-loop        or        python -m compat_tests.spark.kill_loop [--kills 20] [--source kafka]
+    make table-kill-loop        or        python -m compat_tests.spark.endurance.kill_loop [--kills 20] [--source kafka]
 
 The exit code is 0 only if all of that holds.
 """
