@@ -53,9 +53,13 @@ class InvalidSessionTimeoutError(CoordinatorError):
 
 
 class UnknownMemberIdError(CoordinatorError):
-    """No such member in the group."""
+    """No such member in the group. With a `member_id` a refused JoinGroup names that one, or none."""
 
     code = ErrorCode.UNKNOWN_MEMBER_ID
+
+    def __init__(self, message: str, *, member_id: str | None = None) -> None:
+        super().__init__(message)
+        self.member_id = member_id
 
 
 class IllegalGenerationError(CoordinatorError):

@@ -17,3 +17,7 @@ class TopicTraffic:
         self.dead_letters = 0
         self.failed_appends = 0
         self.failed_fetches = 0
+
+    def went_elsewhere(self, records: int) -> None:
+        """Count records that are dead letters now."""
+        self.dead_letters += records

@@ -112,7 +112,7 @@ async def _produce(
     rule = console.broker.schema_validation.rules.get(topic.topic_id)
     try:
         if rule is not None:
-            await console.broker.schema_validation.check(rule, batch)
+            await console.broker.schema_validation.require(rule, batch)
     except RefusedRecordsError as error:
         raise ProduceError(f"The broker refused it: {error}") from None
     results = await console.broker.replica_manager.append(

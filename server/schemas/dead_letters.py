@@ -157,7 +157,7 @@ class DeadLetterTopics:
             self._log_failure(rule, error)
             raise LettersDelayedError(f"the dead-letter topic {topic.name} cannot be written to: {error}") from error
         self._failing.discard(rule.topic)
-        partition.traffic.dead_letters += len(misfits.reasons)
+        partition.traffic.went_elsewhere(len(misfits.reasons))
 
     def _log_failure(self, rule: Rule, why: object) -> None:
         level = logging.DEBUG if rule.topic in self._failing else logging.WARNING

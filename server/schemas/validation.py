@@ -117,7 +117,13 @@ class SchemaValidation:
             else:
                 self.rules.pop(topic.topic_id, None)
 
-    async def check(self, rule: Rule, batch: bytes | memoryview) -> Misfits | None:
+    async def require(self, rule: Rule, batch: bytes | memoryview) -> None:
+        """Raise InvalidRecordError, which names the records, unless all of a batch fits; or what `misfits` raises."""
+        found = await self.misfits(rule, batch)
+        if found is not None:
+            raise found.refusal()
+
+    async def misfits(self, rule: Rule, batch: bytes | memoryview) -> Misfits | None:
         """Compare a produced batch with its schemas; None if all of it fits.
 
         Raises InvalidRecordError if it cannot be read, or SchemaLookupError. Batches that the append refuses anyway are

@@ -54,7 +54,7 @@ def test_a_first_use_of_a_module_is_called_so_and_does_not_hide_the_next() -> No
     log = lines(held(2.0, 1.2, "ottla.server.network.listener.Listeners._serve"), imported)
 
     assert longest_hold(lines(summed_up(2, 28.3, 21.4)), log).by == (
-        "server.metadata.controller.Controller.run, importing; else 1.2 ms, server.network.listener.Listeners._serve"
+        "metadata.controller.Controller.run, importing; else 1.2 ms, server.network.listener.Listeners._serve"
     )
 
 

@@ -371,7 +371,7 @@ class TestReadingAnew:
             return listener_auths(*arguments)
 
         async with serve_tls({"ssl.keystore.location": certificates.signed("unread", "CN=first", [HOST])}) as node:
-            monkeypatch.setattr(listener_security, "entrances", without_descriptors)
+            monkeypatch.setattr(listener_security, "listener_auths", without_descriptors)
             certificates.signed("unread", "CN=second", [HOST])
             name = ""
             with trio.fail_after(10):

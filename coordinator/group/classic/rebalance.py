@@ -255,9 +255,8 @@ class Rebalance:
         """Remove a member and answer what it waits for."""
         member = group.remove(member_id)
         if member is not None:
-            gone = UnknownMemberIdError(f"{member_id} was removed from group {group.group_id}")
-            # As in Kafka's `GroupMetadataManager.removeMemberAndUpdateClassicGroup`.
-            gone.member_id = ""
+            # Without an id, as in Kafka's `GroupMetadataManager.removeMemberAndUpdateClassicGroup`.
+            gone = UnknownMemberIdError(f"{member_id} was removed from group {group.group_id}", member_id="")
             self.answer_join(member, gone)
             self.answer_sync(member, gone)
             self._purgatory.signal(member)

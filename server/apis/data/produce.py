@@ -397,7 +397,7 @@ class _Produce(Pending):
     async def _fitting(self, rule: SchemaRule, key: TopicIdPartition, records: Records) -> Records:
         """The records if all of them fit, else what is left when the others have gone to the dead-letter topic."""
         broker = self._context.broker
-        misfits = await broker.schema_validation.check(rule, records.view)
+        misfits = await broker.schema_validation.misfits(rule, records.view)
         if misfits is None:
             return records
         if not rule.dead_letter_topic:

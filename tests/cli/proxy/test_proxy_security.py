@@ -289,7 +289,7 @@ async def test_a_client_has_to_say_in_time_who_it_is(
         assert made.sasl is not None
         return made._replace(sasl=made.sasl._replace(seconds=0.05))
 
-    monkeypatch.setattr("ottla.cli.proxy.security.entrance", hurried)
+    monkeypatch.setattr("ottla.cli.proxy.security.listener_auth", hurried)
     plain = {**listener, "security.protocol": "SASL_PLAINTEXT"}
     async with serve_node() as node, proxied(node.port, plain) as running:
         late = Client(await trio.open_tcp_stream(HOST, running.port))
