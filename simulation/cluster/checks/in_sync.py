@@ -64,13 +64,14 @@ async def _watch(world: World) -> None:
         while True:
             with trio.move_on_after(_EVERY_S):
                 _check_joining(world, await metadata.next())
-            # Of nodes that serve: what another one has is seen once it has recovered it.
-            brokers = [(node_id, machine.broker) for node_id, machine in world.machines.items()]
-            managers = [(node_id, broker.log_manager) for node_id, broker in brokers if broker is not None]
+            # Of nodes that serve: what another one has is seen once it has recovered it. A log that is kept as a stray
+            # one is nobody's replica, and knows nothing of what was committed.
+            nodes = [(node_id, machine.broker) for node_id, machine in world.machines.items()]
+            held = [(node_id, broker.replica_manager._partitions) for node_id, broker in nodes if broker is not None]
             for topic in metadata.image.topics.values():
                 for index, state in enumerate(topic.partitions):
-                    found = [(node_id, manager.get_log(topic.topic_id, index)) for node_id, manager in managers]
-                    logs = {node_id: log for node_id, log in found if log is not None}
+                    found = [(node_id, hosted.of_topic(topic.topic_id).get(index)) for node_id, hosted in held]
+                    logs = {node_id: partition.log for node_id, partition in found if partition is not None}
                     _check(world, topic.name, index, state, logs)
 
 
