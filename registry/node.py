@@ -27,7 +27,7 @@ from ottla.registry.writer.election import Election
 from ottla.registry.writer.identity import Identity
 from ottla.security.access import Access as Rights
 from ottla.server.http.known_logins import KnownLogins, NotLetInError
-from ottla.server.http.mounted import Mounted
+from ottla.server.http.mount import Mounted
 from ottla.server.http.own_client import connect_as_node, own_endpoint, own_host_names
 from ottla.server.schemas.source import SchemasUnavailableError
 

@@ -32,7 +32,7 @@ from ottla.rest.work import Work
 from ottla.schemas.codec import Codec
 from ottla.security.access import Access as Rights
 from ottla.server.http.known_logins import KnownLogins, NotLetInError
-from ottla.server.http.mounted import Mounted
+from ottla.server.http.mount import Mounted
 from ottla.server.http.own_client import connect_as_node, own_endpoint, own_host_names
 from ottla.server.http.server import prepare
 from ottla.server.quotas.clients import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.server.http.mount import Mounted
 from ottla.server.http.server import follow_certificate, url
 from ottla.server.network.network import open_listening_socket
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable
     from ssl import SSLContext
 
     from ottla.security.tls import ReloadedTls
@@ -26,21 +26,6 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 100
 _END_SECONDS: Final = 6.0
-
-
-async def _nothing() -> None:
-    """There is nothing to be brought to an end."""
-
-
-class Mounted(NamedTuple):
-    """What a module of `http_ports` makes: `run` keeps what it stands on, `serve` answers, both until cancelled.
-
-    `end` is awaited before the broker stops, as long as all of it still serves.
-    """
-
-    run: Callable[[], Awaitable[None]]
-    serve: Callable[[], Awaitable[None]]
-    end: Callable[[], Awaitable[None]] = _nothing
 
 
 class MountedServer:

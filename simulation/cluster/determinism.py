@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -14,7 +15,7 @@ import trio
 
 from ottla.metadata.controller import Controller
 from ottla.simulation.cluster.machines.pauses import spawn_system_task
-from ottla.simulation.harness.scheduling import ids, in_modules
+from ottla.simulation.harness.scheduling import ids
 from ottla.simulation.storage.engine import repeatable
 from ottla.simulation.storage.workers import Workers
 
@@ -55,8 +56,30 @@ def deterministic(seed: int, workers: Workers) -> Iterator[None]:
             mock.patch.object(trio.lowlevel, "spawn_system_task", spawn_system_task),
             mock.patch.dict(Controller.__init__.__kwdefaults__, new_uuid=make_id),
             repeatable(workers.new_lock),
-            in_modules({_real_clocks[0]: now, _real_clocks[1]: now, _real_uuid4: make_id}),
+            _in_modules({_real_clocks[0]: now, _real_clocks[1]: now, _real_uuid4: make_id}),
         ):
             yield
     finally:
         random.setstate(state)
+
+
+@contextmanager
+def _in_modules(replaced: Mapping[Any, Any]) -> Iterator[None]:
+    """While this is open, Ottla's modules have something else for each function that they have imported by its name."""
+    back: dict[Any, Any] = {}
+    for real, simulated in replaced.items():
+        back.setdefault((real.__name__, simulated), real)
+    _replace({(real.__name__, real): simulated for real, simulated in replaced.items()})
+    try:
+        yield
+    finally:
+        _replace(back)
+
+
+def _replace(changes: Mapping[Any, Any]) -> None:
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("ottla.") or module is None:
+            continue
+        for (attribute, before), after in changes.items():
+            if getattr(module, attribute, None) is before:
+                setattr(module, attribute, after)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +9,10 @@ from unittest import mock
 
 import trio
 
+from ottla.coordinator import replay, runtime
 from ottla.coordinator.group.classic import protocol as classic
-from ottla.simulation.harness.scheduling import ids, in_modules, scheduled
+from ottla.runtime import time_slice
+from ottla.simulation.harness.scheduling import ids, scheduled
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 10_000
 """Five minutes would be most of a seed's time."""
@@ -19,11 +20,16 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 10_000
 
 @contextmanager
 def deterministic(seed: int) -> Iterator[None]:
-    """While this is open, `trio.run` with a mock clock does the same in every process that has this seed."""
+    """While this is open, `trio.run` with a mock clock does the same in every process that has this seed.
+
+    Only what runs in an event loop looks at the clock there: brokers of this process that run elsewhere go on.
+    """
     with (
         scheduled(seed),
         mock.patch.object(uuid, "uuid4", ids(seed)),
-        in_modules({time.perf_counter: trio.current_time}),
+        mock.patch.object(time_slice, "perf_counter", trio.current_time),
+        mock.patch.object(replay, "perf_counter", trio.current_time),
+        mock.patch.object(runtime, "perf_counter", trio.current_time),
         mock.patch.object(classic, "NEW_MEMBER_JOIN_TIMEOUT_MS", NEW_MEMBER_JOIN_TIMEOUT_MS),
     ):
         yield

@@ -1,13 +1,11 @@
-"""What makes a seed replay: Trio's order of tasks, virtual time, made-up ids, and the clocks that code looks at."""
+"""What makes a seed replay: Trio's order of tasks, virtual time and made-up ids."""
 
 from __future__ import annotations
 
-import sys
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Any
 from unittest import mock
 from uuid import UUID
 
@@ -16,7 +14,7 @@ from trio._core import _run as _trio_run
 
 from ottla.simulation.harness.alarms import HangError, VirtualClock, sleep
 
-__all__ = ["HangError", "ids", "in_modules", "run", "scheduled"]
+__all__ = ["HangError", "ids", "run", "scheduled"]
 
 
 @contextmanager
@@ -61,25 +59,3 @@ def ids(seed: int) -> Callable[[], UUID]:
     """Makes ids up, in place of `uuid.uuid4`."""
     rng = Random(f"ids {seed}")
     return lambda: uuid.UUID(int=rng.getrandbits(128), version=4)
-
-
-@contextmanager
-def in_modules(replaced: Mapping[Any, Any]) -> Iterator[None]:
-    """While this is open, Ottla's modules have something else for each function that they have imported by its name."""
-    back: dict[Any, Any] = {}
-    for real, simulated in replaced.items():
-        back.setdefault((real.__name__, simulated), real)
-    _replace({(real.__name__, real): simulated for real, simulated in replaced.items()})
-    try:
-        yield
-    finally:
-        _replace(back)
-
-
-def _replace(changes: Mapping[Any, Any]) -> None:
-    for name, module in list(sys.modules.items()):
-        if not name.startswith("ottla.") or module is None:
-            continue
-        for (attribute, before), after in changes.items():
-            if getattr(module, attribute, None) is before:
-                setattr(module, attribute, after)
