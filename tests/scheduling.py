@@ -23,15 +23,21 @@ TOGETHER: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/pipeline/values/test_exact_decimals.py",
         "tests/pipeline/values/test_hostile_json.py",
     ),
+    "Simulations": ("tests/simulation/",),
     "Apache Kafka": (
         "compat_tests/scenarios/test_admin_clients.py",
         "compat_tests/tools/test_admin_tools.py",
         "compat_tests/wire/test_wire_settings.py",
     ),
 }
-"""Units of several files or folders. A JVM with Spark or with Apache Kafka costs ten seconds of a core to start."""
+"""Units of several files or folders. A JVM with Spark or with Apache Kafka costs ten seconds of a core to start.
+
+Simulations come before everything else of their worker: they plant faults in the product and replace its clocks, and
+would end a broker that other tests share.
+"""
 
 FIRST: Final = (
+    "Simulations",
     "compat_tests/scenarios/test_groups.py",
     "Spark",
     "compat_tests/scenarios/test_transactions.py",
@@ -42,10 +48,8 @@ FIRST: Final = (
     "tests/attack/test_attacks.py",
     "compat_tests/wire/groups/test_wire_streams_4_4.py",
     "tests/pipeline/tables/test_iceberg.py",
-    "tests/simulation/coordinators/test_coordinators.py",
     "compat_tests/scenarios/test_positions.py",
     "compat_tests/scenarios/test_replication.py",
-    "tests/simulation/cluster/test_cluster.py",
     "compat_tests/scenarios/test_franz_go.py",
     "tests/replica/test_followers.py",
     "tests/server/cluster/test_replaced_transaction_coordinators.py",
@@ -66,7 +70,6 @@ FIRST: Final = (
     "compat_tests/wire/test_wire_administration.py",
     "tests/cli/test_mcp.py",
     "compat_tests/wire/groups/test_wire_classic_groups.py",
-    "tests/simulation/storage/test_storage.py",
     "tests/cli/folders/backup/test_backup.py",
     "tests/kproto/test_codec.py",
     "compat_tests/tools/test_consumer_groups_tool.py",
@@ -75,7 +78,6 @@ FIRST: Final = (
     "compat_tests/wire/groups/test_wire_dead_letters.py",
     "tests/proxy/test_proxy.py",
     "compat_tests/scenarios/test_streams.py",
-    "tests/simulation/cluster/test_disasters.py",
     "tests/cli/doctor/test_doctor.py",
     "compat_tests/security/test_security.py",
     "tests/registry/test_writer.py",
