@@ -8,6 +8,7 @@ asked for soon, and decoding them all would take much longer than a client waits
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from ottla.coordinator.group.offset_and_metadata import CommittedOffset, TopicPartition
 from ottla.coordinator.group.shard import offset_records
@@ -100,15 +101,14 @@ class OffsetCache:
         """Whether a group has an offset, committed or in an open transaction."""
         return group_id in self._committed or self.has_pending_group(group_id)
 
-    def groups(self) -> set[str]:
-        """The groups that have an offset, committed or in an open transaction."""
-        return set(self._committed).union(*self._pending.values())
+    def groups(self) -> list[str]:
+        """The groups that have an offset, committed or in an open transaction; in the same order in every process."""
+        return list(dict.fromkeys(chain(self._committed, *self._pending.values())))
 
     def keys(self, group_id: str) -> list[bytes]:
-        """The keys under which a group has an offset, committed or in an open transaction."""
-        committed = self._committed.get(group_id, _NONE)
-        pending = {key for groups in self._pending.values() for key in groups.get(group_id, _NONE)}
-        return [*committed, *pending.difference(committed)]
+        """The keys under which a group has an offset, committed or in an open transaction, in the same order always."""
+        pending = (groups.get(group_id, _NONE) for groups in self._pending.values())
+        return list(dict.fromkeys(chain(self._committed.get(group_id, _NONE), *pending)))
 
     def values(self, group_id: str, key: bytes) -> list[bytes]:
         """What is under a key: the committed offset's value, and those of open transactions."""

@@ -38,7 +38,7 @@ def test_offsets_come_back_as_they_were_committed() -> None:
     assert cache.get("g", T0) == CommittedOffset(5, 17, 3, "note", 99)
     assert cache.get("g", TopicPartition("t", 1)) is cache.get("other", T0) is None
     assert cache.partitions("g") == [T1, T0]
-    assert cache.groups() == {"g"}
+    assert cache.groups() == ["g"]
     assert cache.keys("g") == [offset_records.offset_key("g", partition) for partition in (T0, T1)]
     for partition in (T0, T1):
         assert cache.count("g") > 0
