@@ -69,6 +69,7 @@ class Connection:
         "_closed_log",
         "_dispatcher",
         "_fault",
+        "_files",
         "_has_moved",
         "_in_flight",
         "_is_pumped_later",
@@ -136,7 +137,8 @@ class Connection:
         self._auth = listener_auth
         self.state: dict[str, object] | None = None
         self.was_held_up = False
-        self.sends_files = transport.sends_files
+        self._files = transport.files
+        self.sends_files = self._files is not None
         self.recurring_end = 0
         self._close_callbacks: dict[Hashable, Callable[[], None]] | None = None
         # The requests that were received and not answered, in order. All but the last are dispatched.
@@ -580,16 +582,17 @@ class Connection:
                 if not isinstance(part, FileRange):
                     group, wanted = next_group(parts, first, offset)
                     following = first + len(group)
-                    if following < count and isinstance(parts[following], FileRange):
-                        sent = self._transport.send_before_file(group)
+                    if self._files is not None and following < count and isinstance(parts[following], FileRange):
+                        sent = self._files.send_before(group)
                     else:
                         sent = self._transport.send(group)
                 else:
+                    assert self._files is not None  # only then are ranges named
                     wanted, following = min(len(part) - offset, MAX_FILE_BYTES), first + 1
                     if not part.is_cached(offset, wanted):
                         parts = [*parts[:first], await part.load(), *parts[following:]]
                         continue
-                    sent = self._transport.send_file(part, offset, wanted)
+                    sent = self._files.send(part, offset, wanted)
             except BlockingIOError:
                 if self._stalled_since is None:
                     self._stalled_since = trio.current_time()

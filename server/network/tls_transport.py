@@ -19,7 +19,6 @@ from ottla.server.network.transport import has_peer_closed
 
 if TYPE_CHECKING:
     from ottla.kproto.codec import Buffer
-    from ottla.storage.reading.file_range import FileRange
 
 _RECORD_BYTES: Final = 16 * 1024
 #: What one call takes: encrypting and copying it stays well under 500 µs.
@@ -128,17 +127,9 @@ class TlsTransport:
         return sent
 
     @property
-    def sends_files(self) -> bool:
+    def files(self) -> None:
         """What lies in a file is not encrypted."""
-        return False
-
-    def send_before_file(self, views: Sequence[Buffer]) -> int:
-        """Never called."""
-        raise NotImplementedError
-
-    def send_file(self, part: FileRange, offset: int, length: int) -> int:
-        """Never called."""
-        raise NotImplementedError
+        return None
 
     async def wait_readable(self) -> None:
         """See `Transport`. What is decrypted already is no longer in the socket."""

@@ -24,8 +24,25 @@ _CLOSED: Final = select.POLLERR | select.POLLHUP | getattr(select, "POLLRDHUP", 
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
+class FileSender(Protocol):
+    """Sends parts of files to a stream without reading them. BlockingIOError if there is no room for any of it."""
+
+    def send_before(self, views: Sequence[Buffer]) -> int:
+        """`Transport.send` of what a part of a file follows at once, so that both may go into one packet."""
+        ...
+
+    def send(self, part: FileRange, offset: int, length: int) -> int:
+        """`FileRange.send` to the stream."""
+        ...
+
+
 class Transport(Protocol):
     """One end of a stream. Every method but the handshake and the two waits returns at once."""
+
+    @property
+    def files(self) -> FileSender | None:
+        """What sends parts of files; None where all that is sent has to be in memory."""
+        ...
 
     async def handshake(self) -> None:
         """Agree on how to encrypt, before anything else. Raises CloseConnectionError or OSError."""
@@ -44,19 +61,6 @@ class Transport(Protocol):
 
     def send(self, views: Sequence[Buffer]) -> int:
         """Send a prefix of the views, at most 1,024 of them. BlockingIOError if there is no room for any."""
-        ...
-
-    @property
-    def sends_files(self) -> bool:
-        """Whether there are `send_before_file` and `send_file`."""
-        ...
-
-    def send_before_file(self, views: Sequence[Buffer]) -> int:
-        """`send` of what a range of a file follows at once, so that both may go into one packet."""
-        ...
-
-    def send_file(self, part: FileRange, offset: int, length: int) -> int:
-        """`FileRange.send` to this stream."""
         ...
 
     async def wait_readable(self) -> None: ...
@@ -82,10 +86,25 @@ def has_peer_closed(connected: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
+class _SocketFiles:
+    """Implements FileSender by the kernel."""
+
+    __slots__ = ("_socket",)
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    def send_before(self, views: Sequence[Buffer]) -> int:
+        return self._socket.sendmsg(views, (), _MORE)
+
+    def send(self, part: FileRange, offset: int, length: int) -> int:
+        return part.send(self._socket.fileno(), offset, length)
+
+
 class SocketTransport:
     """A TCP connection without Nagle's delay."""
 
-    __slots__ = ("_socket", "descriptor", "receive_into", "send")
+    __slots__ = ("_socket", "descriptor", "files", "receive_into", "send")
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -94,16 +113,7 @@ class SocketTransport:
         self.descriptor: int | None = connected.fileno()
         self.receive_into = connected.recv_into
         self.send = connected.sendmsg
-
-    @property
-    def sends_files(self) -> bool:
-        return True
-
-    def send_before_file(self, views: Sequence[Buffer]) -> int:
-        return self._socket.sendmsg(views, (), _MORE)
-
-    def send_file(self, part: FileRange, offset: int, length: int) -> int:
-        return part.send(self._socket.fileno(), offset, length)
+        self.files: FileSender | None = _SocketFiles(connected)
 
     async def handshake(self) -> None:
         """Nothing is encrypted."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.kproto.codec import Buffer
-    from ottla.storage.reading.file_range import FileRange
 
 __all__ = ["Host", "Network", "Stack"]
 
@@ -427,14 +426,9 @@ class _End(trio.abc.Stream):
         return len(data)
 
     @property
-    def sends_files(self) -> bool:
-        return False
-
-    def send_before_file(self, views: Sequence[Buffer]) -> int:
-        raise NotImplementedError
-
-    def send_file(self, part: FileRange, offset: int, length: int) -> int:
-        raise NotImplementedError
+    def files(self) -> None:
+        """Its disks have no files that the kernel could send."""
+        return None
 
     async def wait_readable(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
