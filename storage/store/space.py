@@ -48,6 +48,7 @@ class Space:
         "_disk",
         "_filled",
         "_first",
+        "_lock",
         "_needed_bytes",
         "_offload",
         "_path",
@@ -64,6 +65,8 @@ class Space:
         self._path = reserve_path
         self._reserve_bytes = reserve_bytes
         self._offload = offload
+        # Who looks for room or makes it holds it: a reserve that another gives up meanwhile would look like room.
+        self._lock = trio.Lock()
         # In their order, so that a simulation tells them in the same order each time.
         self._users: dict[SpaceUser, None] = {}
         self._first: list[Callable[[], None]] = []
@@ -111,8 +114,26 @@ class Space:
         for user in list(self._users):
             user.stall()
 
-    def give_up_reserve(self) -> bool:
-        """Make the reserve's room free; False if there is none. May block a little."""
+    async def find_room(self, needed_bytes: int) -> bool:
+        """Whether there is room for what gives back more, on a full disk; the reserve is given up if that makes it so.
+
+        Of the room that is left so much is kept that log starts and lists of segments can still be written.
+        """
+        assert self.is_full
+        async with self._lock:
+            return bool(await self._offload(lambda: self._find_room(needed_bytes + _MARGIN_BYTES)))
+
+    def _find_room(self, needed_bytes: int) -> bool:
+        folder = os.path.dirname(self._path)
+        missing_bytes = needed_bytes - self._disk.free_bytes(folder)
+        if missing_bytes <= 0:
+            return True
+        if not self._reserve_bytes or missing_bytes > self._reserve_bytes:
+            return False
+        return self._give_up_reserve() and self._disk.free_bytes(folder) >= needed_bytes
+
+    def _give_up_reserve(self) -> bool:
+        """Make the reserve's room free; False if there is none. Blocks."""
         try:
             if not self._reserve_bytes or not self._disk.exists(self._path):
                 return False
@@ -122,33 +143,17 @@ class Space:
             return False
         return True
 
-    async def find_room(self, needed_bytes: int) -> bool:
-        """Whether there is room for what gives back more, on a full disk; the reserve is given up if that makes it so.
-
-        Of the room that is left so much is kept that log starts and lists of segments can still be written.
-        """
-        assert self.is_full
-        return bool(await self._offload(lambda: self._find_room(needed_bytes + _MARGIN_BYTES)))
-
-    def _find_room(self, needed_bytes: int) -> bool:
-        folder = os.path.dirname(self._path)
-        missing_bytes = needed_bytes - self._disk.free_bytes(folder)
-        if missing_bytes <= 0:
-            return True
-        if not self._reserve_bytes or missing_bytes > self._reserve_bytes:
-            return False
-        return self.give_up_reserve() and self._disk.free_bytes(folder) >= needed_bytes
-
     async def until_full(self) -> None:
         """Return when the node is full."""
         await self._filled.wait()
 
     async def make_room(self) -> bool:
         """Give up the reserve for what must not fail; False if it is gone already. The node counts as full then."""
-        given_up = bool(await self._offload(self.give_up_reserve))
-        if given_up:
-            self.filled("the reserve was given up")
-        return given_up
+        async with self._lock:
+            given_up = bool(await self._offload(self._give_up_reserve))
+            if given_up:
+                self.filled("the reserve was given up")
+            return given_up
 
     async def until_room(self) -> None:
         """Return when the node is not full."""
@@ -161,12 +166,19 @@ class Space:
             # Making the reserve is not part of the start.
             if not self.is_full and await self._offload(self._has_room):
                 await trio.sleep(_START_SECONDS)
-            if not await self._offload(self._restore):
-                self.filled("there is no room for the reserve")
+            async with self._lock:
+                if not await self._offload(self._restore):
+                    self.filled("there is no room for the reserve")
         while True:
             await self._filled.wait()
-            while not await self._offload(self._restore):  # noqa: ASYNC110 (nobody tells of room)
+            while not await self._resume():  # noqa: ASYNC110 (nobody tells of room)
                 await trio.sleep(_POLL_SECONDS)
+
+    async def _resume(self) -> bool:
+        """Let the stores write on if there is room for it, with the reserve."""
+        async with self._lock:
+            if not await self._offload(self._restore):
+                return False
             self._filled = trio.Event()
             self.full_since, self._needed_bytes = None, 0
             logger.warning("there is room on the disk again: records are accepted", extra={"path": self._path})
@@ -174,6 +186,7 @@ class Space:
             room.set()
             for user in list(self._users):
                 user.resume()
+            return True
 
     @property
     def _has_reserve(self) -> bool:
