@@ -218,6 +218,11 @@ class Segment:
         if not self._pins and self._remove is not None:
             self._remove(self)
 
+    @property
+    def is_doomed(self) -> bool:
+        """Whether its files wait for the last user to be removed: what can be left off is, for the room."""
+        return self._remove is not None
+
     def doom(self, remove: Callable[[Segment], None]) -> None:
         """It is no longer part of its store: `remove` its files as soon as nobody uses them."""
         assert self._remove is None

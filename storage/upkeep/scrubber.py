@@ -5,7 +5,8 @@ The rules:
 - It reads at `scrub_bytes_per_second`, in small steps in a worker thread, for at most a twentieth of the time; while
   records come in, at a tenth of that.
 - It is inside the gate of the store that it reads, which cancels it when the store is closed, and it keeps the segment
-  pinned. What it finds in a segment that was replaced or removed meanwhile is nobody's concern.
+  pinned. What it finds in a segment that was replaced or removed meanwhile is nobody's concern. It stops reading that
+  segment, because the room may be wanted at once.
 - Damage is reported once (`context.damage`: a log line, `/readyz`, a metric) and stays in `scrub.json`, from where the
   next start reports it again. A pass continues where the last process was.
 - What the page cache holds is read from there, which says nothing about the disk. Over weeks, little is read that way.
@@ -36,6 +37,7 @@ _STEP_BYTES: Final = 32_768
 _PAUSE_SHARE: Final = 19
 _BUSY_SHARE: Final = 10
 _POLL_SECONDS: Final = 60.0
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 _SAVE_SECONDS: Final = 600.0
 
 
@@ -135,7 +137,7 @@ class Scrubber:
         check = SegmentCheck(context.disk, segment)
         try:
             read_bytes = _STEP_BYTES
-            while read_bytes:
+            while read_bytes and not segment.is_doomed:
                 written_bytes = context.written_bytes
                 began = trio.current_time()
                 read_bytes, damage = await context.offload(check.step, _STEP_BYTES)
@@ -144,9 +146,9 @@ class Scrubber:
                 for position, message in damage:
                     await self._found(store, segment, position, message)
                 pause = max(read_bytes / max(context.config.scrub_bytes_per_second, 1), _PAUSE_SHARE * took_seconds)
-                await trio.sleep(pause)
+                await _pause(segment, pause)
                 if context.written_bytes != written_bytes:
-                    await trio.sleep(pause * (_BUSY_SHARE - 1))
+                    await _pause(segment, pause * (_BUSY_SHARE - 1))
         except StorageError as error:
             await self._found(store, segment, -1, f"{os.path.basename(segment.data_path)}: {error}")
         except OSError as error:
@@ -203,3 +205,11 @@ class Scrubber:
         except OSError as error:
             # The next one says it all.
             logger.warning("%s cannot be written: %s", SCRUB_FILE, error, extra={"error": str(error)})
+
+
+async def _pause(segment: Segment, seconds: float) -> None:
+    """Wait between two steps, but not with files that should go."""
+    while seconds > 0 and not segment.is_doomed:
+        part = min(seconds, _LONGEST_PAUSE_SECONDS)
+        await trio.sleep(part)
+        seconds -= part

@@ -19,6 +19,7 @@ from ottla.storage.errors import CorruptLogError
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.upkeep.scrub_state import read_scrub_state
 from ottla.storage.upkeep.scrubber import Scrubber
+from tests.storage.held_disk import exists, until
 
 # It never begins by itself.
 SETTINGS: dict[str, Any] = {
@@ -186,6 +187,23 @@ async def test_segments_that_change_under_it_are_no_damage(
         assert not list(manager.context.damage)
         assert not [segment for segment in before if segment._pins]
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_files_that_should_go_are_let_go_of(harness: Any) -> None:
+    """A pass takes hours at the rate of a busy node, and the room may be wanted at once."""
+    async with harness.manager(**{**SETTINGS, "scrub_bytes_per_second": 1}) as manager:
+        log = await fill(harness, manager)
+        first = log.store.files.segments[0]
+        log.advance_high_watermark(log.flushed_end_offset)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(manager.scrubber.scrub)
+            await until(lambda: manager.scrubber.read_bytes > 0)
+            assert first._pins
+            await log.advance_log_start_offset(40)
+            await manager.clean()
+            assert first not in log.store.files.segments
+            await until(lambda: not exists(first.data_path))
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_file_that_cannot_be_read_is_damage(harness: Any) -> None:
