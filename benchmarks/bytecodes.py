@@ -27,9 +27,9 @@ import trio
 
 from benchmarks.workloads.requests import group_of, list_offsets, offset_commit, one_record, produce
 from ottla.kproto.frames import build_request_frame, parse_response_frame
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Request
 from ottla.metadata.changes.topic_changes import NewTopic

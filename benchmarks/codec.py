@@ -20,14 +20,8 @@ from typing import Any, NamedTuple
 from benchmarks.micro import Operation, by_pyperf
 from ottla.kproto import codec
 from ottla.kproto.hot import produce as hot_produce
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from ottla.kproto.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-)
-from ottla.kproto.messages.list_offsets import (
+from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.kproto.messages.data.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -35,18 +29,24 @@ from ottla.kproto.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+from ottla.kproto.messages.groups.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.kproto.messages.topics.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.kproto.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Message
 

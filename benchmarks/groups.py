@@ -35,15 +35,15 @@ from compat_tests.wire.wire import Wire
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.frames import build_request_frame, parse_response_frame
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.kproto.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 
 GROUPS, MEMBERS, HEARTBEAT_S, HEARTBEAT_ROUNDS = 200, 10, 3.0, 4
 CONNECTIONS, COMMIT_S = 512, 8.0

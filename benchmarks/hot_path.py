@@ -19,7 +19,7 @@ from benchmarks.figures import shown
 from benchmarks.micro import Operation, best_us, by_pyperf
 from ottla.kproto.hot import fetch
 from ottla.kproto.hot.fetch import FetchedPartition
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse
+from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse
 from ottla.kproto.records import Record, build_batch, crc_matches, parse_batch_header
 from ottla.storage.format.block import log_key
 from ottla.storage.format.run_table import RunTable

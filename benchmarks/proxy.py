@@ -22,7 +22,7 @@ from benchmarks.workloads.base import PRODUCER, create_topic, unique
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.brokers.proxied import start_proxy
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages.metadata import MetadataRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 
 _SIZE_BYTES = 1_000
 _PARTITIONS = 4

@@ -33,8 +33,8 @@ from benchmarks.process_cost import cost
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.kproto.schema import Response
 
 _FETCH_VERSION: Final = 16

@@ -19,8 +19,8 @@ from benchmarks.micro import Operation, best_us, by_pyperf
 from ottla.kproto import codec
 from ottla.kproto.hot import fetch, produce
 from ottla.kproto.hot.fetch import FetchedPartition
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import (
     HEADER_SIZE_BYTES,
     Record,

@@ -28,7 +28,7 @@ from compat_tests.brokers.apache_kafka import ApacheKafkaCluster
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
 from ottla.client.errors import UnknownTopicError
-from ottla.kproto.messages.alter_partition_reassignments import (
+from ottla.kproto.messages.topics.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,

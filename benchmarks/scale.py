@@ -18,7 +18,7 @@ from random import Random
 from uuid import UUID
 
 from ottla.kproto import codec
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.topics.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,

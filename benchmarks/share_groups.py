@@ -26,13 +26,13 @@ from benchmarks.workloads import Figures, create_topic
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.wire import Wire
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 PARTITIONS: Final = 10
 MEMBERS: Final = 10

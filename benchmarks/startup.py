@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.client.connection import BrokerConnection
-from ottla.kproto.messages.metadata import MetadataRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 
 IDLE_SECONDS = 0.5
 

@@ -125,7 +125,7 @@ def _names(kind: str) -> list[str]:
     from ottla.cli.connection import bootstrap_servers, security
     from ottla.client.client import Client
     from ottla.client.errors import ClientError
-    from ottla.kproto.messages.list_groups import ListGroupsRequest
+    from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
 
     try:
         with Client(bootstrap_servers(None), _ASK_SECONDS, security=security(None)) as client:

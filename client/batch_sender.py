@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError, ClientError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.partitioner import partition_for_key
 from ottla.kproto.records import BatchBuilder, Record
 

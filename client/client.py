@@ -9,7 +9,7 @@ from ottla.client.connection import CLIENT_ID, BrokerConnection
 from ottla.client.errors import BrokerError, ClientError, ConnectionLostError, UnknownTopicError
 from ottla.client.security import NO_SECURITY, Security
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.topics.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

@@ -44,9 +44,9 @@ from ottla.kproto import codec, framing, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, EncodeError, ErrorCode, ProtocolError
 from ottla.kproto.messages import response_class
-from ottla.kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.kproto.versions import NO_VERSIONS, OPEN_END, VersionRange
 
 if TYPE_CHECKING:

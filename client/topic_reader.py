@@ -9,7 +9,7 @@ from ottla.client.aborted_transactions import AbortedTransactions
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError, ClientError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.records import BatchHeader, Record, TimestampType, iter_batches, iter_records, parse_end_txn_marker
 
 _FETCH_BYTES: Final = 8 * 1024 * 1024

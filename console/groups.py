@@ -27,7 +27,7 @@ from ottla.coordinator.group.streams.member import StreamsMember
 from ottla.coordinator.group.streams.topology import Topology
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
-from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
 from ottla.runtime.time_slice import TimeSlice
 from ottla.server.apis.groups.streams_descriptions import described
 

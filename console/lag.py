@@ -12,7 +12,7 @@ from ottla.console.groups import coordinator_of
 from ottla.console.messages.readable import MAX_ASKED, led_elsewhere, led_here
 from ottla.console.nodes import NodeError, ask, ask_each
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
+from ottla.kproto.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ottla.console.lag import PartitionLag, ends_of
 from ottla.console.nodes import NodeError, ask
 from ottla.coordinator.share.state import UNINITIALIZED_COUNT
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_share_group_offsets import (
+from ottla.kproto.messages.share.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )

@@ -26,7 +26,7 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.error_responses import error_response
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
 from ottla.proxy.claims import Claim
 from ottla.proxy.errors import NotLetInError
 from ottla.proxy.login import BEFORE_LOGIN, SASL_KEYS, ClientLogin

@@ -19,7 +19,7 @@ import trio
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import (
+from ottla.kproto.messages.data.fetch import (
     AbortedTransaction,
     FetchPartition,
     FetchRequest,

@@ -9,7 +9,7 @@ import trio
 
 from ottla.client.errors import ClientError
 from ottla.client.trio_connection import TrioConnection
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.proxy.doors import Doors
 from ottla.proxy.errors import ProxyError
 from ottla.proxy.shared import CONNECT_SECONDS, PLAIN_WAYS, Settings, Shared, Ways

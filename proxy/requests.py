@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import UnsupportedApiError
-from ottla.kproto.messages.fetch import FetchRequest
+from ottla.kproto.messages.data.fetch import FetchRequest
 from ottla.kproto.schema import Request, Response
 from ottla.proxy import versions
 from ottla.proxy.cached_fetch import CachedFetch

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.api_versions import ApiVersionsResponse
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsResponse
 from ottla.proxy import rewriting, versions
 from ottla.proxy.errors import RefusedError
 from ottla.proxy.flow import PREFIX_BYTES, Flow, Next

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.kproto.messages.cluster.api_versions import ApiVersion, ApiVersionsResponse
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Response

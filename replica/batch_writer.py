@@ -67,7 +67,7 @@ class BatchWriter:
 
     async def _produce(self, node_id: int, topic: TopicImage, index: int, batch: bytes, timeout_ms: int) -> None:
         from ottla.client.errors import ClientError
-        from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+        from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
         partition = PartitionProduceData(index=index, records=batch)
         data = TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=[partition])

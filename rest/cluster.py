@@ -11,15 +11,15 @@ from ottla.client.errors import BrokerError, ClientError, UnknownTopicError, Unr
 from ottla.client.offsets import LATEST, TopicPartition, list_offsets_request
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.topics.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 Address = tuple[str, int]
 Connect = Callable[[str, int], TrioConnection]

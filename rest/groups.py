@@ -13,10 +13,10 @@ from ottla.client.offsets import TopicPartition
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
-from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
+from ottla.kproto.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.kproto.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.kproto.schema import Request
 from ottla.rest.cluster import Cluster
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ottla.client.client import Client
     from ottla.client.tls import Tls
-    from ottla.kproto.messages.create_acls import AclCreation
+    from ottla.kproto.messages.access.create_acls import AclCreation
     from ottla.security.certificates import Pair
 
 SCRAM: Final = "SCRAM-SHA-512"
@@ -185,7 +185,7 @@ def _certificates() -> tuple[Pair, Pair]:
 
 
 def _set_users(client: Client, credentials: Sequence[Any]) -> None:
-    from ottla.kproto.messages.alter_user_scram_credentials import (
+    from ottla.kproto.messages.access.alter_user_scram_credentials import (
         AlterUserScramCredentialsRequest,
         ScramCredentialDeletion,
     )
@@ -205,14 +205,14 @@ def _set_users(client: Client, credentials: Sequence[Any]) -> None:
 
 
 def _credentials(client: Client) -> list[tuple[str, int]]:
-    from ottla.kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+    from ottla.kproto.messages.access.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
     described = client.call(DescribeUserScramCredentialsRequest(users=None))
     return [(result.user, info.mechanism) for result in described.results for info in result.credential_infos]
 
 
 def _count_entries(client: Client) -> int:
-    from ottla.kproto.messages.describe_acls import DescribeAclsRequest
+    from ottla.kproto.messages.access.describe_acls import DescribeAclsRequest
 
     everything = DescribeAclsRequest(
         resource_type_filter=_ANY,
@@ -227,8 +227,8 @@ def _count_entries(client: Client) -> int:
 
 
 def _set_entries(client: Client, entries: Sequence[AclCreation]) -> None:
-    from ottla.kproto.messages.create_acls import CreateAclsRequest
-    from ottla.kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+    from ottla.kproto.messages.access.create_acls import CreateAclsRequest
+    from ottla.kproto.messages.access.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 
     everything = DeleteAclsFilter(
         resource_type_filter=_ANY,

@@ -149,7 +149,7 @@ def skip(reason: str) -> NoReturn:
 
 
 def _groups(client: Client) -> set[str]:
-    from ottla.kproto.messages.list_groups import ListGroupsRequest
+    from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
 
     found: set[str] = set()
     for node_id in _nodes(client):
@@ -163,7 +163,7 @@ def _nodes(client: Client) -> list[int]:
 
 def _delete_groups(client: Client, group_ids: Sequence[str]) -> None:
     """Delete groups, each at its coordinator: whichever broker that is."""
-    from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
+    from ottla.kproto.messages.groups.delete_groups import DeleteGroupsRequest
 
     pending = list(group_ids)
     for node_id in _nodes(client) if pending else ():

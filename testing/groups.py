@@ -9,7 +9,7 @@ from ottla.client.admin.group_state import Group as FoundGroup
 from ottla.client.admin.share_state import share_positions
 from ottla.client.client import Client
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
-from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from ottla.client.client import Client
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_partition_reassignments import (
+from ottla.kproto.messages.topics.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from ottla.kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.kproto.messages.topics.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.testing.errors import BrokerError, WaitTimeoutError
 
 _TIMEOUT_MS: Final = 15_000

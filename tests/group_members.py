@@ -9,27 +9,31 @@ from typing import Any
 from ottla.client.admin.group_state import Coordinator
 from ottla.client.client import Client
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.share_acknowledge import AcknowledgementBatch as Batch
-from ottla.kproto.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest
-from ottla.kproto.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
-from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from ottla.kproto.messages.streams_group_heartbeat import (
+from ottla.kproto.messages.groups.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     Subtopology,
     TopicInfo,
     Topology,
 )
-from ottla.kproto.messages.streams_group_topology_description_update import (
+from ottla.kproto.messages.groups.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
     TopologyDescription,
     TopologyDescriptionNode,
     TopologyDescriptionSubtopology,
 )
+from ottla.kproto.messages.share.share_acknowledge import AcknowledgementBatch as Batch
+from ottla.kproto.messages.share.share_acknowledge import (
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from ottla.kproto.messages.share.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
+from ottla.kproto.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 PATIENCE_SECONDS = 120
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"

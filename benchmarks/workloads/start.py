@@ -12,7 +12,7 @@ from benchmarks.workloads.base import Figures, Workload
 from compat_tests.brokers.process import BrokerProcess
 from ottla.client.addresses import parse_address
 from ottla.client.connection import BrokerConnection
-from ottla.kproto.messages.metadata import MetadataRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 
 _STARTS: Final = 3
 _SETTLE_S: Final = 2

@@ -23,9 +23,9 @@ from ottla.client.admin.acls import (
 )
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.kproto.messages.create_acls import CreateAclsRequest
-from ottla.kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from ottla.kproto.messages.describe_acls import DescribeAclsRequest
+from ottla.kproto.messages.access.create_acls import CreateAclsRequest
+from ottla.kproto.messages.access.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ottla.kproto.messages.access.describe_acls import DescribeAclsRequest
 
 if TYPE_CHECKING:
     from ottla.metadata.acls import Acl
@@ -172,7 +172,7 @@ def _allows_without_acl(client: Client) -> bool:
 
 
 def _setting(client: Client, name: str) -> str | None:
-    from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+    from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
     broker = client.metadata([]).brokers[0].node_id
     asked = DescribeConfigsResource(resource_type=4, resource_name=str(broker), configuration_keys=[name])

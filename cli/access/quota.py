@@ -11,8 +11,8 @@ from ottla.cli.connection import connected
 from ottla.cli.setting_names import did_you_mean
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from ottla.kproto.messages.describe_client_quotas import DescribeClientQuotasRequest
+from ottla.kproto.messages.configs.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from ottla.kproto.messages.configs.describe_client_quotas import DescribeClientQuotasRequest
 
 HAS_ACTIONS = True
 

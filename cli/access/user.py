@@ -13,11 +13,11 @@ from ottla.client.admin.users import MECHANISMS, credential
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_user_scram_credentials import (
+from ottla.kproto.messages.access.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
-from ottla.kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ottla.kproto.messages.access.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
 HAS_ACTIONS = True
 
@@ -96,7 +96,7 @@ def _delete(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def _mechanisms_by_user(client: Client, users: list[str] | None) -> dict[str, set[int]]:
-    from ottla.kproto.messages.describe_user_scram_credentials import UserName
+    from ottla.kproto.messages.access.describe_user_scram_credentials import UserName
 
     named = None if users is None else [UserName(name=user) for user in dict.fromkeys(users)]
     answer = client.call(DescribeUserScramCredentialsRequest(users=named))

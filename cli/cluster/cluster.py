@@ -14,8 +14,8 @@ from ottla.cli.connection import connected
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.cluster.describe_cluster import DescribeClusterRequest
 
 HAS_ACTIONS = True
 

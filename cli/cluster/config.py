@@ -14,8 +14,8 @@ from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

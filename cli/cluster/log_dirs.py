@@ -10,7 +10,7 @@ from ottla.cli import options
 from ottla.cli.connection import connected
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from ottla.kproto.messages.data.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -15,12 +15,12 @@ from ottla.cli import CommandError
 from ottla.cli.options import counted
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.kproto.messages.alter_partition_reassignments import (
+from ottla.kproto.messages.topics.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from ottla.kproto.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.kproto.messages.topics.list_partition_reassignments import ListPartitionReassignmentsRequest
 
 _POLL_SECONDS: Final = 0.2
 

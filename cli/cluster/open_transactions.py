@@ -10,8 +10,8 @@ from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from ottla.kproto.messages.write_txn_markers import (
+from ottla.kproto.messages.data.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.kproto.messages.transactions.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -16,8 +16,8 @@ from ottla.client.admin.group_state import SHARE, Coordinator, committed_offsets
 from ottla.client.admin.share_state import share_positions
 from ottla.client.client import Client
 from ottla.client.offsets import LATEST, TopicPartition, offsets_at
-from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.data.describe_log_dirs import DescribeLogDirsRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
 
 MOST_GROUPS: Final = 100
 _SAMPLE: Final = re.compile(r"(\w+)(?:\{([^}]*)\})? (\S+)")

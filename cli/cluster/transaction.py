@@ -15,10 +15,10 @@ from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.list_transactions import ListTransactionsRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.transactions.describe_transactions import DescribeTransactionsRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
+from ottla.kproto.messages.transactions.list_transactions import ListTransactionsRequest
 
 HAS_ACTIONS = True
 

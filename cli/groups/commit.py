@@ -10,7 +10,7 @@ from ottla.client.admin.group_state import Coordinator
 from ottla.client.errors import BrokerError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

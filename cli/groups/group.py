@@ -15,8 +15,8 @@ from ottla.client.admin.group_state import Coordinator, find_group
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
-from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
 
 HAS_ACTIONS = True
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from ottla.client.admin.group_state import SHARE, Coordinator, committed_offsets
 from ottla.client.client import Client
 from ottla.client.offsets import TopicPartition
-from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
 from ottla.server.mirror.names import NamePattern
 
 

@@ -44,7 +44,7 @@ from ottla.server.mirror.names import NamePattern
 from ottla.settings.mirrored import Mirrored, Mirroring
 
 if TYPE_CHECKING:
-    from ottla.kproto.messages.metadata import MetadataResponseTopic
+    from ottla.kproto.messages.topics.metadata import MetadataResponseTopic
 
 _QUIET_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.1

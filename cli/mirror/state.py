@@ -16,13 +16,13 @@ from ottla.client.client import Client
 from ottla.client.errors import AddressError, BrokerError, ConnectionLostError, UnreachableError
 from ottla.client.offsets import EARLIEST, LATEST, TopicPartition, offsets_at
 from ottla.client.security import NO_SECURITY
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.metadata import MetadataResponseTopic
+from ottla.kproto.messages.topics.metadata import MetadataResponseTopic
 from ottla.server.mirror.names import NamePattern
 from ottla.settings.mirrored import MIRROR_SETTING, NOT_MIRRORED, Mirrored, Mirroring, parse_mirrored
 

@@ -14,7 +14,7 @@ from ottla.cli import CommandError, options
 from ottla.cli.cluster.open_transactions import open_producers
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
-from ottla.kproto.messages.list_transactions import ListTransactionsRequest
+from ottla.kproto.messages.transactions.list_transactions import ListTransactionsRequest
 
 _ONGOING: Final = ("Ongoing",)
 _DECIDED: Final = ("PrepareCommit", "PrepareAbort")

@@ -22,8 +22,8 @@ from ottla.client.properties import parse_properties
 from ottla.client.security import NO_SECURITY, Security, from_properties
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
 from ottla.metadata.scram_changes import ScramCredential, ScramKey, ScramMechanism, credential_of
 from ottla.proxy.errors import NotLetInError
 from ottla.proxy.login import ANONYMOUS

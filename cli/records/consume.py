@@ -20,8 +20,8 @@ from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.metadata import MetadataResponseTopic
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.topics.metadata import MetadataResponseTopic
 from ottla.kproto.records import iter_batches, iter_records
 
 _FETCH_BYTES = 8 * 1024 * 1024

@@ -16,7 +16,7 @@ from ottla.cli.records.schema_formats import Formats, add_formats, writers
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.partitioner import partition_for_key
 from ottla.kproto.records import BatchBuilder, Compression
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.cli import CommandError
 from ottla.client.schema_registry import Registry, RegistryError, RegistryLogin
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 if TYPE_CHECKING:
     import argparse

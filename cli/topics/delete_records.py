@@ -13,7 +13,7 @@ from ottla.cli.where import offsets
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.client.offsets import TopicPartition
-from ottla.kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.kproto.messages.data.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
 _END: Final = -1
 """As an offset in a DeleteRecords request: the high watermark."""

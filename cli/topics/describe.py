@@ -12,9 +12,9 @@ from ottla.client.admin.group_state import Coordinator, committed_offsets
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.client.offsets import EARLIEST, LATEST, TopicPartition, offsets_at
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.data.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
 
 _TOPIC_RESOURCE = 2
 _DYNAMIC_TOPIC_CONFIG = 1

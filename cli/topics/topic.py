@@ -16,13 +16,13 @@ from ottla.client.admin.topics import delete_topics
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ottla.kproto.messages.topics.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 HAS_ACTIONS = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.kproto.messages.create_acls import AclCreation
+from ottla.kproto.messages.access.create_acls import AclCreation
 
 OPERATIONS: Final = {
     "all": 2,

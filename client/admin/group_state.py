@@ -20,12 +20,12 @@ from ottla.client.offsets import TopicPartition
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
-from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
-from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.kproto.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.kproto.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.kproto.messages.groups.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.kproto.messages.share.share_group_describe import ShareGroupDescribeRequest
 from ottla.kproto.schema import Request
 
 #: The type of a share group.

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.client.errors import BrokerError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_share_group_offsets import (
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.share.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.describe_share_group_offsets import (
+from ottla.kproto.messages.share.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.read_share_group_state import PartitionData, ReadShareGroupStateRequest, ReadStateData
+from ottla.kproto.messages.share.read_share_group_state import PartitionData, ReadShareGroupStateRequest, ReadStateData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,8 +8,8 @@ from typing import Final
 from ottla.client.client import Client
 from ottla.client.errors import BrokerError
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.kproto.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.kproto.messages.topics.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
 
 _FIRST_VERSION_BY_NAME_OR_ID: Final = 6
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.client.sasl import DIGESTS
-from ottla.kproto.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+from ottla.kproto.messages.access.alter_user_scram_credentials import ScramCredentialUpsertion
 
 #: The mechanisms that a user may have a password for, with their numbers on the wire.
 MECHANISMS: Final[Mapping[str, int]] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}

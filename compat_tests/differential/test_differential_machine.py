@@ -32,10 +32,10 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolSubscription, parse_consumer_protocol
 from ottla.kproto.messages import request_class
-from ottla.kproto.messages.fetch import FetchRequest
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.offset_commit import OffsetCommitRequest
-from ottla.kproto.messages.produce import ProduceRequest
+from ottla.kproto.messages.data.fetch import FetchRequest
+from ottla.kproto.messages.data.produce import ProduceRequest
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.groups.offset_commit import OffsetCommitRequest
 
 PREFIX = "dabcd-000001-"
 NOW_MS = 1_700_000_000_000

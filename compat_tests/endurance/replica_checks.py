@@ -6,8 +6,8 @@ import time
 from contextlib import ExitStack
 
 from ottla.client.client import Client
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.testing import Cluster
 
 __all__ = ["REPLICAS", "addresses", "compare_replicas", "wait_until_in_sync"]

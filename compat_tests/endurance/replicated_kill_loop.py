@@ -38,7 +38,7 @@ from compat_tests.endurance.kill_loop_others import Committer, Compacted, Other,
 from compat_tests.endurance.replica_checks import REPLICAS, compare_replicas, wait_until_in_sync
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.records import BatchHeader, iter_batches
 from ottla.testing import Cluster
 from tests.etcd import Etcd

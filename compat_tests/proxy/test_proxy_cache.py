@@ -26,9 +26,9 @@ from compat_tests.brokers.process import HOST, BrokerProcess, free_port
 from compat_tests.brokers.proxied import start_proxy
 from compat_tests.wire.wire import WireConnection
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import iter_batches, whole_batches_size_bytes
 
 TRANSACTIONS = 12

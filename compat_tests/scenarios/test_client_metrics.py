@@ -21,14 +21,14 @@ from compat_tests.brokers.process import HOST, BrokerProcess, free_port
 from compat_tests.clients.base import Record
 from compat_tests.java import compiled
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.push_telemetry import PushTelemetryRequest
+from ottla.kproto.messages.telemetry.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from ottla.kproto.messages.telemetry.push_telemetry import PushTelemetryRequest
 
 CLIENT_METRICS = 16
 INTERVAL_MS = 300

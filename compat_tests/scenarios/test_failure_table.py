@@ -21,8 +21,8 @@ from compat_tests.endurance.replica_checks import REPLICAS, compare_replicas, wa
 from compat_tests.endurance.replicated_kill_loop import PARTITIONS, TOPIC, Load, read_back
 from ottla.client.client import Client
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from tests.etcd import needs_etcd
 

@@ -20,7 +20,7 @@ from compat_tests.clients.franz_flow import FranzGoFlow
 from compat_tests.java import QUICK
 from compat_tests.wire.wire import Wire
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
 
 pytestmark = pytest.mark.franz_go
 

@@ -28,8 +28,8 @@ from ottla.client.addresses import parse_addresses
 from ottla.client.admin.group_state import Coordinator, committed_offsets
 from ottla.client.client import Client
 from ottla.client.offsets import TopicPartition as Place
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

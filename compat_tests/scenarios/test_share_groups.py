@@ -17,7 +17,7 @@ from compat_tests.clients.java_client import JavaDriver
 from compat_tests.clients.java_share import Delivered, JavaShareConsumer
 from compat_tests.java.tools import Done, JavaTools
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

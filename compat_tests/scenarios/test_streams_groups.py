@@ -22,7 +22,7 @@ from compat_tests.java import java, missing
 from compat_tests.scenarios.test_streams import TIMEOUT_S, WORDS, word_count
 from compat_tests.wire.groups.test_wire_streams import configure
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.kproto.messages.groups.streams_group_describe import StreamsGroupDescribeRequest
 
 LINES_A_ROUND = 100
 GROUP = "words"

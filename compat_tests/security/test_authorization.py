@@ -22,79 +22,93 @@ from compat_tests.security.test_security import SecureOttla
 from compat_tests.wire.wire import Wire
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
+from ottla.kproto.messages.access import (
+    alter_user_scram_credentials,
+    create_acls,
+    delete_acls,
+    describe_acls,
+    describe_user_scram_credentials,
+)
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.cluster import (
     add_raft_voter,
+    describe_cluster,
+    describe_quorum,
+    remove_raft_voter,
+    unregister_broker,
+    unregister_controller,
+    update_features,
+)
+from ottla.kproto.messages.configs import (
     alter_client_quotas,
     alter_configs,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    alter_share_group_offsets,
-    alter_user_scram_credentials,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
-    delete_records,
-    delete_share_group_offsets,
-    delete_share_group_state,
-    delete_topics,
-    describe_acls,
     describe_client_quotas,
-    describe_cluster,
     describe_configs,
-    describe_groups,
+    incremental_alter_configs,
+    list_config_resources,
+)
+from ottla.kproto.messages.data import (
+    alter_replica_log_dirs,
+    delete_records,
     describe_log_dirs,
     describe_producers,
-    describe_quorum,
-    describe_share_group_offsets,
-    describe_topic_partitions,
-    describe_transactions,
-    describe_user_scram_credentials,
-    elect_leaders,
-    end_txn,
     fetch,
+    list_offsets,
+    offset_for_leader_epoch,
+    produce,
+)
+from ottla.kproto.messages.groups import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    delete_groups,
+    describe_groups,
     find_coordinator,
     heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    initialize_share_group_state,
     join_group,
     leave_group,
-    list_config_resources,
     list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    read_share_group_state,
-    read_share_group_state_summary,
-    remove_raft_voter,
-    share_acknowledge,
-    share_fetch,
-    share_group_describe,
-    share_group_heartbeat,
     streams_group_describe,
     streams_group_heartbeat,
     sync_group,
     txn_offset_commit,
-    unregister_broker,
-    unregister_controller,
-    update_features,
+)
+from ottla.kproto.messages.share import (
+    alter_share_group_offsets,
+    delete_share_group_offsets,
+    delete_share_group_state,
+    describe_share_group_offsets,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    share_acknowledge,
+    share_fetch,
+    share_group_describe,
+    share_group_heartbeat,
     write_share_group_state,
+)
+from ottla.kproto.messages.topics import (
+    alter_partition_reassignments,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_topic_partitions,
+    elect_leaders,
+    list_partition_reassignments,
+    metadata,
+)
+from ottla.kproto.messages.transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
     write_txn_markers,
 )
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.schema import Request, Struct
 from ottla.metadata.acls import AclOperation as Op

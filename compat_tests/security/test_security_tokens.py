@@ -21,17 +21,17 @@ from compat_tests.security.test_security import SecureOttla, run_ottla
 from compat_tests.wire.wire import Wire
 from ottla.client import sasl
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_acls import CreateAclsRequest
-from ottla.kproto.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
-from ottla.kproto.messages.describe_delegation_token import (
+from ottla.kproto.messages.access.create_acls import CreateAclsRequest
+from ottla.kproto.messages.access.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from ottla.kproto.messages.access.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
 )
-from ottla.kproto.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.renew_delegation_token import RenewDelegationTokenRequest
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.expire_delegation_token import ExpireDelegationTokenRequest
+from ottla.kproto.messages.access.renew_delegation_token import RenewDelegationTokenRequest
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.kproto.schema import Request
 from ottla.metadata.acls import AclResource
 

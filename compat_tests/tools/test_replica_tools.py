@@ -21,7 +21,7 @@ from compat_tests.java.tools import Done, JavaTools
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.testing import Cluster
 

@@ -12,21 +12,21 @@ import pytest
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.wire import Wire
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages import share_fetch
-from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.configs.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from ottla.kproto.messages.configs.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.share import share_fetch
+from ottla.kproto.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import Record, build_batch
 
 CLIENT_ID = "wire"  # as compat_tests.wire.wire calls itself

@@ -12,19 +12,19 @@ import pytest
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.groups.group_wire import SUBSCRIPTION, GroupWire, name, new_topic
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
-from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
-from ottla.kproto.messages.end_txn import EndTxnRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from ottla.kproto.messages.txn_offset_commit import (
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.kproto.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla.kproto.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.transactions.end_txn import EndTxnRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 
 BY_ID = 6
 UNKNOWN_ID = uuid.UUID(int=99)

@@ -18,23 +18,23 @@ from compat_tests.wire.groups.group_wire import GroupWire, new_topic
 from compat_tests.wire.test_wire_4_4 import UNKNOWN_ID, Transaction
 from compat_tests.wire.wire import Wire
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_configs import AlterableConfig as ReplacedConfig
-from ottla.kproto.messages.alter_configs import AlterConfigsRequest
-from ottla.kproto.messages.alter_configs import AlterConfigsResource as ReplacedResource
-from ottla.kproto.messages.create_acls import AclCreation, CreateAclsRequest
-from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from ottla.kproto.messages.describe_acls import DescribeAclsRequest
-from ottla.kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.access.create_acls import AclCreation, CreateAclsRequest
+from ottla.kproto.messages.access.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ottla.kproto.messages.access.describe_acls import DescribeAclsRequest
+from ottla.kproto.messages.access.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from ottla.kproto.messages.cluster.unregister_controller import UnregisterControllerRequest
+from ottla.kproto.messages.cluster.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.kproto.messages.configs.alter_configs import AlterableConfig as ReplacedConfig
+from ottla.kproto.messages.configs.alter_configs import AlterConfigsRequest
+from ottla.kproto.messages.configs.alter_configs import AlterConfigsResource as ReplacedResource
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.unregister_controller import UnregisterControllerRequest
-from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.kproto.messages.topics.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.metadata.acls import AclOperation, AclPermission, AclResource
 
 SETTINGS = {

@@ -12,8 +12,8 @@ from compat_tests.wire.test_wire_produce_fetch import Topic, make_topic, records
 from compat_tests.wire.wire import Wire, WireConnection
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.data.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.kproto.records import Compression
 
 __all__ = ["make_topic", "topic", "wire"]

@@ -18,32 +18,32 @@ from compat_tests import java
 from compat_tests.brokers.apache_kafka import ApacheKafka
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages import alter_client_quotas as acq
-from ottla.kproto.messages import alter_partition_reassignments as apr
-from ottla.kproto.messages import alter_replica_log_dirs as ard
-from ottla.kproto.messages import create_acls as ca
-from ottla.kproto.messages import create_delegation_token as cdt
-from ottla.kproto.messages import create_partitions as cp
-from ottla.kproto.messages import create_topics as ct
-from ottla.kproto.messages import delete_acls as dea
-from ottla.kproto.messages import delete_records as dr
-from ottla.kproto.messages import delete_topics as dt
-from ottla.kproto.messages import describe_acls as da
-from ottla.kproto.messages import describe_client_quotas as dcq
-from ottla.kproto.messages import describe_cluster as dc
-from ottla.kproto.messages import describe_configs as dcf
-from ottla.kproto.messages import describe_delegation_token as ddt
-from ottla.kproto.messages import describe_log_dirs as dld
-from ottla.kproto.messages import describe_topic_partitions as dtp
-from ottla.kproto.messages import elect_leaders as el
-from ottla.kproto.messages import expire_delegation_token as edt
-from ottla.kproto.messages import incremental_alter_configs as iac
-from ottla.kproto.messages import list_config_resources as lcr
-from ottla.kproto.messages import list_partition_reassignments as lpr
-from ottla.kproto.messages import metadata as md
-from ottla.kproto.messages import renew_delegation_token as rdt
-from ottla.kproto.messages import unregister_broker as ub
-from ottla.kproto.messages import update_features as uf
+from ottla.kproto.messages.access import create_acls as ca
+from ottla.kproto.messages.access import create_delegation_token as cdt
+from ottla.kproto.messages.access import delete_acls as dea
+from ottla.kproto.messages.access import describe_acls as da
+from ottla.kproto.messages.access import describe_delegation_token as ddt
+from ottla.kproto.messages.access import expire_delegation_token as edt
+from ottla.kproto.messages.access import renew_delegation_token as rdt
+from ottla.kproto.messages.cluster import describe_cluster as dc
+from ottla.kproto.messages.cluster import unregister_broker as ub
+from ottla.kproto.messages.cluster import update_features as uf
+from ottla.kproto.messages.configs import alter_client_quotas as acq
+from ottla.kproto.messages.configs import describe_client_quotas as dcq
+from ottla.kproto.messages.configs import describe_configs as dcf
+from ottla.kproto.messages.configs import incremental_alter_configs as iac
+from ottla.kproto.messages.configs import list_config_resources as lcr
+from ottla.kproto.messages.data import alter_replica_log_dirs as ard
+from ottla.kproto.messages.data import delete_records as dr
+from ottla.kproto.messages.data import describe_log_dirs as dld
+from ottla.kproto.messages.topics import alter_partition_reassignments as apr
+from ottla.kproto.messages.topics import create_partitions as cp
+from ottla.kproto.messages.topics import create_topics as ct
+from ottla.kproto.messages.topics import delete_topics as dt
+from ottla.kproto.messages.topics import describe_topic_partitions as dtp
+from ottla.kproto.messages.topics import elect_leaders as el
+from ottla.kproto.messages.topics import list_partition_reassignments as lpr
+from ottla.kproto.messages.topics import metadata as md
 from ottla.kproto.schema import Request, Struct
 
 pytestmark = pytest.mark.java

@@ -29,16 +29,20 @@ from compat_tests.wire.test_wire_produce_fetch import (
 from compat_tests.wire.wire import Wire
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.frames import build_request_frame, parse_response_frame
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import Compression, Record, build_batch
 from ottla.kproto.records.crc import value as crc32c
 from ottla.kproto.schema import Request

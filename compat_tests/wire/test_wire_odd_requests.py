@@ -17,17 +17,17 @@ from compat_tests.wire.test_wire_produce_fetch import Topic, data_of, make_topic
 from compat_tests.wire.transaction_wire import Peer, new_peers
 from compat_tests.wire.wire import Wire
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages import add_partitions_to_txn as ap
-from ottla.kproto.messages import alter_partition_reassignments as ar
-from ottla.kproto.messages import create_topics as ct
-from ottla.kproto.messages import delete_records as dr
-from ottla.kproto.messages import describe_topic_partitions as dtp
-from ottla.kproto.messages import fetch as f
-from ottla.kproto.messages import list_offsets as lo
-from ottla.kproto.messages import offset_commit as oc
-from ottla.kproto.messages import offset_delete as od
-from ottla.kproto.messages import offset_fetch as of
-from ottla.kproto.messages import produce as p
+from ottla.kproto.messages.data import delete_records as dr
+from ottla.kproto.messages.data import fetch as f
+from ottla.kproto.messages.data import list_offsets as lo
+from ottla.kproto.messages.data import produce as p
+from ottla.kproto.messages.groups import offset_commit as oc
+from ottla.kproto.messages.groups import offset_delete as od
+from ottla.kproto.messages.groups import offset_fetch as of
+from ottla.kproto.messages.topics import alter_partition_reassignments as ar
+from ottla.kproto.messages.topics import create_topics as ct
+from ottla.kproto.messages.topics import describe_topic_partitions as dtp
+from ottla.kproto.messages.transactions import add_partitions_to_txn as ap
 from ottla.kproto.records import HEADER_SIZE_BYTES, assemble_batch, iter_batches, parse_batch_header
 
 __all__ = ["make_topic", "nothing", "topic", "wire"]

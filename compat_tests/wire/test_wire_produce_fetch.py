@@ -16,9 +16,7 @@ from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.wire import Wire
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.kproto.messages.fetch import (
+from ottla.kproto.messages.data.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -27,18 +25,20 @@ from ottla.kproto.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.kproto.messages.offset_for_leader_epoch import (
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.data.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from ottla.kproto.messages.produce import (
+from ottla.kproto.messages.data.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.kproto.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.kproto.records import (
     Compression,
     Record,

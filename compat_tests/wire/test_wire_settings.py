@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages import incremental_alter_configs as iac
+from ottla.kproto.messages.configs import incremental_alter_configs as iac
 from ottla.settings.config import BROKER_SETTINGS
 from tests.setting_values import dynamic_settings, values
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.transaction_wire import PATIENCE_S, name, new_peers
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages import list_offsets as lo
+from ottla.kproto.messages.data import list_offsets as lo
 
 LATEST, EARLIEST, AFTER_ALL = -1, -2, 2**62
 SETTLING = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_NOT_AVAILABLE")

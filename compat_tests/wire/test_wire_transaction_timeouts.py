@@ -16,8 +16,8 @@ import pytest
 
 from compat_tests.wire.transaction_wire import PATIENCE_S, Identity, Peer, epoch, name
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages import init_producer_id as ip
-from ottla.kproto.messages import update_features as uf
+from ottla.kproto.messages.cluster import update_features as uf
+from ottla.kproto.messages.transactions import init_producer_id as ip
 
 TIMEOUT_MS: Final = 1_000
 LAST_GIVEN_EPOCH: Final = 32_766

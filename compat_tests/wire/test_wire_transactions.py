@@ -25,12 +25,12 @@ from compat_tests.wire.transaction_wire import (
     other_id,
 )
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages import add_partitions_to_txn as ap
-from ottla.kproto.messages import delete_topics as de
-from ottla.kproto.messages import describe_producers as dp
-from ottla.kproto.messages import describe_transactions as dt
-from ottla.kproto.messages import init_producer_id as ip
-from ottla.kproto.messages import list_transactions as lt
+from ottla.kproto.messages.data import describe_producers as dp
+from ottla.kproto.messages.topics import delete_topics as de
+from ottla.kproto.messages.transactions import add_partitions_to_txn as ap
+from ottla.kproto.messages.transactions import describe_transactions as dt
+from ottla.kproto.messages.transactions import init_producer_id as ip
+from ottla.kproto.messages.transactions import list_transactions as lt
 
 FENCED_SINCE_2 = {version: "INVALID_PRODUCER_EPOCH" if version < 2 else "PRODUCER_FENCED" for version in range(6)}
 UNHEARD: dict[str, Any] = {"transactional_id": "unheard"}

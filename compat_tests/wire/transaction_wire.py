@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 from compat_tests.wire.wire import Wire
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages import add_offsets_to_txn as ao
-from ottla.kproto.messages import add_partitions_to_txn as ap
-from ottla.kproto.messages import create_topics as ct
-from ottla.kproto.messages import describe_producers as dp
-from ottla.kproto.messages import describe_transactions as dt
-from ottla.kproto.messages import end_txn as et
-from ottla.kproto.messages import find_coordinator as fc
-from ottla.kproto.messages import init_producer_id as ip
-from ottla.kproto.messages import produce as pr
-from ottla.kproto.messages import txn_offset_commit as tc
-from ottla.kproto.messages import write_txn_markers as wm
+from ottla.kproto.messages.data import describe_producers as dp
+from ottla.kproto.messages.data import produce as pr
+from ottla.kproto.messages.groups import find_coordinator as fc
+from ottla.kproto.messages.groups import txn_offset_commit as tc
+from ottla.kproto.messages.topics import create_topics as ct
+from ottla.kproto.messages.transactions import add_offsets_to_txn as ao
+from ottla.kproto.messages.transactions import add_partitions_to_txn as ap
+from ottla.kproto.messages.transactions import describe_transactions as dt
+from ottla.kproto.messages.transactions import end_txn as et
+from ottla.kproto.messages.transactions import init_producer_id as ip
+from ottla.kproto.messages.transactions import write_txn_markers as wm
 from ottla.kproto.records import Record, build_batch
 
 PASSING = (

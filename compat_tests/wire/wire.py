@@ -13,10 +13,10 @@ from compat_tests.wire.wire_routes import Address, Router
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.framing import PREFIX_SIZE, frame_size
-from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.list_transactions import ListTransactionsRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.produce import ProduceRequest
+from ottla.kproto.messages.data.produce import ProduceRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.transactions.list_transactions import ListTransactionsRequest
 
 _MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 

@@ -15,26 +15,26 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.kproto.messages.create_topics import CreatableReplicaAssignment, CreateTopicsRequest
-from ottla.kproto.messages.delete_share_group_state import DeleteShareGroupStateRequest
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest
-from ottla.kproto.messages.describe_producers import DescribeProducersRequest
-from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.kproto.messages.end_txn import EndTxnRequest
-from ottla.kproto.messages.fetch import FetchRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.initialize_share_group_state import InitializeShareGroupStateRequest
-from ottla.kproto.messages.list_offsets import ListOffsetsRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.read_share_group_state import ReadShareGroupStateRequest
-from ottla.kproto.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
-from ottla.kproto.messages.share_acknowledge import ShareAcknowledgeRequest
-from ottla.kproto.messages.share_fetch import ShareFetchRequest
-from ottla.kproto.messages.write_share_group_state import WriteShareGroupStateRequest
-from ottla.kproto.messages.write_txn_markers import WriteTxnMarkersRequest
+from ottla.kproto.messages.data.describe_producers import DescribeProducersRequest
+from ottla.kproto.messages.data.fetch import FetchRequest
+from ottla.kproto.messages.data.list_offsets import ListOffsetsRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.share.delete_share_group_state import DeleteShareGroupStateRequest
+from ottla.kproto.messages.share.initialize_share_group_state import InitializeShareGroupStateRequest
+from ottla.kproto.messages.share.read_share_group_state import ReadShareGroupStateRequest
+from ottla.kproto.messages.share.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from ottla.kproto.messages.share.share_acknowledge import ShareAcknowledgeRequest
+from ottla.kproto.messages.share.share_fetch import ShareFetchRequest
+from ottla.kproto.messages.share.write_share_group_state import WriteShareGroupStateRequest
+from ottla.kproto.messages.topics.create_topics import CreatableReplicaAssignment, CreateTopicsRequest
+from ottla.kproto.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.kproto.messages.transactions.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.kproto.messages.transactions.describe_transactions import DescribeTransactionsRequest
+from ottla.kproto.messages.transactions.end_txn import EndTxnRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
+from ottla.kproto.messages.transactions.write_txn_markers import WriteTxnMarkersRequest
 
 Address = tuple[str, int]
 

@@ -11,9 +11,9 @@ from ottla.client.aborted_transactions import AbortedTransactions
 from ottla.client.offsets import EARLIEST, LATEST, TopicPartition, list_offsets_request
 from ottla.console.nodes import NodeError, ask, ask_each
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from ottla.kproto.messages.fetch import FetchPartition as AskedPartition
-from ottla.kproto.messages.fetch import FetchRequest, FetchTopic
+from ottla.kproto.messages.data.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from ottla.kproto.messages.data.fetch import FetchPartition as AskedPartition
+from ottla.kproto.messages.data.fetch import FetchRequest, FetchTopic
 from ottla.kproto.records import parse_batch_header
 from ottla.replica.errors import ReplicaError
 from ottla.replica.fetch import FetchParams, FetchPartition

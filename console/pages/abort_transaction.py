@@ -15,8 +15,8 @@ from ottla.console.rendering import url
 from ottla.coordinator.errors import ConcurrentTransactionsError, CoordinatorError, TransactionalIdNotFoundError
 from ottla.coordinator.transaction.coordinator import TRANSACTIONS_TOPIC
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
+from ottla.kproto.messages.transactions.describe_transactions import DescribeTransactionsRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.metadata.acls import AclOperation, AclResource
 
 if TYPE_CHECKING:

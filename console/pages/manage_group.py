@@ -20,16 +20,16 @@ from ottla.console.shares import share_lags
 from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_share_group_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
-)
-from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from ottla.kproto.messages.share.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
 )
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.replica.errors import ReplicaError

@@ -13,7 +13,7 @@ from ottla.console.nodes import NodeError, ask_each
 from ottla.console.parameters import as_integer
 from ottla.console.rendering import url
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.delete_records import (
+from ottla.kproto.messages.data.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.console import charts, history
 from ottla.console.groups import list_groups
 from ottla.console.nodes import ask_each, other_nodes
-from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.kproto.messages.data.describe_log_dirs import DescribeLogDirsRequest
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.runtime.time_slice import TimeSlice
 from ottla.server.apis.data.describe_log_dirs import disk_space, log_dir

@@ -14,7 +14,7 @@ from ottla.console.nodes import NodeError, ask
 from ottla.console.parameters import as_integer
 from ottla.console.rendering import url
 from ottla.kproto.errors import ErrorCode, ProtocolError
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.partitioner import partition_for_key
 from ottla.kproto.records import Record, build_batch
 from ottla.replica.append import Records, TopicIdPartition

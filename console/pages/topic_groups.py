@@ -11,7 +11,7 @@ from ottla.console.groups import coordinator_of, list_groups
 from ottla.console.lag import ends_of, total_lag
 from ottla.console.nodes import ask_each
 from ottla.console.selection import Ranking, select
-from ottla.kproto.messages.offset_fetch import (
+from ottla.kproto.messages.groups.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

@@ -11,8 +11,8 @@ from ottla.console.parameters import text
 from ottla.console.selection import select
 from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.transaction.state import Partition, TransactionStatus
-from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.kproto.messages.list_transactions import ListTransactionsRequest
+from ottla.kproto.messages.transactions.describe_transactions import DescribeTransactionsRequest
+from ottla.kproto.messages.transactions.list_transactions import ListTransactionsRequest
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.runtime.time_slice import TimeSlice
 

@@ -15,7 +15,7 @@ from ottla.kproto import codec
 from ottla.kproto.compiler.layout import STEP_ELEMENTS
 from ottla.kproto.compiler.runtime import ONE_BYTE, uvarint
 from ottla.kproto.hot.fetched_partition import FetchedPartition, RecordsChain
-from ottla.kproto.messages.fetch import (
+from ottla.kproto.messages.data.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,

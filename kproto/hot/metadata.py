@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.kproto import codec
 from ottla.kproto.compiler.layout import STEP_ELEMENTS
 from ottla.kproto.compiler.runtime import uvarint
-from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

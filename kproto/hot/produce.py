@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.kproto import codec
 from ottla.kproto.compiler.runtime import uuid_of
-from ottla.kproto.messages.produce import (
+from ottla.kproto.messages.data.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,
     ProduceRequest,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.kproto.codec import Buffer
-    from ottla.kproto.messages.produce import BatchIndexAndErrorMessage
+    from ottla.kproto.messages.data.produce import BatchIndexAndErrorMessage
     from ottla.kproto.schema import TaggedField
 
 _new = object.__new__

@@ -1,7 +1,8 @@
-"""The messages of every API key, one module each, loaded on first use."""
+"""The messages of every API key, one module each in a folder by subject, loaded on first use."""
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -38,6 +39,18 @@ def all_message_classes() -> Iterator[type[Request] | type[Response]]:
 
 def _lookup(api_key: ApiKey, kind: str) -> type:
     """The module is the key's name in lower case, the class the same name in Kafka's camel case."""
-    module = import_module(f"{__name__}.{api_key.name.lower()}")
+    name = api_key.name.lower()
+    module = import_module(f"{__name__}.{_subjects()[name]}.{name}")
     found: type = getattr(module, api_key.kafka_name + kind)
+    return found
+
+
+@cache
+def _subjects() -> dict[str, str]:
+    """The folder of each module."""
+    found: dict[str, str] = {}
+    for root in __path__:
+        folders = [entry for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("_")]
+        for folder in folders:
+            found.update((name.removesuffix(".py"), folder.name) for name in os.listdir(folder))
     return found

@@ -18,9 +18,9 @@ from ottla.client.errors import (
 )
 from ottla.client.offsets import NO_LEADER, TopicPartition, list_offsets_request
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.kproto.schema import Request
 from ottla.kproto.versions import OPEN_END
 from ottla.pipeline.client.answers import RetriableError, check

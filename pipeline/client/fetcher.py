@@ -11,7 +11,7 @@ from ottla.client.connection import BrokerConnection
 from ottla.client.errors import ConnectionLostError, UnsupportedVersionError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.kproto.records import (
     HEADER_SIZE_BYTES,
     LENGTH_PREFIX_BYTES,

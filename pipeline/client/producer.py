@@ -11,7 +11,7 @@ from ottla.client.connection import BrokerConnection
 from ottla.client.errors import ClientError, ConnectionLostError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Compression
 from ottla.pipeline.client.answers import RetriableError, check
 from ottla.pipeline.client.batches import OpenBatch, SealedBatch

@@ -12,16 +12,16 @@ from typing import Any, Final, NamedTuple
 
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.kproto.messages.end_txn import EndTxnRequest
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.txn_offset_commit import (
+from ottla.kproto.messages.groups.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla.kproto.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.kproto.messages.transactions.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from ottla.kproto.messages.transactions.describe_transactions import DescribeTransactionsRequest
+from ottla.kproto.messages.transactions.end_txn import EndTxnRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.kproto.schema import Request
 from ottla.pipeline.client.answers import check
 from ottla.pipeline.client.cluster import Cluster, CoordinatorType

@@ -11,7 +11,7 @@ from typing import Final
 from ottla.client.errors import ClientError, ConnectionLostError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.kproto.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.pipeline.client import ClientSettings, Cluster
 from ottla.pipeline.client.answers import RetriableError, check
 from ottla.pipeline.client.cluster import CoordinatorType

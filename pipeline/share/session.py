@@ -12,13 +12,13 @@ from ottla.client.connection import BrokerConnection
 from ottla.client.errors import ConnectionLostError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.share_acknowledge import (
+from ottla.kproto.messages.share.share_acknowledge import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from ottla.kproto.messages.share_fetch import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
+from ottla.kproto.messages.share.share_fetch import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
 from ottla.pipeline.client.answers import RetriableError, check
 from ottla.pipeline.share.deliveries import Deliveries, Run, SharePartition
 

@@ -13,7 +13,7 @@ import struct
 from typing import Any, Final, NamedTuple
 
 from ottla.client.offsets import TopicPartition
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest
+from ottla.kproto.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.pipeline.client import Cluster
 from ottla.pipeline.client.answers import check
 from ottla.pipeline.client.cluster import CoordinatorType

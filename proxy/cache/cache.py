@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from ottla.kproto.messages.fetch import PartitionData
+    from ottla.kproto.messages.data.fetch import PartitionData
     from ottla.proxy.cache.batches import Batches
     from ottla.storage.disk.disk import Disk
 

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchPartition, FetchTopic, PartitionData
+from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchPartition, FetchTopic, PartitionData
 
 if TYPE_CHECKING:
     from ottla.proxy.cache.cache import Key, Route

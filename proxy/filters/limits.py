@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_topics import CreateTopicsRequest
+from ottla.kproto.messages.topics.create_topics import CreateTopicsRequest
 from ottla.proxy.filters.faults import api_named
 from ottla.proxy.filters.filter import RefusedByFilterError, request_hook
 from ottla.proxy.filters.records import RecordFilter

@@ -20,7 +20,7 @@ import trio
 
 from ottla.client.recording import entry_line, header_line, is_recording, topics_line
 from ottla.client.topic_reader import Entry
-from ottla.kproto.messages.metadata import MetadataResponse
+from ottla.kproto.messages.topics.metadata import MetadataResponse
 from ottla.kproto.records import TimestampType
 from ottla.proxy.filters.filter import response_hook
 from ottla.proxy.filters.lines import LinesFile

@@ -12,8 +12,8 @@ import trio
 from ottla.client.errors import BrokerError, ClientError, UnreachableError
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 Connect = Callable[[str, int], TrioConnection]
 """Makes a connection to a broker, which is not open yet."""

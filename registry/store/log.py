@@ -22,8 +22,8 @@ import trio
 
 from ottla.client.errors import BrokerError, ClientError, ConnectionLostError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.records import Record, RecordError, iter_batches, iter_records
 from ottla.registry.errors import RegistryError, UnavailableError
 from ottla.registry.store import records

@@ -10,8 +10,8 @@ from uuid import UUID
 from ottla.client.errors import BrokerError
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.kproto.records import BatchBuilder
 
 _TIMEOUT_MS: Final = 15_000

@@ -21,12 +21,12 @@ import trio
 
 from ottla.client.errors import BrokerError, ClientError, UnreachableError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.kproto.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.kproto.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.groups.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.kproto.messages.groups.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.kproto.messages.groups.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.registry.errors import leader_unknown
 from ottla.registry.writer.identity import NO_ERROR, Assignment, Identity, elect, parse_assignment, parse_identity
 

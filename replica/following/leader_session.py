@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.kproto.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

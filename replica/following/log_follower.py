@@ -19,8 +19,8 @@ import trio
 
 from ottla.client.errors import ClientError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.data.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.replica.errors import NotLeaderError
 from ottla.replica.following.copying import append_copied
 from ottla.replica.following.fetch_schedule import FetchSchedule

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+from ottla.kproto.messages.data.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 from ottla.replica.following.followed_log import FollowedLog
 from ottla.replica.following.leader_session import Key, Position
 from ottla.replica.following.log_follower import PASSING, FetchTerms, LeaderConnection, LogFollower

@@ -11,7 +11,7 @@ import trio
 from ottla.client.errors import BrokerError, ClientError, ConnectionLostError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.records import Record, iter_batches, iter_records
 from ottla.rest.cluster import Address, Cluster
 

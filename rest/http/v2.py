@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from ottla.client.offsets import EARLIEST, LATEST
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from ottla.kproto.messages.topics.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.rest.access import Right
 from ottla.rest.errors import RestError, partition_not_found, topic_not_found
 from ottla.rest.http.call import JSON, V2, Call, Proxy, route

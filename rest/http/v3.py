@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starlette.routing import Route
 
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.topics.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
+from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.rest.access import Right
 from ottla.rest.errors import RestError
 from ottla.rest.http.call import Call

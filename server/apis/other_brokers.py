@@ -22,12 +22,12 @@ from ottla.coordinator.errors import (
 from ottla.coordinator.transaction.markers import APPEND_TIMEOUT_MS
 from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.errors import ErrorCode, errors_by_code
-from ottla.kproto.messages.add_partitions_to_txn import (
+from ottla.kproto.messages.transactions.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from ottla.kproto.messages.write_txn_markers import (
+from ottla.kproto.messages.transactions.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -14,12 +14,12 @@ from ottla.coordinator.errors import (
 )
 from ottla.coordinator.share.state import UNINITIALIZED_COUNT, SharePartitionKey, ShareState, StateBatch
 from ottla.kproto.errors import ErrorCode, errors_by_code
-from ottla.kproto.messages import delete_share_group_state as deleting
-from ottla.kproto.messages import initialize_share_group_state as initializing
-from ottla.kproto.messages import read_share_group_state as reading
-from ottla.kproto.messages import read_share_group_state_summary as summing
-from ottla.kproto.messages import write_share_group_state as writing
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.share import delete_share_group_state as deleting
+from ottla.kproto.messages.share import initialize_share_group_state as initializing
+from ottla.kproto.messages.share import read_share_group_state as reading
+from ottla.kproto.messages.share import read_share_group_state_summary as summing
+from ottla.kproto.messages.share import write_share_group_state as writing
 from ottla.runtime.errors import kept
 
 if TYPE_CHECKING:

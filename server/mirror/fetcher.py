@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import PartitionData, ReplicaState
+from ottla.kproto.messages.data.fetch import PartitionData, ReplicaState
 from ottla.replica.following.log_follower import PASSING, FetchTerms, LogFollower
 from ottla.runtime.backoff import Backoff
 from ottla.runtime.time_slice import TimeSlice

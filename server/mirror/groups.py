@@ -16,11 +16,11 @@ from ottla.coordinator.errors import (
 )
 from ottla.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.replica.errors import ReplicaError
 from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.mirrored import Mirroring
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.coordinator.coordinators import Coordinators
-    from ottla.kproto.messages.offset_fetch import OffsetFetchResponseGroup
+    from ottla.kproto.messages.groups.offset_fetch import OffsetFetchResponseGroup
     from ottla.kproto.schema import Request
     from ottla.metadata.controller import Controller
     from ottla.metadata.image import MetadataImage

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ottla.coordinator.coordinators import Coordinators
-    from ottla.kproto.messages.metadata import MetadataResponse
+    from ottla.kproto.messages.topics.metadata import MetadataResponse
     from ottla.metadata.controller import Controller
     from ottla.metadata.producer_ids import ProducerIds
     from ottla.replica.manager import ReplicaManager

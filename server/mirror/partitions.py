@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from uuid import UUID
 
-    from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePartition
+    from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResponsePartition
     from ottla.metadata.changes.partition_changes import PartitionUpdate
     from ottla.metadata.changes.partition_transactions import PartitionKey
     from ottla.metadata.controller import Controller

@@ -11,7 +11,7 @@ import trio
 
 from ottla.client.errors import BrokerError, ClientError, UnreachableError
 from ottla.client.trio_connection import TrioConnection
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from ottla.client.security import Security

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.metadata.changes.topic_changes import NewPartitions, NewTopic
 from ottla.metadata.image import ConfigResource, MetadataImage, ResourceType, TopicImage
@@ -19,7 +19,7 @@ from ottla.settings.mirrored import Mirroring
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
+    from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResponseTopic
     from ottla.metadata.controller import Controller
     from ottla.server.mirror.names import NamePattern
     from ottla.server.mirror.source import Source

@@ -18,7 +18,7 @@ from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode, UnsupportedApiError
 from ottla.kproto.hot.recurring import RECURRING_FROM, RecurringProduce, recurring_of
-from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.kproto.messages.cluster.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.runtime import remote_time
 from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis import authorization

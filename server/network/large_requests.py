@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode
-from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest
+from ottla.kproto.messages.configs.alter_client_quotas import AlterClientQuotasRequest
 from ottla.kproto.schema import Struct, StructType
 from ottla.runtime.errors import CloseConnectionError
 from ottla.runtime.time_slice import TimeSlice

@@ -116,7 +116,7 @@ def merge(response: Response | None, failed: Response | None, version: int) -> R
 def fail_topics(encoded: Any, fault: Fault, version: int) -> Any:
     """A Metadata answer in which the chosen topics, or one partition of them, fail."""
     from ottla.kproto.hot import metadata
-    from ottla.kproto.messages.metadata import MetadataResponse
+    from ottla.kproto.messages.topics.metadata import MetadataResponse
 
     # Its topics are bytes by now.
     response = codec.parse(MetadataResponse, version, b"".join(metadata.build_parts(encoded, version)))
@@ -133,7 +133,7 @@ def fail_topics(encoded: Any, fault: Fault, version: int) -> Any:
 
 
 def _failed_fetch(request: Any, code: ErrorCode) -> Response:
-    from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+    from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
     return FetchResponse(
         responses=[

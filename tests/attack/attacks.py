@@ -15,17 +15,17 @@ from ottla.client.errors import ClientError
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import EncodeError
-from ottla.kproto.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
-from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.configs.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.topics.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
+from ottla.kproto.messages.transactions.describe_transactions import DescribeTransactionsRequest
 from ottla.kproto.records import Compression, Record, assemble_batch, build_batch, compress, parse_batch_header
 from ottla.kproto.records.record import encode_record
 from ottla.kproto.schema import Field, Request, Struct

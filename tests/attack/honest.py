@@ -12,8 +12,8 @@ import sys
 import time
 
 from ottla.client.connection import BrokerConnection
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import Record, build_batch
 
 TOPIC = "honest"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.client.connection import BrokerConnection
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
 
 from .honest import TOPIC
 

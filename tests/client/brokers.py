@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ottla.kproto import codec, framing, headers
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
-from ottla.kproto.messages.heartbeat import HeartbeatResponse
+from ottla.kproto.messages.cluster.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.kproto.messages.groups.heartbeat import HeartbeatResponse
 from ottla.kproto.schema import Request, Response
 from ottla.kproto.versions import VersionRange
 

@@ -18,8 +18,8 @@ from ottla.client.errors import (
     UnsupportedVersionError,
 )
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.metadata import MetadataRequest
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.kproto.versions import VersionRange
 from tests.client.brokers import BrokerSide, Received, beat, versions
 

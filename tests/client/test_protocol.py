@@ -13,12 +13,12 @@ from ottla.client.protocol import ClientProtocol, State
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.framing import frame_prefix
-from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.list_offsets import ListOffsetsRequest
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.produce import ProduceRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.kproto.messages.data.list_offsets import ListOffsetsRequest
+from ottla.kproto.messages.data.produce import ProduceRequest
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.kproto.versions import VersionRange
 from tests.client.brokers import SERVED, BrokerSide, Received, answer, beat, versions
 

@@ -12,8 +12,8 @@ from ottla.client.protocol import ClientProtocol, State
 from ottla.client.security import NO_SECURITY, Login, from_properties
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeResponse
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeResponse
 from tests.client.brokers import BrokerSide, answer, versions
 
 PLAIN = Login("PLAIN", "alice", "wonder")

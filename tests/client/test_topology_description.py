@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.client.admin.topology_description import Node, Part, described_parts, drawn, without_topics
-from ottla.kproto.messages.streams_group_describe import (
+from ottla.kproto.messages.groups.streams_group_describe import (
     TopologyDescription,
     TopologyDescriptionGlobalStore,
     TopologyDescriptionNode,

@@ -23,18 +23,18 @@ from ottla.client.security import Login, Security
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.framing import frame_prefix
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateResponse
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeResponse
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.produce import ProduceRequest
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.topics.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.kproto.messages.produce import ProduceRequest
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateResponse
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeResponse
 from ottla.kproto.versions import VersionRange
 from tests.client.brokers import BrokerSide, Received, answer, beat, versions
 

@@ -22,12 +22,12 @@ from ottla.console.pages.live import LiveTails
 from ottla.console.rendering import Renderer
 from ottla.console.visitors import Visitors
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.metadata.changes.topic_changes import USE_DEFAULT, NewTopic

@@ -23,12 +23,12 @@ from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from ottla.kproto.internal_records.coordinator import build_key, build_value, parse_value
 from ottla.kproto.internal_records.transaction_log import TransactionLogKey, TransactionLogValue
-from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.kproto.messages.offset_fetch import (
+from ottla.kproto.messages.groups.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from ottla.kproto.messages.transactions.describe_transactions import DescribeTransactionsRequest
 from ottla.kproto.records import EndTxnMarker, Record, build_batch, build_end_txn_marker
 from ottla.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.runtime.stages import finish

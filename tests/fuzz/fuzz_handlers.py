@@ -27,7 +27,7 @@ with atheris.instrument_imports(include=[f"ottla.{room}" for room in (*BROKER, "
     from ottla.kproto.api_keys import ApiKey
     from ottla.kproto.errors import ProtocolError
     from ottla.kproto.headers import build_request_header
-    from ottla.kproto.messages.metadata import MetadataRequest
+    from ottla.kproto.messages.topics.metadata import MetadataRequest
     from ottla.server.apis.table import declaration, served
     from ottla.testing import Broker
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from ottla.kproto import codec, reference
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, EncodeError
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.elect_leaders import ElectLeadersRequest
-from ottla.kproto.messages.elect_leaders import TopicPartitions as ElectTopicPartitions
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.topics.elect_leaders import ElectLeadersRequest
+from ottla.kproto.messages.topics.elect_leaders import TopicPartitions as ElectTopicPartitions
+from ottla.kproto.messages.topics.metadata import MetadataRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.kproto.schema import Message, TaggedField
 from tests.kproto.random_messages import random_message
 

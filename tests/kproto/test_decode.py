@@ -17,8 +17,9 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.framing import frame_prefix
 from ottla.kproto.headers import build_request_header, build_response_header
-from ottla.kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
-from ottla.kproto.messages.fetch import (
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.kproto.messages.data.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -26,9 +27,8 @@ from ottla.kproto.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ottla.kproto.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePartition
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.groups.join_group import JoinGroupResponse, JoinGroupResponseMember
+from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResponsePartition
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.rendering import render, to_json
 from ottla.kproto.schema import TaggedField

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ottla.kproto.error_responses import error_response
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages import create_topics, list_offsets
+from ottla.kproto.messages.data import list_offsets
+from ottla.kproto.messages.topics import create_topics
 from ottla.kproto.schema import Request
 
 

@@ -9,7 +9,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.framing import FrameParser
-from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @pytest.mark.parametrize("version", [0, 4])

@@ -17,9 +17,9 @@ from ottla.kproto.errors import DecodeError
 from ottla.kproto.headers import RequestHeader, parse_request_header, parse_response_header
 from ottla.kproto.hot import produce
 from ottla.kproto.messages import all_message_classes
-from ottla.kproto.messages.fetch import FetchResponse
-from ottla.kproto.messages.metadata import MetadataResponse
-from ottla.kproto.messages.produce import ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.fetch import FetchResponse
+from ottla.kproto.messages.data.produce import ProduceRequest, TopicProduceData
+from ottla.kproto.messages.topics.metadata import MetadataResponse
 from ottla.kproto.schema import Message
 from tests.kproto.random_messages import random_message
 

@@ -11,10 +11,10 @@ import trio
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.proxy.admission import Admission
 from ottla.proxy.claims import Claim
 from ottla.proxy.filters.chain import Named

@@ -15,10 +15,10 @@ import trio.testing
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from ottla.proxy.connection import Connection
 from ottla.proxy.errors import StalledError
 from ottla.proxy.exchange import MAX_IN_FLIGHT

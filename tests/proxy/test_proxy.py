@@ -14,23 +14,23 @@ import trio
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.frames import build_request_frame, parse_response_frame
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.describe_cluster import (
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.cluster.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from ottla.kproto.messages.fetch import (
+from ottla.kproto.messages.data.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     NodeEndpoint,
     PartitionData,
 )
-from ottla.kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.kproto.messages.groups.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.kproto.schema import TaggedField
 from ottla.kproto.versions import VersionRange
 from ottla.proxy.errors import ProxyError
@@ -255,7 +255,7 @@ async def test_frames_of_any_size_go_through_as_they_are(serve_proxy: Serve) -> 
 
 
 def fetched(records: bytes) -> FetchResponse:
-    from ottla.kproto.messages.fetch import FetchableTopicResponse, PartitionData
+    from ottla.kproto.messages.data.fetch import FetchableTopicResponse, PartitionData
 
     return FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])])
 

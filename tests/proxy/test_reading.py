@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError
-from ottla.kproto.messages import fetch, produce
-from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
-from ottla.kproto.messages.share_fetch import NodeEndpoint as ShareEndpoint
-from ottla.kproto.messages.share_fetch import ShareFetchResponse
+from ottla.kproto.messages.data import fetch, produce
+from ottla.kproto.messages.share.share_fetch import NodeEndpoint as ShareEndpoint
+from ottla.kproto.messages.share.share_fetch import ShareFetchResponse
+from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from ottla.kproto.schema import TaggedField
 from ottla.proxy import endpoints, heads, rewriting
 from ottla.proxy.long_answers import HIDDEN_TAG, LongFetch

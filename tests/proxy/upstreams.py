@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseBroker
+from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResponseBroker
 from ottla.kproto.schema import Request, Response
 from ottla.kproto.versions import VersionRange
 from ottla.proxy.filters.chain import Named

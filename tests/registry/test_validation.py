@@ -14,12 +14,12 @@ pytest.importorskip("fastavro")
 from ottla.client.client import Client
 from ottla.client.schema_registry import SchemaText
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.schemas.codec import codec_of
 from ottla.schemas.framing import framed

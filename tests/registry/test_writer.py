@@ -22,10 +22,10 @@ import pytest
 import trio
 
 from ottla.client.trio_connection import TrioConnection
-from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.kproto.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.groups.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.kproto.messages.groups.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.registry import standalone
 from ottla.registry.errors import RegistryError
 from ottla.registry.store.log import SchemaLog

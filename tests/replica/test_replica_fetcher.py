@@ -12,14 +12,14 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import (
+from ottla.kproto.messages.data.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from ottla.kproto.messages.list_offsets import (
+from ottla.kproto.messages.data.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -12,14 +12,14 @@ import trio.testing
 
 from ottla.client.errors import BrokerError, ConnectionLostError, UnknownTopicError, UnreachableError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.data.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from ottla.kproto.messages.topics.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.rest.cluster import Appended, Cluster
 
 TOPIC_ID = UUID(int=7)

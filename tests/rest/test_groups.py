@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.client.connection import BrokerConnection
-from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.testing.broker import Broker
 from tests.rest.conftest import Rest
 

@@ -12,7 +12,7 @@ import trio.testing
 from ottla.client.errors import ConnectionLostError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.consumer_group_heartbeat import (
+from ottla.kproto.messages.groups.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

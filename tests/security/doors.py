@@ -13,12 +13,12 @@ import trio
 from ottla.cli.proxy.security import Securities
 from ottla.client import sasl
 from ottla.client.admin.users import credential
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.kproto.records import Record, build_batch
 from ottla.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from ottla.metadata.scram_changes import ScramUpsertion

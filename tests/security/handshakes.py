@@ -17,11 +17,11 @@ from ottla.client import sasl
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, ErrorCode
 from ottla.kproto.frames import build_request_frame, parse_response_frame
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.kproto.schema import Request
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "", "plain", "\x00", "X" * 300)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
 from ottla.kproto.schema import Request
 from ottla.proxy.admission import Admission
 from ottla.proxy.claims import Claim

@@ -12,16 +12,16 @@ import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.kproto.messages.create_acls import AclCreation, CreateAclsRequest
-from ottla.kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from ottla.kproto.messages.describe_acls import DescribeAclsRequest
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.create_acls import AclCreation, CreateAclsRequest
+from ottla.kproto.messages.access.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ottla.kproto.messages.access.describe_acls import DescribeAclsRequest
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import Record, build_batch
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.table import served

@@ -14,17 +14,17 @@ import trio
 from ottla.client import sasl
 from ottla.client.security import from_properties
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_acls import AclCreation, CreateAclsRequest
-from ottla.kproto.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
-from ottla.kproto.messages.describe_acls import DescribeAclsRequest
-from ottla.kproto.messages.describe_delegation_token import (
+from ottla.kproto.messages.access.create_acls import AclCreation, CreateAclsRequest
+from ottla.kproto.messages.access.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from ottla.kproto.messages.access.describe_acls import DescribeAclsRequest
+from ottla.kproto.messages.access.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
 )
-from ottla.kproto.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from ottla.kproto.messages.renew_delegation_token import RenewDelegationTokenRequest
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.expire_delegation_token import ExpireDelegationTokenRequest
+from ottla.kproto.messages.access.renew_delegation_token import RenewDelegationTokenRequest
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
 from ottla.metadata import delegation_tokens
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.security import credentials

@@ -22,9 +22,9 @@ from ottla.client import sasl
 from ottla.client.admin.users import credential
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.metadata.scram_changes import ScramUpsertion
 from ottla.security.certificates import issue, make_authority
 from ottla.server.network import closed_log

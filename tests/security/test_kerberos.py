@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_acls import DescribeAclsRequest
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.describe_acls import DescribeAclsRequest
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
 from ottla.settings.config import ConfigError
 from ottla.settings.sources import STANDARD_AUTHORIZER
 from tests import kerberos

@@ -19,10 +19,10 @@ from ottla.client.admin.users import credential
 from ottla.client.client import Client as BlockingClient
 from ottla.client.errors import ClientError
 from ottla.client.security import from_properties
-from ottla.kproto.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.kproto.messages.create_delegation_token import CreateDelegationTokenRequest
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.access.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.kproto.messages.access.create_delegation_token import CreateDelegationTokenRequest
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

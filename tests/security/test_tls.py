@@ -23,9 +23,9 @@ from ottla.client.client import Client as BlockingClient
 from ottla.client.errors import AuthenticationError, ClientError, ConnectionLostError, SecurityConfigError
 from ottla.client.security import from_properties
 from ottla.client.trio_connection import TrioConnection
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.kproto.records import Record, build_batch
 from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.metadata.image import ConfigResource, ResourceType

@@ -11,13 +11,13 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode, errors_by_code
 from ottla.kproto.messages import request_class
-from ottla.kproto.messages.alter_user_scram_credentials import (
+from ottla.kproto.messages.access.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.kproto.messages.produce import ProduceRequest
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.data.produce import ProduceRequest
 from ottla.kproto.schema import Struct, StructType
 from ottla.metadata import errors as metadata_errors
 from ottla.replica import errors as replica_errors

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.kproto.messages.metadata import MetadataRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.server.cluster.controllership import Controllership
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.telemetry.readiness import degradations, unready_reasons

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest
-from ottla.kproto.messages.produce import (
+from ottla.kproto.messages.data.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
+from ottla.kproto.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.kproto.records import Record, build_batch
 from ottla.server.network import dispatch
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages import response_class
-from ottla.kproto.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.kproto.messages.join_group import JoinGroupResponse
-from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
-from ottla.kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
-from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.kproto.messages.data.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.kproto.messages.groups.join_group import JoinGroupResponse
+from ottla.kproto.messages.groups.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from ottla.kproto.messages.topics.create_topics import CreatableTopicResult, CreateTopicsResponse
+from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.kproto.schema import Response
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.table import declaration, served

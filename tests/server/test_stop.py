@@ -21,25 +21,25 @@ from ottla.coordinator.replica_log import ReplicaLog
 from ottla.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_client_quotas import (
+from ottla.kproto.messages.configs.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.kproto.messages.end_txn import EndTxnRequest
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.kproto.messages.groups.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.messages.sync_group import SyncGroupRequest
+from ottla.kproto.messages.groups.sync_group import SyncGroupRequest
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.kproto.messages.transactions.end_txn import EndTxnRequest
 from ottla.kproto.records import Record, build_batch
 from ottla.metadata.changes.transactions import SHUTDOWN_SECONDS
 from ottla.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE

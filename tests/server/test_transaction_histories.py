@@ -30,7 +30,7 @@ from ottla.coordinator.transaction.markers import ReplicaMarkers
 from ottla.coordinator.transaction.other_brokers import TransactionVerifier
 from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records, parse_end_txn_marker
 from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.replica.fetch import FetchParams, FetchPartition

@@ -15,7 +15,7 @@ from ottla.coordinator.transaction.markers import ReplicaMarkers
 from ottla.coordinator.transaction.other_brokers import TransactionVerifier
 from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import EndTxnMarker, Record, build_batch
 from ottla.server.apis.data import produce
 from ottla.settings.config import BrokerConfig

@@ -13,14 +13,14 @@ import pytest
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.metadata import MetadataRequest
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.metadata import keys
 from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.metastore.sqlite import open_sqlite_store

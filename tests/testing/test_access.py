@@ -15,7 +15,7 @@ from ottla.client.admin.acls import ANY
 from ottla.client.client import Client
 from ottla.client.errors import AuthenticationError, ClientError
 from ottla.client.security import from_properties
-from ottla.kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ottla.kproto.messages.access.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.testing import Broker, BrokerError, Cluster
 
 USERS = {"alice": 'won"d\\er', "bob": "builder"}

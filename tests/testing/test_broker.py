@@ -18,16 +18,16 @@ from ottla.client.admin.group_state import Coordinator
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_client_quotas import (
+from ottla.kproto.messages.configs.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from ottla.kproto.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.configs.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

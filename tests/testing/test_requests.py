@@ -10,9 +10,9 @@ import trio
 
 from ottla.client.connection import BrokerConnection
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.testing import Broker, BrokerError, WaitTimeoutError
 
 

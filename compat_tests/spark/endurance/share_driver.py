@@ -19,7 +19,7 @@ from typing import Any, Final
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -8,37 +8,37 @@ from typing import Any, NamedTuple
 
 from compat_tests.wire.wire import Wire
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
-from ottla.kproto.messages.describe_groups import DescribeGroupsRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.kproto.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.kproto.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.kproto.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.groups.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.kproto.messages.groups.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.kproto.messages.offset_delete import (
+from ottla.kproto.messages.groups.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from ottla.kproto.messages.offset_fetch import (
+from ottla.kproto.messages.groups.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from ottla.kproto.messages.txn_offset_commit import (
+from ottla.kproto.messages.groups.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.kproto.messages.groups.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
 
 SESSION_MS = 10_000
 

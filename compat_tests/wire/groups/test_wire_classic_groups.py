@@ -16,8 +16,12 @@ import pytest
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.groups.group_wire import ASSIGNMENT, SUBSCRIPTION, GroupWire, Topic, name, new_topic
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages.join_group import JoinGroupRequest
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.kproto.messages.groups.join_group import JoinGroupRequest
+from ottla.kproto.messages.groups.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 
 LEAST_SESSION_MS = 6_000
 

@@ -18,15 +18,15 @@ from compat_tests.wire.groups.group_wire import ASSIGNMENT, GroupWire
 from compat_tests.wire.groups.test_wire_groups import Topic, create
 from compat_tests.wire.wire import Wire
 from ottla.coordinator.partitioning import coordinator_partition
-from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.kproto.messages.end_txn import EndTxnRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.join_group import JoinGroupRequest
-from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.kproto.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.join_group import JoinGroupRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.kproto.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.kproto.messages.transactions.end_txn import EndTxnRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 
 RACES = 12
 OFFSETS_PARTITIONS = 4

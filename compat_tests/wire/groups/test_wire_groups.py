@@ -17,15 +17,15 @@ from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.groups.group_wire import ASSIGNMENT, SUBSCRIPTION, GroupWire, name
 from compat_tests.wire.wire import Wire
 from ottla.coordinator.partitioning import coordinator_partition
-from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.kproto.messages.consumer_group_heartbeat import TopicPartitions
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.end_txn import EndTxnRequest
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.groups.consumer_group_heartbeat import TopicPartitions
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.kproto.messages.transactions.end_txn import EndTxnRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.kproto.records import iter_batches, iter_records
 
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"

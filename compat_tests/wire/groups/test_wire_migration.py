@@ -20,9 +20,9 @@ from ottla.kproto.internal_records.consumer_protocol import (
     build_consumer_protocol,
     parse_consumer_protocol,
 )
-from ottla.kproto.messages.consumer_group_heartbeat import TopicPartitions
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.list_groups import ListGroupsRequest
+from ottla.kproto.messages.groups.consumer_group_heartbeat import TopicPartitions
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
 
 Protocols = tuple[tuple[str, bytes], ...]
 

@@ -17,16 +17,16 @@ from compat_tests.conftest import BROKERS
 from compat_tests.wire.groups.group_wire import SUBSCRIPTION, GroupWire, Topic, name, new_topic
 from compat_tests.wire.transaction_wire import new_peers
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages.consumer_group_heartbeat import TopicPartitions
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.cluster.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from ottla.kproto.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.kproto.messages.groups.consumer_group_heartbeat import TopicPartitions
+from ottla.kproto.messages.groups.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from ottla.kproto.messages.share.share_group_describe import ShareGroupDescribeRequest
+from ottla.kproto.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 GROUP_RESOURCE = 32
 DOWNGRADE, UPGRADE = 2, 1

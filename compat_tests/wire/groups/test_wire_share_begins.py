@@ -25,7 +25,7 @@ from compat_tests.wire.groups.test_wire_share import group as group
 from compat_tests.wire.groups.test_wire_share import members as members
 from compat_tests.wire.groups.test_wire_share import topic as topic
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages.describe_share_group_offsets import (
+from ottla.kproto.messages.share.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,

@@ -17,13 +17,13 @@ from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.groups.group_wire import name
 from compat_tests.wire.wire import Wire
 from compat_tests.wire.wire_routes import share_key
-from ottla.kproto.messages import delete_share_group_state as deleting
-from ottla.kproto.messages import initialize_share_group_state as beginning
-from ottla.kproto.messages import read_share_group_state as reading
-from ottla.kproto.messages import read_share_group_state_summary as summing
-from ottla.kproto.messages import write_share_group_state as writing
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.share import delete_share_group_state as deleting
+from ottla.kproto.messages.share import initialize_share_group_state as beginning
+from ottla.kproto.messages.share import read_share_group_state as reading
+from ottla.kproto.messages.share import read_share_group_state_summary as summing
+from ottla.kproto.messages.share import write_share_group_state as writing
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
 
 SHARE = 2
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4

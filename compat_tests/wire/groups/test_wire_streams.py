@@ -18,17 +18,15 @@ from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.groups.group_wire import GroupWire
 from compat_tests.wire.wire import Wire
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.kproto.messages.streams_group_heartbeat import (
+from ottla.kproto.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.groups.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.kproto.messages.groups.streams_group_heartbeat import (
     CopartitionGroup,
     Endpoint,
     KeyValue,
@@ -38,6 +36,8 @@ from ottla.kproto.messages.streams_group_heartbeat import (
     TopicInfo,
     Topology,
 )
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 
 GROUP_RESOURCE = 32
 NOTHING: list[TaskIds] = []

@@ -23,14 +23,14 @@ from compat_tests.wire.groups.test_wire_streams import group as group
 from compat_tests.wire.groups.test_wire_streams import topic as topic
 from compat_tests.wire.groups.test_wire_streams import wire as wire
 from compat_tests.wire.wire import Wire
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.kproto.messages.streams_group_heartbeat import Endpoint, KeyValue, TaskOffset
-from ottla.kproto.messages.streams_group_topology_description_update import (
+from ottla.kproto.messages.groups.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.kproto.messages.groups.streams_group_heartbeat import Endpoint, KeyValue, TaskOffset
+from ottla.kproto.messages.groups.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
     TopologyDescription,
     TopologyDescriptionNode,

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.kproto import codec
-from ottla.kproto.messages.streams_group_topology_description_update import (
+from ottla.kproto.messages.groups.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
     TopologyDescription,
 )

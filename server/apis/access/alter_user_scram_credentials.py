@@ -6,7 +6,7 @@ Each user is answered once, and changes or not. What is stored is enough to chec
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.alter_user_scram_credentials import (
+from ottla.kproto.messages.access.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ottla.kproto.messages.access.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
 from ottla.metadata.acls import Acl, AclOperation, new_acl
 from ottla.metadata.features import METADATA_VERSION, NETWORKS_IN_ACLS
 from ottla.metastore.errors import MetadataError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.create_delegation_token import (
+from ottla.kproto.messages.access.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )

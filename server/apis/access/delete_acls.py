@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.delete_acls import (
+from ottla.kproto.messages.access.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,

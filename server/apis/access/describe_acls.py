@@ -9,7 +9,7 @@ from itertools import groupby
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_acls import (
+from ottla.kproto.messages.access.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,

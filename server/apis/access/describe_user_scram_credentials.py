@@ -7,7 +7,7 @@ nothing is wrong the message is empty, and not null: as in Kafka since 4.4.
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.describe_user_scram_credentials import (
+from ottla.kproto.messages.access.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from ottla.kproto.messages.access.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
 from ottla.metadata.errors import DelegationTokenRequestNotAllowedError
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.access.token_requests import NO_TIMESTAMP_MS, check_connection, requester_of, tokens_of

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from ottla.kproto.messages.access.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
 from ottla.metadata.errors import DelegationTokenRequestNotAllowedError
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.access.token_requests import NO_TIMESTAMP_MS, check_connection, requester_of, tokens_of

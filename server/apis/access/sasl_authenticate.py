@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.security.sasl import Sasl
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.security.sasl import Sasl
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ottla.kproto.messages.cluster.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.metadata.acls import AclOperation
 from ottla.server.apis.cluster.raft_voters import refusal
 from ottla.server.apis.declaration import Api

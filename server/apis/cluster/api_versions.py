@@ -17,7 +17,7 @@ from typing import Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.api_versions import (
+from ottla.kproto.messages.cluster.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_quorum import (
+from ottla.kproto.messages.cluster.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     Listener,

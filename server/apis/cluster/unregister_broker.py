@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ottla.kproto.messages.cluster.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.metadata.acls import AclOperation
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext

@@ -7,7 +7,10 @@ gone.
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
+from ottla.kproto.messages.cluster.unregister_controller import (
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
+)
 from ottla.metadata.acls import AclOperation
 from ottla.metadata.errors import (
     ControllerIdNotRegisteredError,

@@ -7,7 +7,7 @@ Version 0's `allow_downgrade` is a safe downgrade.
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.update_features import (
+from ottla.kproto.messages.cluster.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,

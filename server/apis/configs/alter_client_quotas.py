@@ -8,7 +8,7 @@ ClientQuotaControlManager has it.
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.alter_client_quotas import (
+from ottla.kproto.messages.configs.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     EntityData,

@@ -6,7 +6,7 @@ Each resource is answered separately, and changes entirely or not at all.
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.alter_configs import (
+from ottla.kproto.messages.configs.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,

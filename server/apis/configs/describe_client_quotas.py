@@ -4,7 +4,7 @@ no others (KIP-546). `entries` is null only if the request was refused: otherwis
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.describe_client_quotas import (
+from ottla.kproto.messages.configs.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,

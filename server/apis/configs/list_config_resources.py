@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.list_config_resources import (
+from ottla.kproto.messages.configs.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,

@@ -11,7 +11,7 @@ import os
 from collections import defaultdict
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.describe_log_dirs import (
+from ottla.kproto.messages.data.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

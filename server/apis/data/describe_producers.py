@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_producers import (
+from ottla.kproto.messages.data.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

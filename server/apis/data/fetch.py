@@ -25,7 +25,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.hot import fetch as hot
 from ottla.kproto.hot.fetched_partition import FetchedPartition
-from ottla.kproto.messages.fetch import (
+from ottla.kproto.messages.data.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,

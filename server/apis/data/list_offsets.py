@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.list_offsets import (
+from ottla.kproto.messages.data.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.offset_for_leader_epoch import (
+from ottla.kproto.messages.data.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

@@ -30,7 +30,7 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.hot import produce as hot
 from ottla.kproto.hot.produce import ProducedPartition, produced_response, produced_topic
 from ottla.kproto.hot.recurring import LoneProduce
-from ottla.kproto.messages.produce import (
+from ottla.kproto.messages.data.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.kproto.codec import Buffer
-    from ottla.kproto.messages.produce import TopicProduceData
+    from ottla.kproto.messages.data.produce import TopicProduceData
     from ottla.metadata.image import MetadataImage, TopicImage
     from ottla.replica.append import AppendOperation
     from ottla.runtime.purgatory import Watch

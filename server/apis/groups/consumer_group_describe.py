@@ -12,7 +12,7 @@ from ottla.coordinator.group.consumer.assignors import assignor_names
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.member import ConsumerMember
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.consumer_group_describe import (
+from ottla.kproto.messages.groups.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

@@ -16,7 +16,7 @@ from ottla.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
 from ottla.coordinator.group.topics import compile_regex
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.consumer_group_heartbeat import (
+from ottla.kproto.messages.groups.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -3,7 +3,7 @@
 from ottla.coordinator.errors import CoordinatorError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.kproto.messages.groups.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api

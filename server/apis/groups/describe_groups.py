@@ -10,7 +10,7 @@ from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.coordinator.group.classic.group import ClassicGroup, ClassicState
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_groups import (
+from ottla.kproto.messages.groups.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,

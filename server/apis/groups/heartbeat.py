@@ -2,7 +2,7 @@
 
 from ottla.coordinator.errors import CoordinatorError
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api

@@ -11,7 +11,7 @@ from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.group.classic.member import JoinResult, Protocol
 from ottla.coordinator.group.classic.protocol import JoinRequest
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from ottla.kproto.messages.groups.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api

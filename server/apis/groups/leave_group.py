@@ -8,7 +8,7 @@
 from ottla.coordinator.errors import CoordinatorError, FencedInstanceIdError, UnknownMemberIdError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.leave_group import (
+from ottla.kproto.messages.groups.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,

@@ -10,7 +10,7 @@ from typing import Final
 from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.group.streams.group import StreamsGroupState
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.kproto.messages.groups.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api

@@ -18,7 +18,7 @@ from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPar
 from ottla.coordinator.group.offsets.commits import Commit
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

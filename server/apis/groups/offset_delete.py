@@ -4,7 +4,7 @@ from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.group.offset_and_metadata import TopicPartition
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.offset_delete import (
+from ottla.kproto.messages.groups.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,

@@ -19,7 +19,7 @@ from ottla.coordinator.errors import CoordinatorError, GroupNotAuthorizedError
 from ottla.coordinator.group.offset_and_metadata import CommittedOffset, TopicPartition
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.offset_fetch import (
+from ottla.kproto.messages.groups.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,

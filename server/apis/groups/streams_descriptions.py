@@ -9,7 +9,7 @@ import trio
 
 from ottla.coordinator.group.streams.description import DescriptionStatus, parse_description
 from ottla.kproto.errors import DecodeError
-from ottla.kproto.messages.streams_group_describe import (
+from ottla.kproto.messages.groups.streams_group_describe import (
     TopologyDescription,
     TopologyDescriptionGlobalStore,
     TopologyDescriptionNode,
@@ -17,7 +17,7 @@ from ottla.kproto.messages.streams_group_describe import (
 )
 
 if TYPE_CHECKING:
-    from ottla.kproto.messages import streams_group_topology_description_update as kept
+    from ottla.kproto.messages.groups import streams_group_topology_description_update as kept
 
 logger = logging.getLogger(__name__)
 

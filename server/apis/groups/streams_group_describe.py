@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.group.streams.assignor import ASSIGNOR_NAME
 from ottla.coordinator.group.streams.description import DescriptionStatus
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.streams_group_describe import (
+from ottla.kproto.messages.groups.streams_group_describe import (
     Assignment,
     DescribedGroup,
     Endpoint,

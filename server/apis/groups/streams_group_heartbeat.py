@@ -23,7 +23,7 @@ from ottla.coordinator.group.streams.member import Endpoint as UserEndpoint
 from ottla.coordinator.group.streams.topology import StreamsStatus
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.streams_group_heartbeat import (
+from ottla.kproto.messages.groups.streams_group_heartbeat import (
     Endpoint,
     EndpointToPartitions,
     Status,

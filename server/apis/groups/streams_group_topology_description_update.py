@@ -15,7 +15,7 @@ from ottla.coordinator.errors import CoordinatorError, InvalidRequestError
 from ottla.coordinator.group.streams.description import MAX_SIZE_BYTES, NodeType, build_description
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.streams_group_topology_description_update import (
+from ottla.kproto.messages.groups.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
     StreamsGroupTopologyDescriptionUpdateResponse,
     TopologyDescription,

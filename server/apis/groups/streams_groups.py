@@ -10,7 +10,7 @@ from ottla.coordinator.group.streams.topology import Topology
 from ottla.kproto.internal_records import streams_group as record
 
 if TYPE_CHECKING:
-    from ottla.kproto.messages import streams_group_heartbeat as message
+    from ottla.kproto.messages.groups import streams_group_heartbeat as message
 
 
 #: Topics, settings, tasks and nodes that one request may name. Kafka has no limit but that of a record, which is 1 MiB.

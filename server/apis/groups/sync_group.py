@@ -7,7 +7,7 @@
 from ottla.coordinator.errors import CoordinatorError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.kproto.messages.groups.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api

@@ -24,7 +24,7 @@ from ottla.coordinator.replay import Producer
 from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.txn_offset_commit import (
+from ottla.kproto.messages.groups.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.coordinator.errors import CoordinatorError, UnknownSharePartitionError
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.alter_share_group_offsets import (
+from ottla.kproto.messages.share.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.coordinator.errors import CoordinatorError
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.delete_share_group_offsets import (
+from ottla.kproto.messages.share.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,

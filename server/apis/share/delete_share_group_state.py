@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.coordinator.share.state import SharePartitionKey
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.delete_share_group_state import (
+from ottla.kproto.messages.share.delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
     DeleteStateResult,

@@ -13,7 +13,7 @@ from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.share.state import UNINITIALIZED_COUNT, UNINITIALIZED_START_OFFSET, SharePartitionKey
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_share_group_offsets import (
+from ottla.kproto.messages.share.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.share.persister import Initialization
 from ottla.coordinator.share.state import SharePartitionKey
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.initialize_share_group_state import (
+from ottla.kproto.messages.share.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
     InitializeStateResult,

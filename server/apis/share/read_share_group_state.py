@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.share.state import SharePartitionKey
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.read_share_group_state import (
+from ottla.kproto.messages.share.read_share_group_state import (
     PartitionResult,
     ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,

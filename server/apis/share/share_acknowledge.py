@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.share_acknowledge import (
+from ottla.kproto.messages.share.share_acknowledge import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,

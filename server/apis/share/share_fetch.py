@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.share_fetch import (
+from ottla.kproto.messages.share.share_fetch import (
     AcquiredRecords,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from ottla.kproto.messages.share_fetch import AcknowledgementBatch
+    from ottla.kproto.messages.share.share_fetch import AcknowledgementBatch
     from ottla.server.apis.context import RequestContext
     from ottla.server.share.sessions import SessionKey, ShareSession
 

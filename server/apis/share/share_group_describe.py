@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.consumer.assignors import assignor_names
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.share_group_describe import (
+from ottla.kproto.messages.share.share_group_describe import (
     Assignment,
     DescribedGroup,
     Member,

@@ -16,7 +16,7 @@ from ottla.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.coordinator.group.share.protocol import ShareHeartbeat
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.share_group_heartbeat import (
+from ottla.kproto.messages.share.share_group_heartbeat import (
     Assignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,

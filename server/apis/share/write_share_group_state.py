@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.share.state import SharePartitionKey, StateBatch, StateChange
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.write_share_group_state import (
+from ottla.kproto.messages.share.write_share_group_state import (
     PartitionData,
     PartitionResult,
     WriteShareGroupStateRequest,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.get_telemetry_subscriptions import (
+from ottla.kproto.messages.telemetry.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )

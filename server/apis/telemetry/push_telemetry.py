@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from ottla.kproto.messages.telemetry.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import ANYBODY

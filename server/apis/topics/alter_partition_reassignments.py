@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.alter_partition_reassignments import (
+from ottla.kproto.messages.topics.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,

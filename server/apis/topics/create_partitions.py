@@ -6,7 +6,7 @@ A client beyond its `controller_mutation_rate` is refused from version 3 on, and
 from __future__ import annotations
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.create_partitions import (
+from ottla.kproto.messages.topics.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,

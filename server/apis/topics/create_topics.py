@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_topics import (
+from ottla.kproto.messages.topics.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,

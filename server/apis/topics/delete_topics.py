@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.delete_topics import (
+from ottla.kproto.messages.topics.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,

@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.elect_leaders import (
+from ottla.kproto.messages.topics.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,

@@ -18,7 +18,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.hot import metadata as hot
 from ottla.kproto.hot.metadata import EncodedTopic, encode_topic
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.topics.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.hot.metadata import EncodedTopic, encode_partitions, encode_topic
-from ottla.kproto.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from ottla.kproto.messages.topics.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.metadata.changes.eligible_leaders import shown
 from ottla.metadata.image import NO_LEADER, PartitionState, TopicImage
 

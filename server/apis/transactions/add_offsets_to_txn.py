@@ -9,7 +9,7 @@ from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.group.config import OFFSETS_TOPIC
 from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.kproto.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext

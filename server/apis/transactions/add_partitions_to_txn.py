@@ -20,7 +20,7 @@ from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.add_partitions_to_txn import (
+from ottla.kproto.messages.transactions.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -3,7 +3,7 @@
 from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.transaction.state import Transaction
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.describe_transactions import (
+from ottla.kproto.messages.transactions.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,

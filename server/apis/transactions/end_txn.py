@@ -10,7 +10,7 @@ from typing import Final
 from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.transaction.state import ProducerIdAndEpoch
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.kproto.messages.transactions.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.metastore.errors import MetadataError
 from ottla.server.apis.context import RequestContext

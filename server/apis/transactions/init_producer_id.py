@@ -13,7 +13,7 @@ from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.transaction.state import ProducerIdAndEpoch
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.kproto.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.metastore.errors import MetadataError

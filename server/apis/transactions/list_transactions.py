@@ -11,7 +11,7 @@ from ottla.coordinator.group.topics import compile_regex
 from ottla.coordinator.transaction.state import Transaction, TransactionStatus
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.list_transactions import (
+from ottla.kproto.messages.transactions.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,

@@ -12,7 +12,7 @@ from ottla.coordinator import errors as coordinator
 from ottla.coordinator.transaction.state import Partition
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.write_txn_markers import (
+from ottla.kproto.messages.transactions.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

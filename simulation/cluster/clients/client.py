@@ -11,7 +11,7 @@ import trio
 from ottla.client.errors import ClientError, UnreachableError
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.schema import Request
 from ottla.kproto.versions import OPEN_END
 

@@ -10,7 +10,7 @@ import trio
 from ottla.client.aborted_transactions import AbortedTransactions
 from ottla.client.errors import ClientError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.records import Record, iter_batches, iter_records
 from ottla.simulation.cluster.clients.client import Client
 from ottla.simulation.cluster.clients.producer import RETRIABLE

@@ -16,17 +16,21 @@ from ottla.kproto.internal_records.consumer_protocol import (
     build_consumer_protocol,
     parse_consumer_protocol,
 )
-from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from ottla.kproto.messages.heartbeat import HeartbeatRequest
-from ottla.kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from ottla.kproto.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest
+from ottla.kproto.messages.groups.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ottla.kproto.messages.groups.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.kproto.messages.groups.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from ottla.kproto.messages.groups.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.simulation.cluster.clients.group_client import GroupClient
 from ottla.simulation.cluster.clients.transactions import COORDINATOR_MOVES
 

@@ -11,14 +11,18 @@ import trio
 from ottla.client.aborted_transactions import AbortedTransactions
 from ottla.client.errors import ClientError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from ottla.kproto.messages.txn_offset_commit import (
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.groups.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from ottla.kproto.messages.groups.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla.kproto.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.kproto.records import iter_batches, iter_records
 from ottla.kproto.schema import Request
 from ottla.simulation.cluster.clients.producer import RETRIABLE

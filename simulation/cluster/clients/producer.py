@@ -9,8 +9,8 @@ import trio
 
 from ottla.client.errors import ClientError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.kproto.records import BatchBuilder
 from ottla.simulation.cluster.clients.client import Client
 

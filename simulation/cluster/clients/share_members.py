@@ -10,10 +10,10 @@ import trio
 
 from ottla.client.errors import ClientError, UnreachableError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages import share_acknowledge, share_fetch
-from ottla.kproto.messages.share_acknowledge import ShareAcknowledgeRequest
-from ottla.kproto.messages.share_fetch import ShareFetchRequest
-from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.kproto.messages.share import share_acknowledge, share_fetch
+from ottla.kproto.messages.share.share_acknowledge import ShareAcknowledgeRequest
+from ottla.kproto.messages.share.share_fetch import ShareFetchRequest
+from ottla.kproto.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.kproto.records import iter_batches, iter_records
 from ottla.simulation.cluster.clients.group_client import GroupClient
 from ottla.simulation.cluster.clients.producer import RETRIABLE

@@ -10,11 +10,11 @@ import trio
 
 from ottla.client.errors import ClientError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from ottla.kproto.messages.end_txn import EndTxnRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.transactions.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from ottla.kproto.messages.transactions.end_txn import EndTxnRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.kproto.records import BatchBuilder
 from ottla.kproto.schema import Request
 from ottla.simulation.cluster.clients.client import Client

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_partition_reassignments import (
+from ottla.kproto.messages.cluster.unregister_broker import UnregisterBrokerRequest
+from ottla.kproto.messages.topics.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.simulation.cluster.checks.in_sync import view
 from ottla.simulation.cluster.clients.client import Client
 

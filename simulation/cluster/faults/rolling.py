@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.kproto.messages.cluster.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.metadata.features import STREAMS_VERSION
 from ottla.metadata.loader import MAX_PAUSE_SECONDS
 from ottla.simulation.cluster.checks.ending import until_in_sync

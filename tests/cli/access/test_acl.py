@@ -10,7 +10,7 @@ import pytest
 from ottla.cli import CommandError, main
 from ottla.cli.access import acl
 from ottla.client.admin.acls import ANY
-from ottla.kproto.messages.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
+from ottla.kproto.messages.access.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from ottla.settings.sources import STANDARD_AUTHORIZER
 from ottla.testing import Broker as Ottla
 

@@ -14,9 +14,9 @@ from ottla.cli.connection import bootstrap_servers
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.kproto.records import Record, build_batch
 from ottla.testing import Broker as FixtureBroker
 

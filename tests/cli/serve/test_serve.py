@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.client.client import Client
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
 
 Make = Callable[..., Any]
 

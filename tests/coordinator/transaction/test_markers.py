@@ -20,7 +20,7 @@ from ottla.coordinator.errors import (
 from ottla.coordinator.transaction.markers import ReplicaMarkers, write_everywhere
 from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch, TransactionStatus
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.write_txn_markers import (
+from ottla.kproto.messages.transactions.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

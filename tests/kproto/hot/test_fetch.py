@@ -14,7 +14,7 @@ from ottla.kproto.compiler.layout import STEP_ELEMENTS
 from ottla.kproto.errors import EncodeError
 from ottla.kproto.hot import fetch
 from ottla.kproto.hot.fetch import JOINED_BYTES, FetchedPartition, _Twin, build_in_steps, build_parts
-from ottla.kproto.messages.fetch import (
+from ottla.kproto.messages.data.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,

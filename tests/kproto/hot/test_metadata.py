@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.kproto import codec
 from ottla.kproto.hot.metadata import build_parts, encode_partitions, encode_topic
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.topics.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,

@@ -10,7 +10,7 @@ from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError, EncodeError
 from ottla.kproto.hot import produce
-from ottla.kproto.messages.produce import (
+from ottla.kproto.messages.data.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,

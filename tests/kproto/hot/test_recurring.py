@@ -9,7 +9,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.headers import RequestHeader, build_request_header, parse_request_header
 from ottla.kproto.hot.recurring import RECURRING_FROM, RecurringProduce, recurring_of
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.schema import TaggedField
 from tests.kproto.hot.test_produce import RECORDS, requests
 

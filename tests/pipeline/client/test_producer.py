@@ -14,7 +14,7 @@ from compat_tests.clients.confluent import Confluent
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import ConnectionLostError
 from ottla.client.offsets import TopicPartition
-from ottla.kproto.messages.produce import ProduceRequest
+from ottla.kproto.messages.data.produce import ProduceRequest
 from ottla.kproto.records import Compression
 from ottla.kproto.schema import Request
 from ottla.pipeline.client import ClientSettings, Cluster, parse_bootstrap_servers

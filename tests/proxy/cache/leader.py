@@ -10,12 +10,14 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.describe_configs import (
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateResponse
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeResponse
+from ottla.kproto.messages.configs.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from ottla.kproto.messages.fetch import (
+from ottla.kproto.messages.data.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
@@ -24,9 +26,7 @@ from ottla.kproto.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ottla.kproto.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateResponse
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeResponse
+from ottla.kproto.messages.topics.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.kproto.records import Record, build_batch
 from ottla.kproto.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.kproto.schema import Response

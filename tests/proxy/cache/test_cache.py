@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 import trio
 
-from ottla.kproto.messages.fetch import PartitionData
+from ottla.kproto.messages.data.fetch import PartitionData
 from ottla.kproto.records import iter_batches
 from ottla.proxy.cache.cache import Cache, Partition, Told
 from ottla.proxy.cache.segments import Place, Segments

@@ -15,10 +15,10 @@ import trio
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.frames import build_request_frame
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
 from ottla.kproto.records import iter_batches, whole_batches_size_bytes
 from ottla.proxy.cache import seen, topics
 from ottla.proxy.shared import CacheSettings

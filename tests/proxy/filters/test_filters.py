@@ -11,8 +11,7 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest
-from ottla.kproto.messages.fetch import (
+from ottla.kproto.messages.data.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -20,11 +19,12 @@ from ottla.kproto.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.kproto.messages.produce import (
+from ottla.kproto.messages.data.produce import (
     ProduceRequest,
 )
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.kproto.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.kproto.records import (
     Compression,
     Record,
@@ -338,7 +338,7 @@ async def test_records_are_filtered_in_versions_that_name_topics(serve_proxy: Se
     upstream, leader = Upstream(), Leader()
     upstream.handlers[ApiKey.PRODUCE] = lambda received: leader(received.request)
     async with serve_proxy(upstream, filters=[Named("upper", Upper())]) as running:
-        from ottla.kproto.messages.api_versions import ApiVersionsRequest
+        from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
 
         listed = (await running.call(ApiVersionsRequest(), 2)).api_keys
         offered = {it.api_key: (it.min_version, it.max_version) for it in listed}
@@ -503,7 +503,7 @@ def test_records_beyond_a_size_are_refused() -> None:
 
 
 def test_topics_of_too_many_partitions_and_whole_apis_are_refused() -> None:
-    from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+    from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
 
     one = limits(**{"max-partitions": 3, "refused-apis": ["DeleteTopics"]})
     refused: Any = run_filter(one, CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=4)]))

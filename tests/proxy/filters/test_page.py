@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch, iter_records
 from ottla.proxy.filters.catalog import OWN, make_filters
 from ottla.testing import run_filter
@@ -47,7 +47,7 @@ def test_slowly(page: dict[str, Any]) -> None:
 
 
 def test_no_card_numbers(page: dict[str, Any]) -> None:
-    from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+    from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
     answer: Any = run_filter(page["NoCardNumbers"](), produce(b"pay 4111111111111111 now"))
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD

@@ -17,43 +17,43 @@ from ottla.kproto.internal_records.consumer_protocol import (
     build_consumer_protocol,
 )
 from ottla.kproto.messages import request_class, response_class
-from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.kproto.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from ottla.kproto.messages.describe_configs import (
+from ottla.kproto.messages.configs.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from ottla.kproto.messages.describe_groups import (
+from ottla.kproto.messages.configs.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
+from ottla.kproto.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.kproto.messages.groups.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from ottla.kproto.messages.elect_leaders import ElectLeadersRequest
-from ottla.kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.kproto.messages.incremental_alter_configs import AlterConfigsResource, IncrementalAlterConfigsRequest
-from ottla.kproto.messages.join_group import (
+from ottla.kproto.messages.groups.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.kproto.messages.groups.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from ottla.kproto.messages.list_transactions import ListTransactionsRequest
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.groups.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.kproto.messages.groups.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from ottla.kproto.messages.topics.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.kproto.messages.topics.elect_leaders import ElectLeadersRequest
+from ottla.kproto.messages.topics.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from ottla.kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from ottla.kproto.messages.transactions.list_transactions import ListTransactionsRequest
 from ottla.kproto.schema import StructType
 from ottla.proxy.filters.group_protocol import subscription
 from ottla.proxy.filters.tenants import OFFERED, Tenants, plan

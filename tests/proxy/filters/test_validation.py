@@ -19,7 +19,7 @@ from compat_tests.spark import registry as registries
 from compat_tests.spark.registry import SchemaRegistry
 from ottla.client.schema_registry import SchemaText
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceResponse
+from ottla.kproto.messages.data.produce import PartitionProduceResponse
 from ottla.proxy.errors import ProxyError
 from ottla.proxy.filters.catalog import make_filters
 from ottla.proxy.filters.filter import Filter

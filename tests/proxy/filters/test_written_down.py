@@ -13,17 +13,17 @@ import pytest
 from ottla.cli.records.decode import run as decode
 from ottla.client.recording import parse_recording
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_user_scram_credentials import (
+from ottla.kproto.messages.access.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
-from ottla.kproto.messages.delete_topics import (
+from ottla.kproto.messages.topics.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ottla.kproto.messages.metadata import (
+from ottla.kproto.messages.topics.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponsePartition,

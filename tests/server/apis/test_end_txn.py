@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.end_txn import EndTxnRequest
+from ottla.kproto.messages.transactions.end_txn import EndTxnRequest
 from ottla.metastore.errors import StoreUnavailableError
 from ottla.server.apis.transactions import end_txn
 

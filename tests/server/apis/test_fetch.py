@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch, iter_batches
 from ottla.kproto.schema import ZERO_UUID
 from ottla.replica import errors as replica

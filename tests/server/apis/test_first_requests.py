@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import ClientError
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.produce import ProduceRequest
+from ottla.kproto.messages.data.produce import ProduceRequest
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.server.apis.table import served
 from tests.rooms import BROKER
 from tests.server.apis.generated import TOPIC, plain_request

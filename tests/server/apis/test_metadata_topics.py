@@ -8,7 +8,7 @@ import trio
 
 from ottla.kproto import codec
 from ottla.kproto.hot.metadata import EncodedTopic, build_parts
-from ottla.kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
+from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.metadata.image import PartitionState, TopicImage
 from ottla.runtime.work import Work
 from ottla.server.apis.topics.metadata_topics import EncodedTopics, View

@@ -20,9 +20,9 @@ from ottla.coordinator.group.share.group import ShareGroup
 from ottla.coordinator.group.share.member import ShareCurrent, ShareSubscription
 from ottla.coordinator.group.streams.group import StreamsGroup
 from ottla.coordinator.group.streams.member import StreamsCurrent, StreamsSubscription
-from ottla.kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.kproto.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.kproto.messages.groups.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.kproto.messages.share.share_group_describe import ShareGroupDescribeRequest
 from ottla.server.apis.groups import consumer_group_describe, streams_group_describe
 from ottla.server.apis.share import share_group_describe
 from ottla.settings.config import BrokerConfig

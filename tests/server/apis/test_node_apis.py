@@ -11,12 +11,12 @@ from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages import request_class
-from ottla.kproto.messages.add_raft_voter import AddRaftVoterRequest
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.metadata import MetadataRequest
-from ottla.kproto.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.kproto.messages.cluster.add_raft_voter import AddRaftVoterRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.cluster.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.server.apis.not_served import NOT_SERVED

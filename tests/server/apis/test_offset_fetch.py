@@ -9,12 +9,12 @@ import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.kproto.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 TOPICS, PARTITIONS = ("b", "a"), 300
 

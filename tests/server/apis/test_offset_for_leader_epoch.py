@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.offset_for_leader_epoch import (
+from ottla.kproto.messages.data.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

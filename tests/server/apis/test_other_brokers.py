@@ -9,13 +9,13 @@ import pytest
 
 from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
-from ottla.kproto.messages.add_partitions_to_txn import (
+from ottla.kproto.messages.transactions.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from ottla.kproto.messages.write_txn_markers import (
+from ottla.kproto.messages.transactions.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,

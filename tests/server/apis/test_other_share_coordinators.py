@@ -10,13 +10,13 @@ import pytest
 
 from ottla.coordinator.errors import CoordinatorNotAvailableError
 from ottla.coordinator.share.state import SharePartitionKey, StateChange
-from ottla.kproto.messages import read_share_group_state as reading
-from ottla.kproto.messages import write_share_group_state as writing
-from ottla.kproto.messages.list_offsets import (
+from ottla.kproto.messages.data.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.kproto.messages.share import read_share_group_state as reading
+from ottla.kproto.messages.share import write_share_group_state as writing
 from ottla.server.apis.other_share_coordinators import PeerShareCoordinators
 
 KEY = SharePartitionKey("g", UUID(int=7), 1)

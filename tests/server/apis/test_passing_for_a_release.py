@@ -11,8 +11,8 @@ import pytest
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import UnsupportedVersionError
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.create_topics import CreateTopicsRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.topics.create_topics import CreateTopicsRequest
 from ottla.kproto.releases import RELEASES, features, latest_versions
 from ottla.server.apis.table import ApiTable, served
 from ottla.testing import Broker, BrokerError

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.kproto.messages.heartbeat import HeartbeatResponse
+from ottla.kproto.messages.groups.heartbeat import HeartbeatResponse
 from ottla.kproto.schema import Response
 from ottla.runtime.stages import Stages
 from ottla.server.apis.pending import Answer, Changed, InTask, Pending, begin, finish, handler_of

@@ -14,7 +14,7 @@ import trio
 
 from ottla.kproto import codec, headers
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.replica import errors as replica
 from ottla.replica.append import AppendResult, TopicIdPartition

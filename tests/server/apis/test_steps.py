@@ -18,33 +18,36 @@ from ottla.coordinator.group.offset_and_metadata import TopicPartition
 from ottla.coordinator.transaction.state import Partition, TransactionStatus
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from ottla.kproto.messages.delete_records import (
+from ottla.kproto.messages.access.describe_acls import DescribeAclsRequest
+from ottla.kproto.messages.access.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.data.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from ottla.kproto.messages.describe_acls import DescribeAclsRequest
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
-from ottla.kproto.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from ottla.kproto.messages.offset_delete import (
+from ottla.kproto.messages.groups.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from ottla.kproto.messages.groups.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from ottla.kproto.messages.offset_fetch import (
+from ottla.kproto.messages.groups.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from ottla.kproto.messages.txn_offset_commit import (
+from ottla.kproto.messages.groups.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla.kproto.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from ottla.kproto.messages.transactions.describe_transactions import DescribeTransactionsRequest
 from ottla.kproto.schema import Request
 from ottla.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from ottla.runtime.work import LIGHT_ELEMENTS, Work

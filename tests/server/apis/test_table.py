@@ -10,7 +10,7 @@ import pytest
 
 import ottla.server.apis as room
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.alter_partition import AlterPartitionRequest
+from ottla.kproto.messages.controllers.alter_partition import AlterPartitionRequest
 from ottla.server.apis.not_served import NOT_SERVED
 from ottla.server.apis.table import ApiTable, declaration, needing_http, served
 
@@ -18,7 +18,7 @@ _PRETEND = '''
 """AlterPartition (56), which no broker serves."""
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.kproto.messages.controllers.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.rules import ANYBODY

@@ -13,9 +13,9 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from ottla.kproto.messages.push_telemetry import PushTelemetryRequest
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.telemetry.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from ottla.kproto.messages.telemetry.push_telemetry import PushTelemetryRequest
 from ottla.kproto.records.compression import compress
 from ottla.kproto.records.types import Compression
 from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation

@@ -8,32 +8,32 @@ from uuid import UUID
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_client_quotas import (
+from ottla.kproto.messages.cluster.unregister_broker import UnregisterBrokerRequest
+from ottla.kproto.messages.configs.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.incremental_alter_configs import (
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.configs.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.kproto.messages.init_producer_id import InitProducerIdRequest
-from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.kproto.messages.topics.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.kproto.records import Record, build_batch
 from ottla.metadata.changes.topic_changes import NewTopic
 from ottla.metadata.image import ResourceType

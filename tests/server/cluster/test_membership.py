@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
+from ottla.kproto.messages.cluster.describe_cluster import DescribeClusterRequest
 from ottla.metadata import keys
 from ottla.metadata.controller import Controller
 from ottla.metadata.errors import DuplicateBrokerIdError

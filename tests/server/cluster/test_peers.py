@@ -11,9 +11,9 @@ import trio
 import trio.testing
 
 from ottla.client.errors import ConnectionLostError, UnreachableError
-from ottla.kproto.messages.api_versions import ApiVersionsRequest
-from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.kproto.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.metadata.changes.topic_changes import NewTopic
 from ottla.metadata.image import BrokerImage, Endpoint, MetadataDelta, MetadataImage
 from ottla.runtime.backoff import JITTER

@@ -9,7 +9,7 @@ from uuid import UUID
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from ottla.kproto.records import Record, build_batch
 from ottla.metadata.changes.topic_changes import USE_DEFAULT, NewTopic
 from ottla.replica.append import Records, TopicIdPartition

@@ -5,12 +5,16 @@ from __future__ import annotations
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
+from ottla.kproto.messages.groups.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
 from ottla.metadata.changes.topic_changes import NewTopic
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import GROUP, Router, key_at

@@ -9,12 +9,12 @@ import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.add_partitions_to_txn import (
+from ottla.kproto.messages.transactions.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from ottla.kproto.messages.end_txn import EndTxnRequest
+from ottla.kproto.messages.transactions.end_txn import EndTxnRequest
 from ottla.kproto.schema import Request
 from ottla.metadata.changes.topic_changes import NewTopic
 from tests.clusters import Cluster, RunCluster

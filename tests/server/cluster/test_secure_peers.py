@@ -13,7 +13,7 @@ import trio
 pytest.importorskip("cryptography")
 
 from ottla.client.errors import ClientError, SecurityConfigError, UnreachableError
-from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
+from ottla.kproto.messages.cluster.describe_cluster import DescribeClusterRequest
 from ottla.security.certificates import issue, make_authority
 from tests.clusters import RunCluster
 from tests.servers import RunningNode

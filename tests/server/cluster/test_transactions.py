@@ -8,12 +8,12 @@ import pytest
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.add_partitions_to_txn import (
+from ottla.kproto.messages.data.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.kproto.messages.transactions.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from ottla.kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.metadata.changes.topic_changes import NewTopic
 from tests.clusters import Cluster, RunCluster
 from tests.server.cluster.producers import (

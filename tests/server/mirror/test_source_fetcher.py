@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.server.mirror.copied import CopiedPartition
 from ottla.server.mirror.fetcher import SourceFetcher
 from ottla.server.mirror.progress import MirrorProgress

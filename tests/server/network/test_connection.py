@@ -12,10 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from ottla.kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from ottla.kproto.messages.produce import (
+from ottla.kproto.messages.data.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -23,6 +20,9 @@ from ottla.kproto.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.kproto.messages.groups.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.pending import Pending

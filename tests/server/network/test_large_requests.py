@@ -13,26 +13,30 @@ import trio
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from ottla.kproto.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
-from ottla.kproto.messages.alter_partition_reassignments import (
+from ottla.kproto.messages.configs.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from ottla.kproto.messages.configs.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.data.describe_log_dirs import DescribeLogDirsRequest
+from ottla.kproto.messages.data.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
+from ottla.kproto.messages.topics.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from ottla.kproto.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
-from ottla.kproto.messages.describe_topic_partitions import TopicRequest as TopicRequestOfDescribe
-from ottla.kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.kproto.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
-from ottla.kproto.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from ottla.kproto.messages.topics.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from ottla.kproto.messages.topics.describe_topic_partitions import TopicRequest as TopicRequestOfDescribe
+from ottla.kproto.messages.topics.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.transactions.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from ottla.runtime.work import LIGHT_ELEMENTS, Work
 from ottla.server.apis.data.fetch import MAX_PARTITIONS
 from ottla.server.apis.errors import error_response_in_steps

@@ -11,7 +11,7 @@ import pytest
 import trio.testing
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.runtime.errors import StartupError
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.network.network import Accepted, Listening

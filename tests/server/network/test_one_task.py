@@ -12,8 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.kproto.messages.produce import (
+from ottla.kproto.messages.data.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -21,6 +20,7 @@ from ottla.kproto.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.pending import Pending
 from ottla.server.network import readiness

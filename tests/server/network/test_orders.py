@@ -11,16 +11,20 @@ import trio
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
-from ottla.kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.kproto.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse, OffsetCommitResponseTopic
-from ottla.kproto.messages.produce import (
+from ottla.kproto.messages.data.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.kproto.messages.groups.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.kproto.messages.groups.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponseTopic,
+)
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.kproto.schema import Request, Response
 from ottla.runtime.stages import Stages
 from ottla.server.apis.context import RequestContext

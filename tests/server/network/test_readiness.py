@@ -16,14 +16,14 @@ from trio.testing import wait_all_tasks_blocked
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.frames import build_request_frame
-from ottla.kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.kproto.messages.produce import (
+from ottla.kproto.messages.data.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.kproto.messages.groups.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.pending import Pending

@@ -14,8 +14,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch
 from ottla.storage.disk import RealDisk
 from ottla.storage.disk.disk import Handle

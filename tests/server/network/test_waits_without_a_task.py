@@ -12,9 +12,9 @@ from trio.testing import wait_all_tasks_blocked
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.frames import build_request_frame
-from ottla.kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.kproto.messages.produce import ProduceRequest, ProduceResponse
+from ottla.kproto.messages.data.produce import ProduceRequest, ProduceResponse
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.runtime.errors import CloseConnectionError
 from ottla.runtime.stages import Stages
 from ottla.server.apis.context import RequestContext

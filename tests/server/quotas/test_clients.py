@@ -10,12 +10,12 @@ import trio
 from trio.testing import MockClock
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.messages.create_topics import CreateTopicsResponse
-from ottla.kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, ReplicaState
-from ottla.kproto.messages.metadata import MetadataResponse
-from ottla.kproto.messages.produce import ProduceResponse
-from ottla.kproto.messages.sasl_handshake import SaslHandshakeResponse
-from ottla.kproto.messages.write_txn_markers import WriteTxnMarkersResponse
+from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeResponse
+from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, ReplicaState
+from ottla.kproto.messages.data.produce import ProduceResponse
+from ottla.kproto.messages.topics.create_topics import CreateTopicsResponse
+from ottla.kproto.messages.topics.metadata import MetadataResponse
+from ottla.kproto.messages.transactions.write_txn_markers import WriteTxnMarkersResponse
 from ottla.metadata.errors import ThrottlingQuotaExceededError
 from ottla.server.quotas.clients import (
     CONSUMER_BYTE_RATE,

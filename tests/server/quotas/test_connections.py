@@ -12,8 +12,8 @@ from trio.testing import MockClock
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.metadata.image import ConfigResource, ResourceType
 from ottla.server.quotas.connections import (

@@ -12,7 +12,7 @@ import trio
 
 from ottla.client.schema_registry import SchemaText
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Compression, Record, TimestampType, build_batch, iter_records, parse_batch_header
 from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.metadata.changes.topic_changes import NewTopic

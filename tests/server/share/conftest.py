@@ -7,17 +7,17 @@ from uuid import UUID
 
 import trio
 
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.share_acknowledge import (
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.share.share_acknowledge import (
     AcknowledgementBatch as AcknowledgedBatch,
 )
-from ottla.kproto.messages.share_acknowledge import (
+from ottla.kproto.messages.share.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from ottla.kproto.messages.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
-from ottla.kproto.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.kproto.messages.share.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
+from ottla.kproto.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.server.share.in_flight import ACCEPT
 from tests.servers import Client, RunningNode
 

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from ottla.client.errors import ConnectionLostError
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from ottla.kproto.messages.data.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.kproto.records import Compression, Record, build_batch, iter_records, parse_batch_header
 from ottla.metadata.errors import InvalidReplicationFactorError, InvalidTopicError, TopicAlreadyExistsError
 from ottla.metastore.errors import StoreUnavailableError

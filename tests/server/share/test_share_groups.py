@@ -19,23 +19,23 @@ from ottla.coordinator.errors import (
 )
 from ottla.coordinator.share.cluster import ClusterPersister
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_share_group_offsets import (
+from ottla.kproto.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
+from ottla.kproto.messages.share.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
-from ottla.kproto.messages.delete_share_group_offsets import (
+from ottla.kproto.messages.share.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
-from ottla.kproto.messages.describe_share_group_offsets import (
+from ottla.kproto.messages.share.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
-from ottla.kproto.messages.list_groups import ListGroupsRequest
-from ottla.kproto.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla.kproto.messages.share.share_group_describe import ShareGroupDescribeRequest
+from ottla.kproto.messages.topics.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.kproto.records import BatchBuilder
 from ottla.metadata.changes.config_changes import ConfigChange, ConfigOperation
 from ottla.metadata.image import ConfigResource, ResourceType

@@ -11,14 +11,14 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.kproto.messages.offset_commit import (
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import Record, build_batch
 from ottla.metrics.exposition import render
 from ottla.runtime.watchdog import LoopWatchdog

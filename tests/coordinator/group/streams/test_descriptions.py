@@ -11,10 +11,10 @@ import trio
 
 from ottla.coordinator.group.streams.description import MAX_SIZE_BYTES, Asking
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.delete_groups import DeleteGroupsRequest
-from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.kproto.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from ottla.kproto.messages.streams_group_topology_description_update import (
+from ottla.kproto.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.kproto.messages.groups.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.kproto.messages.groups.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from ottla.kproto.messages.groups.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
     TopologyDescription,
     TopologyDescriptionGlobalStore,

@@ -9,15 +9,15 @@ from typing import Any
 import trio
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.find_coordinator import FindCoordinatorRequest
-from ottla.kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.kproto.messages.streams_group_heartbeat import (
+from ottla.kproto.messages.cluster.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.kproto.messages.groups.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.kproto.messages.groups.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     Subtopology,
     TopicInfo,
     Topology,
 )
-from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.servers import Client
 
 Serve = Callable[..., Any]

@@ -10,29 +10,29 @@ from uuid import UUID
 import pytest
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages import alter_client_quotas as alter_quotas
-from ottla.kproto.messages import describe_client_quotas as describe_quotas
-from ottla.kproto.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from ottla.kproto.messages.alter_replica_log_dirs import (
+from ottla.kproto.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.kproto.messages.cluster.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from ottla.kproto.messages.cluster.unregister_broker import UnregisterBrokerRequest
+from ottla.kproto.messages.cluster.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.kproto.messages.configs import alter_client_quotas as alter_quotas
+from ottla.kproto.messages.configs import describe_client_quotas as describe_quotas
+from ottla.kproto.messages.data.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from ottla.kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from ottla.kproto.messages.describe_cluster import DescribeClusterRequest
-from ottla.kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from ottla.kproto.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
-from ottla.kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from ottla.kproto.messages.list_partition_reassignments import (
+from ottla.kproto.messages.data.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.kproto.messages.data.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from ottla.kproto.messages.topics.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.kproto.messages.topics.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.kproto.messages.topics.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from ottla.kproto.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.metadata.changes.partition_changes import with_isr, with_leader
 from ottla.metadata.changes.topic_changes import NewTopic
 from ottla.metadata.image import BrokerImage, Endpoint

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages import alter_configs, incremental_alter_configs
-from ottla.kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.kproto.messages.list_config_resources import ListConfigResourcesRequest
+from ottla.kproto.messages.configs import alter_configs, incremental_alter_configs
+from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.kproto.messages.configs.list_config_resources import ListConfigResourcesRequest
 from ottla.metadata.changes.topic_changes import NewTopic
 from ottla.settings.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from ottla.settings.declaration import Setting

@@ -12,12 +12,12 @@ from trio.testing import MockClock
 
 from ottla.kproto.error_responses import error_response
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.kproto.messages.elect_leaders import ElectLeadersRequest
-from ottla.kproto.messages.update_features import UpdateFeaturesRequest
+from ottla.kproto.messages.cluster.update_features import UpdateFeaturesRequest
+from ottla.kproto.messages.topics.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ottla.kproto.messages.topics.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.kproto.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.kproto.messages.topics.elect_leaders import ElectLeadersRequest
 from ottla.kproto.schema import Request
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.runtime.work import Work

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.alter_user_scram_credentials import (
+from ottla.kproto.messages.access.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from ottla.kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from ottla.kproto.messages.access.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from ottla.metadata.scram_changes import ScramMechanism, credential_of
 
 Call = Callable[..., Awaitable[Any]]

@@ -8,24 +8,24 @@ from uuid import UUID
 import pytest
 
 from ottla.kproto.errors import ErrorCode
-from ottla.kproto.messages.create_partitions import (
+from ottla.kproto.messages.topics.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from ottla.kproto.messages.create_topics import (
+from ottla.kproto.messages.topics.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from ottla.kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.kproto.messages.describe_topic_partitions import (
+from ottla.kproto.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.kproto.messages.topics.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from ottla.kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.metadata.changes.partition_changes import with_leader
 from ottla.metadata.changes.topic_changes import NewTopic
 

@@ -1,0 +1,1 @@
+"""Messages about users, their credentials, tokens and access control lists."""

@@ -1,0 +1,1 @@
+"""Messages about the cluster and its features."""

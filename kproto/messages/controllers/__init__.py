@@ -1,0 +1,1 @@
+"""Messages of Kafka's brokers and controllers among themselves."""

@@ -1,0 +1,1 @@
+"""Messages about groups and their offsets."""

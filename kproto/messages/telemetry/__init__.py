@@ -1,0 +1,1 @@
+"""Messages about what clients measure."""
