@@ -21,10 +21,12 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import charts, librdkafka, profile, rdkafka_performance, report, requests, results
-from benchmarks.brokers import BROKERS, fresh
-from benchmarks.c_program import MissingToolError
-from benchmarks.figures import shown
+from benchmarks import librdkafka, rdkafka_performance, requests
+from benchmarks.measuring import profile
+from benchmarks.measuring.brokers import BROKERS, fresh
+from benchmarks.measuring.c_program import MissingToolError
+from benchmarks.reporting import charts, report, results
+from benchmarks.reporting.figures import shown
 from benchmarks.workloads import QUICK, WORKLOADS, Figures
 
 RESULTS = Path("benchmarks/results/throughput.json")

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.figures import shown
-from benchmarks.micro import Operation, best_us, by_pyperf
+from benchmarks.measuring.micro import Operation, best_us, by_pyperf
+from benchmarks.reporting.figures import shown
 from ottla.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from ottla.security.authorizer import Authorizer
 

@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from benchmarks.micro import Operation, by_pyperf
+from benchmarks.measuring.micro import Operation, by_pyperf
 from ottla.kproto import codec
 from ottla.kproto.hot import produce as hot_produce
 from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse, PartitionData

@@ -27,8 +27,8 @@ from statistics import median, quantiles
 from time import perf_counter
 from typing import Final
 
-from benchmarks.figures import shown
-from benchmarks.process_cost import threads_cpu_s
+from benchmarks.measuring.process_cost import threads_cpu_s
+from benchmarks.reporting.figures import shown
 from benchmarks.workloads.base import create_topic
 from benchmarks.workloads.requests import (
     empty_fetch,

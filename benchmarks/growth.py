@@ -21,8 +21,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.brokers import BROKERS, fresh
-from benchmarks.process_cost import cost
+from benchmarks.measuring.brokers import BROKERS, fresh
+from benchmarks.measuring.process_cost import cost
 from compat_tests.brokers.process import BrokerProcess
 from ottla.client.connection import BrokerConnection
 from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from benchmarks.figures import shown
-from benchmarks.micro import Operation, best_us, by_pyperf
+from benchmarks.measuring.micro import Operation, best_us, by_pyperf
+from benchmarks.reporting.figures import shown
 from ottla.kproto.hot import fetch
 from ottla.kproto.hot.fetch import FetchedPartition
 from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse

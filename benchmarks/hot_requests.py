@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from functools import partial
 from uuid import UUID
 
-from benchmarks.figures import shown
-from benchmarks.micro import Operation, best_us, by_pyperf
+from benchmarks.measuring.micro import Operation, best_us, by_pyperf
+from benchmarks.reporting.figures import shown
 from ottla.kproto import codec
 from ottla.kproto.hot import produce
 from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest

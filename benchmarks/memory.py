@@ -12,8 +12,8 @@ import argparse
 import json
 
 from benchmarks import librdkafka
-from benchmarks.brokers import fresh
-from benchmarks.process_cost import cost
+from benchmarks.measuring.brokers import fresh
+from benchmarks.measuring.process_cost import cost
 from benchmarks.workloads import PRODUCER, create_topic
 from compat_tests.brokers.process import BrokerProcess
 

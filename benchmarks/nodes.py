@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import librdkafka, requests
-from benchmarks.process_cost import cost
+from benchmarks.measuring.process_cost import cost
 from benchmarks.startup import resident_kib
 from benchmarks.workloads.base import PRODUCER, create_topic, unique
 from benchmarks.workloads.requests import (

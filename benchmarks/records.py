@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, cast
 
-from benchmarks.micro import Operation, best_us, by_pyperf
+from benchmarks.measuring.micro import Operation, best_us, by_pyperf
 from ottla.kproto import codec
 from ottla.kproto.hot import fetch, produce
 from ottla.kproto.hot.fetch import FetchedPartition

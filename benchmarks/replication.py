@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from benchmarks.process_cost import cost
+from benchmarks.measuring.process_cost import cost
 from compat_tests.brokers.apache_kafka import ApacheKafkaCluster
 from ottla.client.addresses import parse_addresses
 from ottla.client.client import Client

@@ -13,8 +13,8 @@ import json
 import time
 
 from benchmarks import librdkafka
-from benchmarks.brokers import fresh
-from benchmarks.process_cost import cost
+from benchmarks.measuring.brokers import fresh
+from benchmarks.measuring.process_cost import cost
 from benchmarks.workloads import PRODUCER, create_topic
 from compat_tests.brokers.process import BrokerProcess
 

@@ -30,8 +30,8 @@ from typing import Final, NamedTuple
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks import librdkafka
-from benchmarks.process_cost import cost
-from benchmarks.profile import longest_hold
+from benchmarks.measuring.process_cost import cost
+from benchmarks.measuring.profile import longest_hold
 from benchmarks.workloads.base import PRODUCER, unique
 from compat_tests.brokers.apache_kafka import ApacheKafka
 from compat_tests.brokers.ottla_broker import OttlaBroker

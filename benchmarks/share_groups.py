@@ -18,10 +18,11 @@ from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
-from benchmarks import java_tools, tables
-from benchmarks.brokers import fresh
-from benchmarks.process_cost import cost
-from benchmarks.results import Result
+from benchmarks.measuring import java_tools
+from benchmarks.measuring.brokers import fresh
+from benchmarks.measuring.process_cost import cost
+from benchmarks.reporting import tables
+from benchmarks.reporting.results import Result
 from benchmarks.workloads import Figures, create_topic
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.wire.wire import Wire

@@ -16,9 +16,9 @@ from typing import Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks import tables
-from benchmarks.brokers import fresh
-from benchmarks.results import Result
+from benchmarks.measuring.brokers import fresh
+from benchmarks.reporting import tables
+from benchmarks.reporting.results import Result
 from benchmarks.workloads import Figures, Workload, create_topic
 from compat_tests.brokers.process import BrokerProcess
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.c_program import CProgram, MissingToolError
+from benchmarks.measuring.c_program import CProgram, MissingToolError
 
 __all__ = ["MissingToolError", "build", "result", "run", "start"]
 

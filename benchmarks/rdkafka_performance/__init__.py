@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from benchmarks.c_program import TIMEOUT_S, CProgram, MissingToolError
+from benchmarks.measuring.c_program import TIMEOUT_S, CProgram, MissingToolError
 
 __all__ = ["build", "consume", "consumed", "produce", "produced"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.c_program import CProgram
+from benchmarks.measuring.c_program import CProgram
 
 _PROGRAM = CProgram(Path(__file__).with_name("requests.c"))
 build = _PROGRAM.build

@@ -6,7 +6,7 @@ import socket
 import time
 from contextlib import ExitStack
 
-from benchmarks.process_cost import cost
+from benchmarks.measuring.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload, create_topic, unique
 from compat_tests.brokers.process import BrokerProcess
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks import java_tools
-from benchmarks.process_cost import cost
+from benchmarks.measuring import java_tools
+from benchmarks.measuring.process_cost import cost
 from benchmarks.workloads.base import (
     Figures,
     Workload,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from benchmarks import rdkafka_performance
-from benchmarks.process_cost import cost
+from benchmarks.measuring.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload, create_topic, records_per_run, recycled_memory, unique
 from compat_tests.brokers.process import BrokerProcess
 

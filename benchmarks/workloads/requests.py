@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from benchmarks import requests
-from benchmarks.process_cost import cost
+from benchmarks.measuring.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload, create_topic, unique
 from compat_tests.brokers.process import BrokerProcess
 from ottla.client.addresses import parse_address

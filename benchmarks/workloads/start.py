@@ -7,7 +7,7 @@ import time
 from contextlib import closing
 from typing import Final
 
-from benchmarks.process_cost import cost
+from benchmarks.measuring.process_cost import cost
 from benchmarks.workloads.base import Figures, Workload
 from compat_tests.brokers.process import BrokerProcess
 from ottla.client.addresses import parse_address

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarks import librdkafka
-from benchmarks.process_cost import cost
+from benchmarks.measuring.process_cost import cost
 from benchmarks.workloads.base import (
     BYTES_PER_RUN,
     PRODUCER,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import brokers
+from benchmarks.measuring import brokers
 from compat_tests.brokers.process import BrokerStartError
 
 

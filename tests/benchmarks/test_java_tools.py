@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.java_tools import read, read_shared, sent
+from benchmarks.measuring.java_tools import read, read_shared, sent
 
 SENT = """\
 343210 records sent, 68628.3 records/sec (65.45 MB/sec), 402.1 ms avg latency, 803.0 ms max latency.

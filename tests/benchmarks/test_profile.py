@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from benchmarks.profile import digest, longest_hold, longest_holds
-from benchmarks.results import Hold
+from benchmarks.measuring.profile import digest, longest_hold, longest_holds
+from benchmarks.reporting.results import Hold
 
 STACK = '  File "/home/me/ottla/dev/ottla/storage/disk.py", line 3, in pwritev\n    os.pwritev(handle)'
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import rdkafka_performance
-from benchmarks.c_program import MissingToolError
+from benchmarks.measuring.c_program import MissingToolError
 from benchmarks.rdkafka_performance import consumed, produced
 
 PRODUCED = """\

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report, results, tables, targets
 from benchmarks.__main__ import RESULTS
-from benchmarks.figures import better, shown
-from benchmarks.results import Hold, Result, Results
-from benchmarks.targets import TARGETS, Target
+from benchmarks.reporting import report, results, tables, targets
+from benchmarks.reporting.figures import better, shown
+from benchmarks.reporting.results import Hold, Result, Results
+from benchmarks.reporting.targets import TARGETS, Target
 from benchmarks.workloads import WORKLOADS
 
 MACHINE = {"cpu": "A CPU", "cores": 2, "memory_gib": 24, "kernel": "6.18", "python": "3.11.7"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import results
-from benchmarks.results import Hold, Result
+from benchmarks.reporting import results
+from benchmarks.reporting.results import Hold, Result
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import profile, results
-from benchmarks.c_program import MissingToolError
-from benchmarks.profile import Seen
-from benchmarks.results import Hold
+from benchmarks.measuring import profile
+from benchmarks.measuring.c_program import MissingToolError
+from benchmarks.measuring.profile import Seen
+from benchmarks.reporting import results
+from benchmarks.reporting.results import Hold
 from benchmarks.workloads import Figures
 
 BOTH = ("ottla", "kafka")

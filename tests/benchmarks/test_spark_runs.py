@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report, spark_runs
-from benchmarks.process_cost import TreeWatch, tree_cpu_s
-from benchmarks.spark_runs import Layout, Run
+from benchmarks.measuring.process_cost import TreeWatch, tree_cpu_s
+from benchmarks.reporting import report
+from benchmarks.spark import runs as spark_runs
+from benchmarks.spark.runs import Layout, Run
 
 BUSY_S = 0.1
 WORK = f"import time\nend = time.process_time() + {BUSY_S}\nwhile time.process_time() < end: pass\n"

@@ -1,4 +1,4 @@
-"""What the proxy costs: `python -m benchmarks.proxy [--broker ottla|kafka] [--pairs 3] [--records 300000]`.
+"""What the proxy costs: `python -m benchmarks.proxy.cost [--broker ottla|kafka] [--pairs 3] [--records 300000]`.
 
 One broker, and `ottla proxy` in front of it. Records of 1 KB are written and read directly and through the proxy in
 turn, the other way first in every second pair, each time followed by 8 s of 1,000 records a second, for their latency.
@@ -16,8 +16,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks import librdkafka
-from benchmarks.brokers import BROKERS
-from benchmarks.process_cost import cost
+from benchmarks.measuring.brokers import BROKERS
+from benchmarks.measuring.process_cost import cost
 from benchmarks.workloads.base import PRODUCER, create_topic, unique
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.brokers.proxied import start_proxy
@@ -72,7 +72,9 @@ def resident_mb(bootstrap: str, pid: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.proxy", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.proxy.cost", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--broker", choices=BROKERS, default="kafka")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--records", type=int, default=300_000)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks import report
-from benchmarks.process_cost import TreeWatch
+from benchmarks.measuring.process_cost import TreeWatch
+from benchmarks.reporting import report
 
 __all__ = ["Found", "Layout", "Ratios", "Run", "keep", "table", "timed"]
 

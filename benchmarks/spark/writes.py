@@ -1,6 +1,6 @@
-"""`python -m benchmarks.spark_writes`: rows a second that Spark writes by its own connector, and without a jar.
+"""`python -m benchmarks.spark.writes`: rows a second that Spark writes by its own connector, and without a jar.
 
-    python -m benchmarks.spark_writes [--rounds 3] [--quick] [--divide N] [--busy]
+    python -m benchmarks.spark.writes [--rounds 3] [--quick] [--divide N] [--busy]
 
 Rows of 100 B and of 1 KB, with keys, out of memory into a topic of four partitions, on two local threads: by Spark's
 Kafka connector into Apache Kafka and into Ottla, and by `format("ottla")` into both, without and with transactions.
@@ -20,9 +20,9 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import spark_runs
-from benchmarks.spark import PARTITIONS, THREADS, Workload, brokers
-from benchmarks.spark_runs import Found, Layout, Ratios, Run, timed
+from benchmarks.spark import runs as spark_runs
+from benchmarks.spark.reads import PARTITIONS, THREADS, Workload, brokers
+from benchmarks.spark.runs import Found, Layout, Ratios, Run, timed
 from benchmarks.workloads import create_topic
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.spark import session
@@ -108,7 +108,7 @@ def measure(
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.spark_writes", description=(__doc__ or "").splitlines()[0]
+        prog="python -m benchmarks.spark.writes", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each sink")
     parser.add_argument("--quick", action="store_true", help="a fifth of the rows, no page")
@@ -132,7 +132,7 @@ def main() -> int:
     print(spark_runs.table(found, LAYOUT, busy=arguments.busy))
     if not arguments.quick:
         about = (
-            f"`python -m benchmarks.spark_writes`: Spark {version} on local[{THREADS}], {PARTITIONS} partitions, "
+            f"`python -m benchmarks.spark.writes`: Spark {version} on local[{THREADS}], {PARTITIONS} partitions, "
             f"{' and '.join(map(str, workloads))} rows, medians of {arguments.rounds} alternating runs"
         )
         spark_runs.keep("spark writes", about, version, found, LAYOUT, busy=arguments.busy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from benchmarks.results import Results
+from benchmarks.reporting.results import Results
 
 FOLDER: Final = Path("docs/images")
 _SIZES: Final = {"100 B": "100 B", "1 KB": "1 KB", "10 KB": "10 KB"}

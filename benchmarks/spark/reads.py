@@ -1,6 +1,6 @@
-"""`python -m benchmarks.spark`: rows a second that Spark reads by its own connector, without a jar, and from files.
+"""`python -m benchmarks.spark.reads`: rows a second that Spark reads by its own connector, with no jar, and from files.
 
-    python -m benchmarks.spark [--rounds 3] [--quick] [--divide N] [--busy] [--only NAME …]
+    python -m benchmarks.spark.reads [--rounds 3] [--quick] [--divide N] [--busy] [--only NAME …]
 
 Records of 100 B and of 1 KB in four partitions, read by Spark on two local threads into nothing (`noop`) and into
 Parquet: by Spark's Kafka connector from Apache Kafka and from Ottla, with its defaults and with the options that
@@ -27,8 +27,8 @@ from typing import Final, NamedTuple
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import spark_runs
-from benchmarks.spark_runs import Found, Layout, Ratios, Run, timed
+from benchmarks.spark import runs as spark_runs
+from benchmarks.spark.runs import Found, Layout, Ratios, Run, timed
 from benchmarks.workloads import create_topic
 from compat_tests.brokers.apache_kafka import ApacheKafka
 from compat_tests.brokers.ottla_broker import OttlaBroker
@@ -209,7 +209,9 @@ def brokers(folder: Path) -> Iterator[dict[str, BrokerProcess]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.spark.reads", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each source")
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, one round, no page")
     parser.add_argument("--divide", type=int, default=1, metavar="N", help="an N-th of the records")
@@ -238,7 +240,7 @@ def main() -> int:
     print(spark_runs.table(found, layout_of(sources), busy=arguments.busy))
     if not (arguments.quick or arguments.only):
         about = (
-            f"`python -m benchmarks.spark`: Spark {version} on local[{THREADS}], {PARTITIONS} partitions, "
+            f"`python -m benchmarks.spark.reads`: Spark {version} on local[{THREADS}], {PARTITIONS} partitions, "
             f"{' and '.join(map(str, workloads))} records, medians of {rounds} alternating runs"
         )
         spark_runs.keep("spark", about, version, found, layout_of(sources), busy=arguments.busy)

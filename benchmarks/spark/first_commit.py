@@ -1,6 +1,6 @@
-"""`python -m benchmarks.first_commit`: how long `ottla table sync` takes to its first commit, and to its last.
+"""`python -m benchmarks.spark.first_commit`: how long `ottla table sync` takes to its first commit, and to its last.
 
-    python -m benchmarks.first_commit [--tables 3] [--rounds 3] [--format parquet] [--java=-XX:…]
+    python -m benchmarks.spark.first_commit [--tables 3] [--rounds 3] [--format parquet] [--java=-XX:…]
 
 Each round writes as many topics of 1,000 JSON records as there are tables, and runs one job that keeps them all,
 without a schema, in a process of its own with a JVM of its own, as a user would start it. CPU time is that of the job,
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.process_cost import tree_cpu_s
+from benchmarks.measuring.process_cost import tree_cpu_s
 from benchmarks.workloads import create_topic
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.confluent import Confluent
@@ -85,7 +85,7 @@ def measure(broker: OttlaBroker, folder: Path, tables: int, kind: str, java: str
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.first_commit", description=(__doc__ or "").splitlines()[0]
+        prog="python -m benchmarks.spark.first_commit", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--tables", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from typing import Final
 
-from benchmarks.c_program import MissingToolError
+from benchmarks.measuring.c_program import MissingToolError
 from compat_tests.java import java, missing
 
 _PACKAGE: Final = "org.apache.kafka.tools"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.figures import better, shown
-from benchmarks.results import Result, Results
+from benchmarks.reporting.figures import better, shown
+from benchmarks.reporting.results import Result, Results
 
 
 @dataclass(frozen=True, slots=True)

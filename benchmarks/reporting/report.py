@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks import tables, targets
-from benchmarks.results import Machine, Results, machine
+from benchmarks.reporting import tables, targets
+from benchmarks.reporting.results import Machine, Results, machine
 
 __all__ = ["END", "PAGE", "START", "about", "every_table", "generated", "machine", "write_page"]
 

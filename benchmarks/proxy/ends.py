@@ -1,6 +1,6 @@
 """What the proxy adds between two ends that do next to nothing, to compare two checkouts of it on a busy machine.
 
-    python -m benchmarks.proxy_ends [--rounds 5] [--seconds 1] [--other PROGRAM] [--send-buffer BYTES]
+    python -m benchmarks.proxy.ends [--rounds 5] [--seconds 1] [--other PROGRAM] [--send-buffer BYTES]
 
 The upper end answers each Fetch with the same bytes by sendfile, and takes what is produced; the lower one sends a
 request and reads its answer (4 MB, or 200 bytes), or keeps four Produce requests of 1 MB under way. Directly, and
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from benchmarks.process_cost import cost
+from benchmarks.measuring.process_cost import cost
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame
@@ -215,7 +215,7 @@ def main() -> None:
     if chosen.upper:
         _Upper(chosen.send_buffer).run()
         return
-    upper = [sys.executable, "-m", "benchmarks.proxy_ends", "--upper", "--send-buffer", str(chosen.send_buffer)]
+    upper = [sys.executable, "-m", "benchmarks.proxy.ends", "--upper", "--send-buffer", str(chosen.send_buffer)]
     ours = str(Path(sys.executable).parent / "ottla")
     with _started(upper, int) as direct, _proxy(ours, direct[1]) as proxy:
         ways = {"the upper end itself": direct, "this proxy": proxy}

@@ -1,4 +1,4 @@
-"""What the proxy's cache gives: `python -m benchmarks.proxy_cache [--broker ottla|kafka] [--readers 10] [--records N]`.
+"""What the proxy's cache gives: `python -m benchmarks.proxy.cache [--broker ottla|kafka] [--readers 10] [--records N]`.
 
 Records of 1 KB are read directly from a broker, and then by one reader after the other through `ottla proxy --cache`.
 Printed are the speeds, the CPU that it takes, and how many bytes of Fetch answers the proxy has had from the broker.
@@ -17,8 +17,8 @@ import urllib.request
 from pathlib import Path
 
 from benchmarks import librdkafka
-from benchmarks.brokers import BROKERS
-from benchmarks.process_cost import cost
+from benchmarks.measuring.brokers import BROKERS
+from benchmarks.measuring.process_cost import cost
 from benchmarks.workloads.base import PRODUCER, create_topic, unique
 from compat_tests.brokers.proxied import start_proxy
 
@@ -37,7 +37,7 @@ def fetched_bytes(http: str) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.proxy_cache", description=(__doc__ or "").splitlines()[0]
+        prog="python -m benchmarks.proxy.cache", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--broker", choices=BROKERS, default="ottla")
     parser.add_argument("--readers", type=int, default=10)

@@ -14,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.c_program import MissingToolError
-from benchmarks.results import Hold
+from benchmarks.measuring.c_program import MissingToolError
+from benchmarks.reporting.results import Hold
 from benchmarks.workloads import Workload
 from compat_tests.brokers.ottla_broker import OttlaBroker
 

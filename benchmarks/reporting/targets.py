@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.figures import better, shown
-from benchmarks.results import Result, Results
+from benchmarks.reporting.figures import better, shown
+from benchmarks.reporting.results import Result, Results
 
 _DASH: Final = "–"  # noqa: RUF001
 _NOTHING: Final = Result(0, {})

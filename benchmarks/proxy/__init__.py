@@ -1,0 +1,1 @@
+"""What the proxy costs, and what its cache gives."""

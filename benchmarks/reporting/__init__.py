@@ -1,0 +1,1 @@
+"""What is made of the figures: docs/performance.md, its tables and its pictures."""

@@ -1,0 +1,1 @@
+"""Spark with Ottla's sources and sinks beside its own connector."""
