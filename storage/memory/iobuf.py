@@ -146,44 +146,6 @@ class IOBuf:
             shared.append(piece, fragment)
         return shared
 
-    def trim_front(self, count: int) -> None:
-        """Drop the first `count` bytes and release the fragments that are no longer looked into.
-
-        ValueError if the chain is shorter.
-        """
-        self._check_trim(count)
-        self._size_bytes -= count
-        whole = 0
-        for view in self._views:
-            if count < view.nbytes:
-                break
-            count -= view.nbytes
-            whole += 1
-        dropped = self._fragments[:whole]
-        del self._views[:whole]
-        del self._fragments[:whole]
-        if count:
-            self._views[0] = self._views[0][count:]
-        _release_all(dropped)
-
-    def trim_back(self, count: int) -> None:
-        """Drop the last `count` bytes and release the fragments that are no longer looked into.
-
-        ValueError if the chain is shorter.
-        """
-        self._check_trim(count)
-        self._size_bytes -= count
-        kept = len(self._views)
-        while kept and count >= self._views[kept - 1].nbytes:
-            kept -= 1
-            count -= self._views[kept].nbytes
-        dropped = self._fragments[kept:]
-        del self._views[kept:]
-        del self._fragments[kept:]
-        if count:
-            self._views[-1] = self._views[-1][:-count]
-        _release_all(dropped)
-
     def __iter__(self) -> Iterator[memoryview]:
         """The views in order. They are valid while the chain holds its references."""
         return iter(self._views)
@@ -196,10 +158,6 @@ class IOBuf:
         """The views in order, in lists no longer than one vectored system call takes."""
         for first in range(0, len(self._views), limit):
             yield self._views[first : first + limit]
-
-    def first_group(self, limit: int = IOV_MAX) -> list[memoryview]:
-        """The views for the next vectored call; after a partial send, `trim_front` what was sent."""
-        return self._views[:limit]
 
     def to_bytes(self) -> bytes:
         """A copy of all bytes, for what must be contiguous and is small."""
@@ -220,10 +178,6 @@ class IOBuf:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.release()
-
-    def _check_trim(self, count: int) -> None:
-        if not 0 <= count <= self._size_bytes:
-            raise ValueError(f"cannot trim {count} bytes of a chain of {self._size_bytes}")
 
 
 def _release_all(fragments: list[Fragment | None]) -> None:

@@ -264,11 +264,6 @@ class ProducerStateManager:
         else:
             self.first_unstable_offset = min(ongoing, undecided)
 
-    def oldest_transaction_timestamp_ms(self) -> int | None:
-        """When the oldest open transaction was last written to: an old one may be hanging (KIP-664)."""
-        producer_id = next(iter(self._ongoing.values()), None)
-        return None if producer_id is None else self._producers[producer_id].last_timestamp_ms
-
     # Verification of transactional writes (KIP-890).
 
     def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:

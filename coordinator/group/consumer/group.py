@@ -151,10 +151,6 @@ class ConsumerGroup(StaticGroup[ConsumerMember, Subscription, Current, Assignmen
 
     # Classic members
 
-    def has_consumer_members(self) -> bool:
-        """Whether some member speaks the consumer protocol."""
-        return any(member.classic is None for member in self.members.values())
-
     def supports_classic(self, names: Iterable[str]) -> bool:
         """Whether a classic member with these protocols may join: all classic members share one of them. One that joins
         again counts with what it said before.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -112,15 +111,6 @@ class TestIOBuf:
         with pytest.raises(ValueError, match="outside"):
             chain.share(start, length)
 
-    @pytest.mark.parametrize("count", [-1, 7])
-    def test_trim_beyond_the_chain_is_refused(self, count: int) -> None:
-        chain, _ = chain_of([b"abc", b"def"])
-        with pytest.raises(ValueError, match="trim"):
-            chain.trim_front(count)
-        with pytest.raises(ValueError, match="trim"):
-            chain.trim_back(count)
-        assert chain.to_bytes() == b"abcdef"
-
     def test_more_views_than_one_system_call_takes_come_in_groups(self, tmp_path: Path) -> None:
         count = 2 * IOV_MAX + 5
         chain, _ = chain_of([bytes([i % 251]) for i in range(count)])
@@ -131,24 +121,6 @@ class TestIOBuf:
             for group in groups:
                 position += os.pwritev(file.fileno(), group, position)
         assert (tmp_path / "file").read_bytes() == bytes(i % 251 for i in range(count))
-
-    def test_partial_sends_continue_where_they_stopped(self) -> None:
-        left, right = socket.socketpair()
-        with left, right:
-            left.setblocking(False)
-            content = os.urandom(3_000_000)
-            chain, fragments = chain_of([content[i : i + 100_000] for i in range(0, len(content), 100_000)])
-            received = bytearray()
-            while chain.size_bytes:
-                try:
-                    chain.trim_front(left.sendmsg(chain.first_group()))
-                except BlockingIOError:
-                    received += right.recv(1 << 20)
-            left.shutdown(socket.SHUT_WR)
-            while piece := right.recv(1 << 20):
-                received += piece
-        assert bytes(received) == content
-        assert all(fragment.references == 0 for fragment in fragments)
 
     @given(pieces_of_bytes, st.data())
     def test_share_equals_slicing(self, pieces: list[bytes], data: st.DataObject) -> None:
@@ -164,29 +136,6 @@ class TestIOBuf:
         assert shared.to_bytes() == whole[start : start + length]
         shared.release()
         assert all(fragment.references == 0 for fragment in fragments)
-
-    @given(pieces_of_bytes, st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=6))
-    def test_trims_equal_slicing_and_release_what_is_dropped(
-        self, pieces: list[bytes], trims: list[tuple[bool, int]]
-    ) -> None:
-        chain, fragments = chain_of(pieces)
-        model = b"".join(pieces)
-        first, last = 0, len(model)
-        for front, count in trims:
-            count = min(count, last - first)
-            if front:
-                chain.trim_front(count)
-                first += count
-            else:
-                chain.trim_back(count)
-                last -= count
-        assert chain.to_bytes() == model[first:last]
-        assert chain.size_bytes == last - first
-        position = 0
-        for piece, fragment in zip(pieces, fragments, strict=True):
-            overlaps = position < last and position + len(piece) > first and first < last
-            assert fragment.references == int(overlaps)
-            position += len(piece)
 
     @given(pieces_of_bytes, pieces_of_bytes)
     def test_extend_equals_concatenation(self, left: list[bytes], right: list[bytes]) -> None:

@@ -289,13 +289,6 @@ class TestTransactions:
         state.replay(batch(-1, 5, producer_id=-1, epoch=-1, base_offset=10))
         assert (len(state), state.end_offset) == (0, 15)
 
-    def test_the_oldest_transaction_tells_when_it_was_written_to(self) -> None:
-        log = Log()
-        assert log.state.oldest_transaction_timestamp_ms() is None
-        log.append(batch(0, transactional=True, timestamp_ms=5_000))
-        log.append(batch(0, transactional=True, timestamp_ms=4_000, producer_id=8))
-        assert log.state.oldest_transaction_timestamp_ms() == 5_000
-
     def test_deleted_records_no_longer_bound_what_is_stable(self) -> None:
         log = Log()
         log.append(batch(0, 4, transactional=True))
