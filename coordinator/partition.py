@@ -153,7 +153,7 @@ class CoordinatorPartition(Generic[S]):
 
     The runtime creates it, and ends it with `close`. The tasks that it starts (one loads, later one writes at a time)
     end with it. Every write that it takes is settled exactly once: by its append, by `close`, by the partition's
-    failure, or by the cancellation of the task that writes; so whoever waits for one may be shielded.
+    failure, or by the cancellation of the task that writes; so a task that waits for one may be shielded.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class CoordinatorPartition(Generic[S]):
             return
         self.life = Life.FAILED
         if isinstance(error, NotCoordinatorError):
-            # Leadership is gone, and whoever closes this partition has yet to hear of it.
+            # Leadership is gone; the metadata change that will close this partition has not arrived yet.
             logger.info("%s %s: %s", self, what, error)
         else:
             self._log_failure(what, error)
@@ -300,7 +300,7 @@ class CoordinatorPartition(Generic[S]):
         try:
             self._start_soon(self._finish, rest)
         except RuntimeError:
-            # The nursery has ended, with all that it ran: whoever waits does so somewhere else.
+            # The nursery has ended with all its tasks; the callers that still wait run in other nurseries.
             rest.close()
             self._give_up()
 

@@ -39,7 +39,7 @@ from ottla.storage.clock import Clock
 
 
 class CoordinatorRuntime(Generic[S]):
-    """Runs the shards of one internal topic on one broker. Whoever made it ends it with `close`.
+    """Runs the shards of one internal topic on one broker. Its creator ends it with `close`.
 
     `nursery` runs the tasks that load and write, and one that closes the runtime if the nursery is cancelled: writes
     may wait for the end of a turn that does not come any more.
@@ -166,11 +166,11 @@ class CoordinatorRuntime(Generic[S]):
         return self._serving(index).shard
 
     async def confirm(self, partitions: Iterable[int]) -> None:
-        """Return when nobody else had coordinated those of these that are here when this was called. Raises
-        NotCoordinatorError if that cannot be known.
+        """Return once it is certain that this broker still led those of these partitions that it coordinates when this
+        was called. Raises NotCoordinatorError if that cannot be known.
 
-        Whoever answers without having written anything needs this: this broker may have been replaced without having
-        heard of it, and then what it remembers is out of date.
+        Needed before an answer that no write has confirmed: another broker may have taken over without this one having
+        heard of it, and then the state in memory is out of date.
         """
         await self._log.confirm([index for index in partitions if index in self._partitions])
 

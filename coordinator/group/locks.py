@@ -1,7 +1,7 @@
 """Who may change a group: the one mechanism that lets nothing come between the plan of a change and its records.
 
 - **A group id has one lock**, whatever lives under it now: a classic group, one of the newer protocols, or nothing.
-  Whoever creates, converts, joins or removes a group takes the lock before the first look at the group and holds it
+  To create, convert, join or remove a group, a request takes the lock before it first looks at the group and holds it
   until the records are replayed or refused. Waiting for the records is shielded: every write is settled, also when the
   partition moves away or the broker stops, and that ends the wait.
 - **A classic group with members** is changed in memory at once, between two awaits, and each of its records gets its

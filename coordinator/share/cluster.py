@@ -54,9 +54,9 @@ class OtherShareCoordinators(Protocol):
 class ClusterPersister:
     """Implements `Persister`. `ensure_topic` creates the state topic when it is first needed.
 
-    `leader_of` says which broker leads a partition of the state topic, -1 for none. What a coordinator refuses for the
-    moment is asked again: so a change may be stored twice, and late. `on_reset` is called with every share partition
-    that this broker has had initialized again or deleted, for whoever holds it in memory.
+    `leader_of` returns the broker that leads a partition of the state topic, -1 for none. Retriable errors of a
+    coordinator are retried, so a change may be stored twice, and late. `on_reset` is called with every share partition
+    that this broker has reinitialized or deleted, so that its leader can drop what it holds in memory.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ async def store(runtime: Runtime, shard: TransactionShard, entry: Entry, after: 
 class Completion:
     """Carries decided transactions through, each in a task of its own, which `nursery` runs.
 
-    A task ends with its transaction, or when the shard is unloaded: whoever loads it next begins again.
+    A task ends with its transaction, or when the shard is unloaded; the broker that loads it next starts over.
     """
 
     def __init__(
@@ -105,6 +105,6 @@ class Completion:
                     keys = {"transactional_id": prepared.transactional_id, "error": str(error)}
                     logger.warning("%s is not marked as complete yet: %s", prepared.transactional_id, error, extra=keys)
                 except CoordinatorError as error:
-                    # The partition has gone. Whoever loads it next writes the markers again, which is harmless.
+                    # The partition has moved. Its next coordinator writes the markers again, which is harmless.
                     return logger.debug("%s is not marked as complete: %s", prepared.transactional_id, error)
             await trio.sleep(RETRY_BACKOFF_SECONDS)

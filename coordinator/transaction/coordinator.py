@@ -175,7 +175,7 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> ProducerIdAndEpoch:
-        """Give a producer its identity and fence whoever had the transactional id before.
+        """Give a producer its id and epoch, and fence the previous producer of the transactional id.
 
         An ongoing transaction of the former producer is aborted first, with ConcurrentTransactionsError meanwhile.
         """

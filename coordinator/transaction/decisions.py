@@ -3,8 +3,8 @@
 The order of Apache Kafka 4.3's checks shows in its answers (TransactionCoordinator):
 
 - InitProducerId, AddPartitionsToTxn and, under transactions v2, EndTxn first check whether the last transaction is
-  still being ended. If so they answer CONCURRENT_TRANSACTIONS, whoever asks for whatever: the identity to compare with
-  is about to change.
+  still being completed. If so they answer CONCURRENT_TRANSACTIONS to every request: the producer id and epoch to
+  compare with are about to change.
 - EndTxn before v2 and the verification of a partition check the producer's identity first.
 """
 

@@ -108,7 +108,7 @@ class TransactionVerifier:
         """Returns the partitions that do not take part in the ongoing transaction, and why.
 
         With `joins` they take part from now on, if the producer may add them. The transaction may be over when this
-        returns: whoever then writes to a partition takes a guard first, which the transaction's markers end.
+        returns, so a write to a partition takes a guard first, which the transaction's markers end.
         """
         coordinator = self._coordinator(transactional_id)
         if coordinator == NO_LEADER:

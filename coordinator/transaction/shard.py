@@ -23,7 +23,7 @@ class Completing:
 class Entry:
     """One transactional id: its committed state (None until there is one), and what keeps its operations in order.
 
-    It belongs to its shard while it is in `entries`; whoever has waited for `lock` checks that it still is.
+    It belongs to its shard while it is in `entries`; check that again after waiting for `lock`.
     """
 
     __slots__ = ("completing", "lock", "transaction")

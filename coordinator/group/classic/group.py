@@ -9,7 +9,7 @@ the other:
     COMPLETING_REBALANCE  the leader computes the assignment     its SyncGroup is stored -> STABLE
                                                                  join or leave -> PREPARING_REBALANCE
     STABLE                everyone has an assignment             join, leave, expiry -> PREPARING_REBALANCE
-    DEAD                  removed; whoever still holds it is told to find the coordinator again
+    DEAD                  removed; requests that still hold it get COORDINATOR_NOT_AVAILABLE
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class ClassicGroup(Group):
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.generation_metadata: tuple[bytes, ...] | None = None
-        """What the generation's members said in its protocol, whoever has joined or left since; None before the first
-        (Kafka's `subscribedTopics`)."""
+        """The protocol metadata of the generation's members, unchanged by later joins and leaves; None before the first
+        generation (Kafka's `subscribedTopics`)."""
         self.leader_id: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}

@@ -73,8 +73,8 @@ class Current(NamedTuple):
         return Current(previous_epoch=0, assigned=self.assigned, epochs=self.epochs)
 
     def away(self) -> "Current":
-        """Where a static member that goes away for a while stands: what it was to revoke is free, what it was assigned
-        stays its own, and whoever comes back commits with any epoch.
+        """The state of a static member that has left temporarily: pending revocations are released, its assignment is
+        kept, and the member that replaces it may commit with any epoch.
         """
         return self._replace(
             epoch=LEAVE_STATIC_EPOCH, pending_revocation=EMPTY_ASSIGNMENT, epochs=dict.fromkeys(self.epochs, 0)
@@ -95,7 +95,7 @@ class ConsumerMember(StaticMember[Subscription, Current]):
 
     @property
     def gives_way(self) -> bool:
-        """A classic member always did, to whoever joined with its instance id."""
+        """Whether a member that joins with the same instance id replaces it; a classic member is always replaced."""
         return self.has_left or self.classic is not None
 
     def check_epoch(self, epoch: int, owned: Assignment | None) -> None:

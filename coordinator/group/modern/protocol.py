@@ -107,7 +107,7 @@ class ModernProtocol(GroupProtocol[G], Generic[G, M, B, R]):
             self.prolong(group, member)
 
     def close(self, group: G, reason: CoordinatorError) -> None:
-        """As `GroupProtocol` says. Nobody waits here: whoever comes next finds the group removed."""
+        """As `GroupProtocol` says. No request waits here; the next one finds the group removed."""
         group.remove()
         self.end_sessions(group.members.values())
 

@@ -1,8 +1,8 @@
 """Static members of consumer and streams groups (`group.instance.id`, KIP-345): one rule for both kinds.
 
-An instance id belongs to one member at a time. Its member may go away for a while (epoch -2): until its session ends it
-keeps what it was assigned, and whoever joins with the instance id takes its place under a new member id, without a
-rebalance. The sentences are those of Kafka's GroupMetadataManager.
+An instance id belongs to one member at a time. A member may leave temporarily (epoch -2): until its session ends it
+keeps its assignment, and a member that joins with the same instance id replaces it under a new member id, without a
+rebalance. The error messages are those of Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations

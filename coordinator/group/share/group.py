@@ -57,10 +57,9 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
         self.seen = seen
 
     def attempt(self, wanted: Mapping[UUID, TopicPartitions], now_ms: int) -> Attempt:
-        """That these partitions are to be set up is committed: somebody does so from now on.
+        """Begin an attempt to initialize these partitions, whose records are committed.
 
-        Whoever has begun with one of them before has taken too long, and what comes of it counts for nothing: its epoch
-        may be an earlier one.
+        An earlier attempt at one of them has timed out. Its result is ignored, because its epoch may be an older one.
         """
         self.initializing_since_ms.update(dict.fromkeys(wanted, now_ms))
         for former in self.attempts:
@@ -86,7 +85,7 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
         raise GroupIdNotFoundError(f"Group {self.group_id} is not a consumer group.")
 
     def validate_offset_fetch(self, member_id: str, member_epoch: int) -> None:
-        """Whoever asks is answered as for a group that is not there."""
+        """Every OffsetFetch is answered as for a group that does not exist."""
 
     # Records
 

@@ -82,8 +82,8 @@ class StreamsCurrent(NamedTuple):
     pending_revocation: HeldTasks = NOTHING_HELD
 
     def away(self) -> StreamsCurrent:
-        """Where a static member that goes away for a while stands: what it was to revoke is free, what it was assigned
-        stays its own, and whoever comes back commits with any epoch.
+        """The state of a static member that has left temporarily: pending revocations are released, its assignment is
+        kept, and the member that replaces it may commit with any epoch.
         """
         active = {name: dict.fromkeys(epochs, 0) for name, epochs in self.assigned.active.items()}
         assigned = self.assigned._replace(active=active)
