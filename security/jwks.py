@@ -1,4 +1,4 @@
-"""The public keys of whoever issues tokens, as a JWK set (RFC 7517) in a file or behind a URL.
+"""The public keys of token issuers, as a JWK set (RFC 7517) in a file or behind a URL.
 
 Kafka's counterparts are JwksFileVerificationKeyResolver and RefreshingHttpsJwks. Everything here blocks, and is called
 by one thread at a time.
@@ -25,7 +25,7 @@ from ottla.settings.config import ConfigError
 
 logger = logging.getLogger(__name__)
 
-#: Keys that can check signatures, but not sign: with a symmetric key, whoever reads the set could sign.
+#: Keys that verify signatures and cannot sign: with a symmetric key, every reader of the set could sign.
 PublicKey = RSAKey | ECKey
 
 _MAX_BYTES: Final = 1_048_576

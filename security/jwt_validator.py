@@ -60,7 +60,7 @@ class JwtValidator:
         """See `TokenValidator`."""
         if self._limiter.statistics().tasks_waiting >= _MAX_WAITING:
             raise TokenRefusedError(f"{_MAX_WAITING} tokens wait to be checked already")
-        # Whoever waits may leave: an issuer that is slow to send its keys must not hold up the end of a connection.
+        # The wait may be abandoned: an issuer that sends its keys slowly must not delay the close of a connection.
         claims = await trio.to_thread.run_sync(self._claims, token, limiter=self._limiter, abandon_on_cancel=True)
         return self._checked(claims)
 

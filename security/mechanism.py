@@ -1,4 +1,4 @@
-"""A SASL mechanism as whoever runs an exchange sees it, and the names of those that are supported."""
+"""The interface of a SASL mechanism's exchange, and the names of the supported mechanisms."""
 
 from __future__ import annotations
 

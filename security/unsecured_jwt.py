@@ -1,4 +1,4 @@
-"""Tokens that nobody has signed, for development: whoever connects is who the token says.
+"""Unsigned tokens, for development: a client is whoever its token claims.
 
 Kafka's counterpart is org.apache.kafka.common.security.oauthbearer.internals.unsecured.
 OAuthBearerUnsecuredValidatorCallbackHandler, with its options in the login configuration.
