@@ -15,9 +15,8 @@ R = TypeVar("R")
 class Batches(Generic[T, R]):
     """Sends what callers bring by `send`, which answers each item of a batch in its place.
 
-    A batch holds `max_items` at most. Each caller's own task sends: whoever has its turn takes along what the others
-    have brought. If it is cancelled, or `send` raises, each of those it took along sends its own again; so `send` must
-    tolerate getting the same twice.
+    A batch holds `max_items` at most. The callers' own tasks send: the one whose turn it is takes the others' items
+    along. If it is cancelled, or `send` raises, the others send their items again; so `send` must tolerate duplicates.
     """
 
     def __init__(self, send: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, max_items: int) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import IO, Any, Final
 
 LINES_PER_SECOND: Final = 100
-"""Whoever sends us rubbish must not fill the disk, nor hold the loop with writing about it."""
+"""Invalid requests must neither fill the disk with log lines nor hold the loop while those are written."""
 
 #: What a key means wherever it stands.
 KEYS: Final = {

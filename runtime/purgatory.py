@@ -139,8 +139,7 @@ class Purgatory:
         """Call `completed` once `try_complete` is not None, or `timeout_ms` have passed, or the purgatory is closed.
 
         `wait` without a task: what it promises holds here too, and nothing is called before this returns. After the
-        deadline the operation goes on waiting as long as it may not expire. Whoever does not wait any more calls
-        `leave`.
+        deadline the operation goes on waiting as long as it may not expire. `leave` ends the wait early.
         """
         assert self._soon is not None
         return Watch(self, self._soon, keys, try_complete, timeout_ms, completed, signalled, may_expire)
@@ -291,7 +290,7 @@ class Watch:
             self._is_complete = self._try_complete() is not None
             return self._is_complete or self._purgatory.is_closed or (self.is_late and self._may_expire())
         except Exception:
-            # Whoever waits must not do so for ever; what it finds then is its own affair.
+            # The waiter must not wait for ever; it deals with the state that it finds.
             logger.exception("an error in the broker ended a wait in the purgatory of %s", self._purgatory.name)
             return True
 

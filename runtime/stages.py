@@ -18,7 +18,7 @@ Wait = Callable[[], Awaitable[Any]]
 
 
 class TurnWait:
-    """A `Wait` for what the end of the turn mostly brings: whoever steps `Stages` may ask then whether it is over."""
+    """A `Wait` that the end of the turn usually ends: the caller that steps `Stages` may check it then."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class TurnWait:
 
 
 class CalledWait:
-    """A `Wait` that needs no task: whoever steps `Stages` may be called when it is over, and send None then."""
+    """A `Wait` that needs no task: the caller that steps `Stages` may have itself called at its end, and sends None."""
 
     __slots__ = ()
 
