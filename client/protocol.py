@@ -9,10 +9,10 @@ The rules:
 2. Each other request goes out in the highest version that both sides know; the caller may limit it further. The version
    must be able to carry all that the request says: nothing is left out in silence.
 3. Answers come in the order of the requests, and each has its request's correlation id. An answer with another id, one
-   that nothing waits for, or one that cannot be parsed ends the connection: whoever sent it cannot be trusted.
+   that no request waits for, or one that cannot be parsed ends the connection: its sender cannot be trusted.
 4. A Produce request with acks=0 has no answer.
-5. A request cannot be taken back once it has a correlation id. Whoever no longer wants the answer must let it come.
-6. With a `login` the broker is told who is there as soon as the versions are known, by SaslHandshake v1 and as many
+5. A request cannot be withdrawn once it has a correlation id. Its answer is received even if the caller has given up.
+6. With a `login` the client authenticates as soon as the versions are known, by SaslHandshake v1 and as many
    SaslAuthenticate as the mechanism takes; a refusal is an AuthenticationError.
 7. Everything is bounded: how many requests wait for answers, and how large an answer may be. The first one must be
    small, since nothing has shown yet that a broker is there.

@@ -50,7 +50,7 @@ class Login(NamedTuple):
     mechanism: str
     user: str = ""
     password: str = ""
-    #: The file with the token, which is read for each connection, for whoever renews it.
+    #: The file with the token. It is read again for each connection, because the token may have been renewed.
     token_file: str | None = None
     #: Whether user and password are those of a delegation token.
     is_token: bool = False

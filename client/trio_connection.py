@@ -1,6 +1,6 @@
 """One connection to a broker on Trio, shared by tasks: many requests in flight, each task waits for its own answer.
 
-Whoever runs `run` owns the connection and ends it; the tasks that call own nothing of it. Three tasks live in `run`:
+The task that runs `run` owns the connection and ends it; calling tasks own nothing of it. `run` has three tasks:
 one sends what calls have queued, one receives and hands out answers, one watches the deadlines.
 
 A call may be cancelled at any point:
@@ -216,7 +216,7 @@ class TrioConnection:
         if self._free_places:
             self._free_places -= 1
         else:
-            await self._without_place.park()  # whoever gives a place up hands it over
+            await self._without_place.park()  # a place that becomes free is handed over
             self._protocol.check_open()
 
     def _give_place(self) -> None:
