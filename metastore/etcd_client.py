@@ -127,7 +127,7 @@ class EtcdClient:
             raise StoreUnavailableError(f"etcd cannot be reached at {url}: {_reason(error)}.") from None
 
     async def open_stream(self, path: str, document: Mapping[str, Any]) -> tuple[str, httpx.Response]:
-        """An answer without an end, and the member that gives it; whoever opens it closes it. Raises EtcdError."""
+        """The URL of a member and its streaming response, which the caller closes. Raises EtcdError."""
 
         async def ask(url: str) -> tuple[str, httpx.Response]:
             # A member that loses its leader should say so instead of falling silent.

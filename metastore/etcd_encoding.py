@@ -1,7 +1,7 @@
 """Keys, values and transactions as etcd's JSON gateway takes them.
 
 An Ottla cluster owns the keys below its root, and the root itself: that key is written by every transaction, so that
-its revision is that of the cluster's last change, whoever else uses the same etcd.
+its revision is that of the cluster's last change, even if other applications use the same etcd.
 
 Limits of etcd, and how they are dealt with here:
 

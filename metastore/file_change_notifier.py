@@ -39,7 +39,7 @@ class FileChangeNotifier:
     def notify(self) -> None:
         """Wake all who watch, in every process. Takes microseconds, or as long as the disk does: for worker threads.
 
-        Never fails: the change is there, and found by whoever next looks for another reason.
+        Never fails: the change is stored, and watchers find it the next time that they look for another reason.
         """
         # By its name: closing a descriptor of the file would drop the locks that SQLite holds on it.
         with suppress(OSError):

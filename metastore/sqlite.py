@@ -177,7 +177,7 @@ class SqliteMetadataStore:
                     await trio.to_thread.run_sync(self._close)
 
     def _close(self) -> None:
-        # Whoever is receiving hears this, or that the file was closed, and finds that its watch has ended.
+        # Receivers are woken by this, or by the closed file, and find that their watch has ended.
         self._file_changes.notify()
         self._connection.close()
 
