@@ -144,7 +144,7 @@ def new_acl(
         raise InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not name:
         raise InvalidRequestError("Invalid empty resource name")
-    # An entry whose principal cannot be read would fail whoever is checked against it.
+    # An entry whose principal cannot be parsed would fail every check that reads it.
     if ":" not in principal:
         raise InvalidRequestError(
             f"Could not parse principal from `{principal}` (no colon is present separating the principal type from the "

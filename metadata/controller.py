@@ -160,8 +160,8 @@ class Controller:
     async def unregister_broker(self, node_id: int) -> None:
         """Forget a broker that is gone; raises BrokerIdNotRegisteredError or InvalidRequestError.
 
-        First it leaves every in-sync set with others in it, and is no eligible leader any more: whoever starts under
-        its id afterwards may have nothing of what it had, and no registration would tell.
+        First it is removed from every in-sync set with other members, and from the eligible leaders: the next broker
+        with its id may have none of its data, and without a registration nothing would show that.
         """
         for _ in range(MAX_ATTEMPTS):
             changes = await self._transactions.commit(unregistration(node_id, self.node_id))

@@ -30,8 +30,8 @@ class MetadataLoader:
     """Keeps the image of the metadata and passes each change on, in order and without a gap.
 
     Own changes and other nodes' arrive the same way, through the store's watch. `image` shows a change only
-    when every subscriber has applied it, so that whoever reads the image (Metadata requests) never names a
-    leader that does not lead yet. Subscribers are called in the order of their subscription, and a change
+    when every subscriber has applied it, so that readers of the image (Metadata requests) never name a leader
+    that does not lead yet. Subscribers are called in the order of their subscription, and a change
     is finished with all of them before the next one begins. What a subscriber raises ends `run`.
     """
 

@@ -26,7 +26,7 @@ SQLITE_FILE: Final = "cluster.sqlite"
 async def open_store(
     config: BrokerConfig, data_dir: Path, clock: Clock, make_room: Callable[[], Awaitable[bool]]
 ) -> MetadataStore:
-    """The store that `ottla.metadata.store` names; whoever opens it closes it. Raises StoreUnavailableError."""
+    """The store that `ottla.metadata.store` names; the caller closes it. Raises StoreUnavailableError."""
     store = await _open(config, data_dir, clock, make_room)
     try:
         await refuse_moved(store)

@@ -1,8 +1,8 @@
-"""Eligible leader replicas (KIP-966): who outside the in-sync set may lead a partition, having all that is committed.
+"""Eligible leader replicas (KIP-966): they are outside the in-sync set and may lead, having every committed record.
 
-While fewer replicas are in sync than `min.insync.replicas` asks for, nothing more is committed: whoever leaves the set
-then, or makes it that small by leaving, still has everything. Should the rest of the set die, it may lead, and nothing
-is lost. As soon as enough are in sync again, nobody else is eligible any more.
+While fewer replicas are in sync than `min.insync.replicas` asks for, nothing more is committed: a replica that leaves
+the set then, or makes it that small by leaving, still has every committed record. If the rest of the set dies, it may
+lead without loss. As soon as enough replicas are in sync again, no replica outside the set is eligible.
 
 `min.insync.replicas` may change at any time, on any broker. So a leader counts eligible replicas for its high watermark
 as if they were in sync, until it has heard that they are not eligible any more: an election never depends on which

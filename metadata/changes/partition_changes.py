@@ -2,8 +2,9 @@
 
 Every change raises `partition_epoch`, and `leader_epoch` when leadership changes or a replica is taken away, as Kafka's
 org.apache.kafka.controller.PartitionChangeBuilder does. Only a member of the in-sync set is elected, or else one of the
-eligible leaders, unless a function says otherwise; and the in-sync set never becomes empty, since its last members are
-those that have everything. Whoever leaves it is entered in `elr`; eligible_leaders.py decides who stays there.
+eligible leaders, unless a function says otherwise; and the in-sync set never becomes empty, because its last members
+are those that have every committed record. A replica that leaves it joins `elr`; eligible_leaders.py decides whether it
+stays there.
 """
 
 from __future__ import annotations
