@@ -93,7 +93,7 @@ class Admission:
         return self.principal
 
     def comes_alone(self, key: ApiKey) -> bool:
-        """Whether everything before a request must be answered first: to whoever the client was then."""
+        """Whether all earlier requests must be answered first, under the principal that they were sent with."""
         return self.login is None and key in SASL_KEYS
 
     def wants(self, key: int, size_bytes: int) -> bool:

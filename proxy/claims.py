@@ -1,6 +1,6 @@
-"""Who a client claims to be in its messages to upstream, and which of upstream's answers lets it in.
+"""The user that a client claims to be in its messages to upstream, and the upstream answer that accepts it.
 
-PLAIN and SCRAM name the user; other mechanisms do not reveal it to whoever forwards them.
+PLAIN and SCRAM name the user; other mechanisms do not reveal it to a proxy.
 """
 
 from __future__ import annotations

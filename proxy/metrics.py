@@ -57,7 +57,7 @@ _CACHE_UNSOUND: Final = counter(
 
 
 class Metrics:
-    """The counters of one proxy. Whoever does something counts it."""
+    """The counters of one proxy, incremented where things happen."""
 
     def __init__(self) -> None:
         self.accepted: Counter[str] = Counter()  # connections, by listener

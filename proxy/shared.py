@@ -91,7 +91,7 @@ class Shared:
         self.requests = FrameBudget(settings.memory_bytes // 2)
         # A client that does not read soon has to ask again; a broker does not read from clients that it throttles.
         self.responses = FrameBudget(settings.memory_bytes // 2, patience_seconds=_CLIENT_PATIENCE_SECONDS)
-        # For answers from the cache: whoever holds some of it waits for none of the other limits.
+        # For answers from the cache: a holder of this budget waits for neither of the other two.
         self.hits = FrameBudget(settings.memory_bytes // 2, patience_seconds=_CLIENT_PATIENCE_SECONDS)
         self.cache = self._make_cache()
         self.max_frame_bytes = settings.max_frame_bytes

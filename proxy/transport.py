@@ -1,7 +1,7 @@
 """A connected byte stream as the proxy needs it, and the TCP socket behind it.
 
-This is the seam for TLS and SASL: whoever speaks them provides its own `Connect` or `Accept`, whose transport is read
-and written as plain bytes.
+This is the seam for TLS and SASL: each provides its own `Connect` or `Accept`, whose transport is read and written as
+plain bytes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A file loses its name as soon as it is created. So a killed proxy leaves nothing behind, and the next start has nothing
 to trust or to clean up. Space is allocated in the newest file; when all of it is used, the oldest file goes, with
-everything in it. Whoever reads from a file keeps it open meanwhile.
+everything in it. A reader keeps the file open until it is done.
 """
 
 from __future__ import annotations
