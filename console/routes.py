@@ -74,7 +74,7 @@ class Site(NamedTuple):
 
 
 def site(broker: Broker, login: HttpLogin | None) -> Site:
-    """The console of a broker, for whoever passes `login`. Compiles its templates: call it in a worker thread."""
+    """The console of a broker, for users that `login` admits. Compiles its templates: call it in a worker thread."""
     console = Console(
         broker=broker,
         renderer=Renderer(FormTokens(), version=version(), node_id=broker.node_id, clusters=_clusters(broker.config)),

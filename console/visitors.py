@@ -1,7 +1,7 @@
-"""Who looks at the console and what they may do: sessions of those who have logged in, and their rights.
+"""Visitors of the console: the sessions of users who have logged in, and their rights.
 
-Where the HTTP port asks nobody who they are, everybody is User:ANONYMOUS. Where there is an authorizer, it decides by
-the same rules as for clients; else whoever is let in may do everything.
+Where the HTTP port does not authenticate, every visitor is User:ANONYMOUS. Where there is an authorizer, it decides by
+the same rules as for clients; otherwise every visitor who is admitted may do everything.
 """
 
 from __future__ import annotations

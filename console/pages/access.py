@@ -39,7 +39,7 @@ _FIELDS: Final = ("name", "entry", "user", "client", "quota", "value")
 """What comes back into the forms after a mistake: no password."""
 
 _DEFAULT: Final = "*"
-"""As a name: the quota of whoever has none of their own."""
+"""As a name: the default quota, of entities without one of their own."""
 
 
 class ChangeError(Exception):

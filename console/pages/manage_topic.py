@@ -124,7 +124,7 @@ async def manage(console: Console, request: Request) -> Response:
 
 
 def _require_create(visitor: Visitor, name: str) -> None:
-    """Whoever may create topics in the cluster needs no right for the single topic."""
+    """The right to create topics in the cluster makes a right for the single topic unnecessary."""
     if not visitor.may_on_cluster(AclOperation.CREATE):
         visitor.require(AclOperation.CREATE, AclResource.TOPIC, name)
 
