@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever was reading our output has had enough (ottla consume … | head). Without this, the rest would be
+        # The reader of our output has closed the pipe (ottla consume … | head). Without this, the rest would be
         # flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -99,7 +99,7 @@ def _owner(node: Path) -> _Owner:
 
 
 def _copied_metadata(data_dir: Path, links: Path) -> Kept:
-    """One transaction's view of the database. Whoever is paused may be in a transaction: then it is not in the view."""
+    """One transaction's view of the database, without the transaction that a paused broker may be in."""
     source, copy = data_dir / METADATA_FILE, links / METADATA_FILE
     try:
         with closing(sqlite3.connect(source)) as reader, closing(sqlite3.connect(copy)) as writer:

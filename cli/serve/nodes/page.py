@@ -80,7 +80,7 @@ class Pages:
         self.nodes = message["nodes"]
 
     async def ask_all(self, path: str, request: Request | None = None, method: str = "GET") -> dict[int, Answer]:
-        """The nodes' answers, by node id, to whoever sent `request`; without one, to an anonymous visitor."""
+        """The nodes' answers, by node id, for the visitor who sent `request`; without one, for an anonymous visitor."""
         headers = {} if request is None else _visitor(request)
         answers: dict[int, Answer] = {}
 
