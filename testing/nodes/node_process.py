@@ -22,7 +22,7 @@ _STOP_SECONDS: Final = 20.0
 
 
 def _environment() -> dict[str, str]:
-    """Without the settings of whoever runs the tests: a broker in this process has none of them, either."""
+    """The environment without OTTLA_ settings, which a broker in this process does not read, either."""
     return {name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")}
 
 

@@ -126,7 +126,7 @@ class NodeThread:
     def _run(self, running: Future[None]) -> None:
         try:
             trio.run(self._main, running, clock=self._clock, strict_exception_groups=True)
-        except BaseException as error:  # noqa: BLE001 - told to whoever calls next
+        except BaseException as error:  # noqa: BLE001 - raised by the next call
             self._failure = error
         self._ready = None
 

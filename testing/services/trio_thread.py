@@ -51,7 +51,7 @@ class TrioThread(Generic[S]):
     def _run(self, started: Future[S]) -> None:
         try:
             trio.run(self._main, started, strict_exception_groups=True)
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits for it
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for it
             if not started.done():
                 started.set_exception(error)
 
