@@ -37,7 +37,7 @@ def _is_gone_by_name(self: DeletedTopicCleanup, key: bytes, value: bytes, names:
 
 
 def _living(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Every topic is there, whoever asks for it."""
+    """Every topic exists, also one that was deleted."""
 
     def with_all(*arguments: Any, **named: Any) -> Any:
         return function(*arguments, **{**named, "is_living": _always(True)})

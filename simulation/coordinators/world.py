@@ -160,7 +160,7 @@ class World:
             self.lead(partition, here=True)
 
     def die(self) -> None:
-        """The broker stops in order, or is killed: whoever started it cancels all that it does.
+        """The broker shuts down, or is killed: its starter cancels all its tasks.
 
         Its requests are refused or never answered; an append may have been stored.
         """

@@ -201,7 +201,7 @@ class _Member(GroupClient):
 
 
 class ClassicMember(_Member):
-    """Joins and syncs; whoever leads deals the partitions out in turn."""
+    """Joins and syncs; the leader assigns the partitions round robin."""
 
     def __init__(self, world: ClientEnvironment, name: str, offsets: Offsets, partitions: Sequence[Partition]) -> None:
         super().__init__(world, name, offsets, partitions[0][0])
