@@ -55,7 +55,7 @@ def is_capture(data: bytes) -> bool:
 def connections(data: bytes) -> list[Connection]:
     """The connections of a capture in the order in which they appear. Raises DecodeError for what is not one.
 
-    The client is who sent the SYN; without one, whoever has the higher port.
+    The client is the endpoint that sent the SYN; if none was captured, the one with the higher port.
     """
     flows: dict[tuple[Endpoint, Endpoint], list[_Segment]] = {}
     for segment in _segments(data):
