@@ -26,7 +26,7 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
 
 
 class ReleaseError(Exception):
-    """Why there can be no release now; its text is a sentence for whoever asked for one."""
+    """There can be no release now; its text is the sentence that is printed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

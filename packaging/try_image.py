@@ -74,7 +74,7 @@ class Builder:
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """What whoever runs the image is told."""
+    """Check what the image declares: user, signal, ports."""
     assert config["User"] == "9092:9092", config
     assert config["StopSignal"] == "SIGTERM", config
     assert set(config["ExposedPorts"]) == {"9092/tcp", "9644/tcp"}, config
