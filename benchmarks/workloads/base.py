@@ -73,8 +73,8 @@ def warm_up(broker: BrokerProcess, size_bytes: int) -> None:
 def recycled_memory(broker: BrokerProcess) -> Iterator[None]:
     """See to it that what is written after this block goes into memory that the machine had a moment ago.
 
-    A virtual machine gives unused memory back to its host. To get it again takes up to 3 s of CPU a GB, at the cost of
-    whoever writes: a file that is written first, and deleted at the end, pays that in advance.
+    A virtual machine gives unused memory back to its host. To get it again takes up to 3 s of CPU a GB, which the
+    measured writer would pay: a file that is written first, and deleted at the end, pays it in advance.
     """
     path = broker.folder.with_name("recycled")
     with path.open("wb") as file:
