@@ -234,7 +234,7 @@ class Node:
         keep = parts.broker.supervisor.keep
         nursery.start_soon(keep, parts.controllership.run)
         nursery.start_soon(keep, parts.death_watch.run)
-        # Where the in-sync sets no longer change, whoever waits for acknowledgements would wait for ever.
+        # If the in-sync sets stopped changing, a Produce with acks=all could wait for ever.
         nursery.start_soon(parts.replica_manager.in_sync_sets.run, parts.controller.change_partitions)
         interval_ms = max(1, self._environment.config.replica_high_watermark_checkpoint_interval_ms)
         manager = parts.replica_manager

@@ -77,9 +77,8 @@ class RequestConnection(Protocol):
 class RequestContext:
     """Where a request came from, what serves it, and the memory that it and its response use.
 
-    The frame is held until the response has been sent (or was given up): views of the request are valid that long, and
-    whoever keeps one longer retains `fragment`. Memory that a response refers to is handed over
-    with `release_after_send`.
+    The frame is held until the response has been sent (or was given up): views of the request are valid that long. To
+    keep one longer, retain `fragment`. Memory that a response refers to is handed over with `release_after_send`.
     """
 
     __slots__ = (

@@ -95,7 +95,7 @@ class InTask(Pending):
 
 class InStages(Pending):
     """A first phase in stages that has come to a wait. A wait that calls when it is over (`is_called`) needs no task:
-    whoever watches it takes the next `step` then. Otherwise the rest is for a task.
+    its watcher takes the next `step` then. Otherwise a task has to go on.
     """
 
     __slots__ = ("_wait", "_work")

@@ -20,7 +20,7 @@ NOT_ASKED: Final = -(1 << 31)
 
 
 def cluster_operations(access: Access | None) -> int:
-    """The bits of what may be done to the cluster; 0 for whoever may not even describe it, as in Kafka."""
+    """The bits of what may be done to the cluster; 0 without the right to describe it, as in Kafka."""
     if access is None:
         return CLUSTER_OPERATIONS
     if not access.allows_on_cluster(AclOperation.DESCRIBE):

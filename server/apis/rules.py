@@ -83,7 +83,7 @@ class Each(NamedTuple):
     meant: Callable[[Any, Any, MetadataImage], Meant]
     #: What a refusal says in addition to its code, if that is not the default.
     told: Mapping[str, Any] = {}
-    #: Whoever may do this to the cluster needs nothing else.
+    #: The operation on the cluster that makes all other rights unnecessary.
     unless: AclOperation | None = None
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Handler = Callable[[Any, Any], "Answer"]
 """From a request and its context (`ottla.server.apis.context`) to its answer (`ottla.server.apis.pending`).
 
-It touches no task: it may be called by whoever receives for all connections.
+It touches no task, because the event loop's wait may call it, which serves all connections.
 """
 
 

@@ -3,7 +3,7 @@
 A session shows within `broker.session.timeout.ms` that a broker is dead, whatever happened to its machine. Most often
 only the process has died: then its connections end, and its port refuses new ones. So each broker keeps a connection to
 every other one. If it ends, and for a while nothing listens at the address any more, the broker is fenced: by the
-controller, or by whoever notices that the controller itself is gone. Kafka waits for the session.
+controller, or by any broker that notices that the controller itself is gone. Kafka waits for the session.
 
 A broker that stops in order closes its port as well, and gives up its session within that time. Fencing a living broker
 does no harm beyond an election: it registers again, and is not fenced a second time unless it was reached in between.

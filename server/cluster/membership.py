@@ -8,9 +8,9 @@ clients are sent to it. Kafka's counterparts are BrokerLifecycleManager and the 
 - Whether a broker may serve does not depend on its session: leader epochs protect what is acknowledged. If the metadata
   store cannot be reached, the broker carries on, and renews its session as soon as it can. Only committed offsets are
   read more carefully when it may have ended (`replica/confirmation.py`).
-- A node is known by its data folder. Whoever holds the folder's lock takes the session of the process that had it
-  before, which must be dead; a node with another folder under the same id has to wait until that session ends, and is
-  refused if it does not. Should a copy of the folder be used elsewhere, the process that was there first ends.
+- A node is known by its data folder. The process that holds the folder's lock takes over the session of the process
+  before it, which must be dead; a node with another folder under the same id has to wait until that session ends, and
+  is refused if it does not. Should a copy of the folder be used elsewhere, the process that was there first ends.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Peers:
         self._listener = listener
         self._find_endpoint = find_endpoint
         self._links: dict[tuple[int, str], _Link] = {}
-        #: Connections that are being made: until they are, they belong to whoever asked for them.
+        #: Connections that are being opened: until they are open, they belong to the caller.
         self._opening: dict[TrioConnection, _Link] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -73,7 +73,7 @@ class Peers:
                 self._links.clear()
 
     def close(self) -> None:
-        """Make no more calls; whoever waits for an answer, or for a connection, is told that it is lost."""
+        """Make no more calls; calls that wait for an answer, or for a connection, fail as disconnected."""
         nursery, self._nursery = self._nursery, None
         if nursery is not None:
             nursery.cancel_scope.cancel()

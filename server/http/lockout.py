@@ -1,4 +1,4 @@
-"""Pauses that grow with every password that is wrong, for whoever guesses and for what is guessed at."""
+"""Pauses that grow with every wrong password, for the address that guesses and for the user it guesses at."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class TokenLogin(NamedTuple):
 
 
 class HttpLogin:
-    """Checks passwords: bounded, in a time that says nothing, and with pauses that grow for whoever guesses."""
+    """Checks passwords: bounded, without leaks by timing, and with growing pauses after wrong guesses."""
 
     def __init__(self, config: BrokerConfig, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -156,7 +156,7 @@ def login_of(broker: Broker) -> HttpLogin | None:
 
 
 def guarded_metrics(broker: Broker, login: HttpLogin | None, endpoint: Endpoint) -> Endpoint:
-    """`endpoint` for whoever has the token of `ottla.http.metrics.token`, or may describe the cluster."""
+    """`endpoint` for requests with the token of `ottla.http.metrics.token`, and users who may describe the cluster."""
 
     @wraps(endpoint)
     async def guarded(request: Request) -> Response:

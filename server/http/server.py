@@ -43,7 +43,7 @@ class HttpServer:
     """Serves `application(broker, site)` on one address; listens from the first, and answers once `run` has begun.
 
     Beside other nodes it also answers at `page_socket`, a path at which their common page asks: in plain text, and only
-    to whoever may open that path.
+    to processes that may open that path.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ TIMEOUT_SECONDS: Final = 30.0
 class Source:
     """Connections to the source's brokers: one to each that all callers share, and such as are one caller's own.
 
-    Whoever made it owns the nursery in which they live. Every method raises a ClientError.
+    Its creator owns the nursery in which they live. Every method raises a ClientError.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Source:
         raise failure
 
     def _candidates(self) -> Iterable[tuple[str, int]]:
-        """Whoever is connected first, then the brokers that are known, then those that were named."""
+        """Connected brokers first, then known ones, then the bootstrap servers."""
         connected = (address for address, connection in self._shared.items() if connection.is_open)
         return dict.fromkeys((*connected, *self._addresses.values(), *self._bootstrap))
 

@@ -104,8 +104,8 @@ class _IOManager:
         serving, turn = self._serving, self._turn
         while True:
             if turn.is_begun:
-                # What tasks have appended in this turn, or its own end. Whoever waited for that can run now, and
-                # whoever goes on waiting may have a deadline that is earlier than those before.
+                # What tasks have appended in this turn, or its own end. A task that waited for it can run now, and a
+                # task that goes on waiting may have brought the next deadline forward.
                 turn.end()
                 timeout = 0 if turn.is_begun else min(timeout, self._idle_seconds())
             events: Any = ()

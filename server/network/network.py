@@ -72,7 +72,7 @@ class TcpNetwork:
         return await trio.open_tcp_stream(host, port)
 
     async def look_up(self, host: str) -> Set[str]:
-        # Nobody can interrupt the call: whoever is cancelled leaves its thread behind, which ends by itself.
+        # The call cannot be interrupted: a cancelled caller leaves its thread behind, which ends by itself.
         try:
             found = await trio.to_thread.run_sync(socket.getaddrinfo, host, None, abandon_on_cancel=True)
         except ValueError as error:  # it cannot be a name

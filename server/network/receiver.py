@@ -168,8 +168,8 @@ class FrameReceiver:
     def next_at_once(self) -> Frame | LoneFrame | None:
         """The next frame, if it is a small one and here.
 
-        None if it is not: then `is_quiet` says whether its rest need only be waited for, or `next` has to be asked.
-        For whoever knows that something may have come. Raises as `next` does.
+        None if it is not: the caller then waits for its rest if `is_quiet`, and otherwise calls `next`. For callers who
+        know that something may have arrived. Raises as `next` does.
         """
         self.is_quiet = False
         if self._fragment is None:

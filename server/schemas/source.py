@@ -20,7 +20,7 @@ _THREADS: Final = 2
 
 
 class SchemasUnavailableError(Exception):
-    """The registry does not answer now: whoever asked may ask again."""
+    """The registry does not answer now; the caller may retry."""
 
 
 class SchemaSource(Protocol):

@@ -106,7 +106,7 @@ class _Source(NamedTuple):
 
 
 class DeadLetterQueues:
-    """Writes dead letters. It owns no task: whoever calls `write` may be cancelled, and calls again with the same.
+    """Writes dead letters. It owns no task: a caller of `write` that is cancelled calls again with the same letters.
 
     A round that fails is tried again `ATTEMPTS` times in all, with pauses that grow; then all is given up that is
     there: in Kafka, too, a record is archived whether or not its letter was written.

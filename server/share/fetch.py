@@ -55,7 +55,7 @@ class ShareFetchParams(NamedTuple):
 class ShareFetchResult:
     """One partition's answer: an error, or what was acquired and the record batches that hold it.
 
-    Whoever has it calls `release` when the records have been sent, or are not wanted.
+    Its holder calls `release` when the records have been sent, or are not wanted.
     """
 
     __slots__ = ("_fetched", "acquired", "error", "key", "records", "share")

@@ -12,8 +12,8 @@ A state machine without clocks, disks and tasks. What it promises (Kafka's Share
         └──release, timeout───┘  ├──gap────────────────────────────▶ ARCHIVED
                                  └──reject, too many deliveries──▶ [ARCHIVING]──written──▶ ARCHIVED
 
-- ARCHIVING is of groups with a dead-letter queue (`has_dead_letters`): whoever owns this writes what `dead` names, and
-  says so by `archive_dead`. It is stored, so that the next leader goes on with it.
+- ARCHIVING exists in groups with a dead-letter queue (`has_dead_letters`): the owner of this object writes the records
+  in `dead`, then calls `archive_dead`. The state is stored, so that the next leader goes on with it.
 
 Unlike Kafka's it keeps runs of records in one state, not one entry for each record once two of a batch differ; what a
 restart knows nothing of is made available at once, where Kafka keeps a window of such gaps; and never are more than

@@ -257,6 +257,6 @@ async def _each(
         for number, each in enumerate(asked, 1):
             nursery.start_soon(one, each)
             if not number % _BEGUN_AT_ONCE:
-                # Whoever is cancelled meanwhile has begun with all of them none the less.
+                # Cancellation is shielded here: all of them must begin.
                 await trio.lowlevel.cancel_shielded_checkpoint()
     return outcomes

@@ -302,7 +302,7 @@ class SharePartition:
         await self._settle(self._in_flight.release(member_id))
 
     async def _settle(self, transition: Transition) -> None:
-        """Store what was begun. Shielded: a change that was begun is stored or taken back, whoever waits for it."""
+        """Store a transition. Shielded: it is stored or rolled back even if the request that waits is cancelled."""
         if not transition.runs:
             return
         is_stored = False

@@ -73,7 +73,7 @@ class Dead(NamedTuple):
 
 
 class Lock:
-    """A member's hold on what it acquired at one time. Whoever made it is told when it ends, unless it is not needed.
+    """A member's lock on records that it acquired together. Its creator is called when it ends, unless not needed.
 
     `held` counts the records that are still under it; `has_expired` is set by the end of its time.
     """

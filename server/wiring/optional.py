@@ -75,7 +75,7 @@ def listener_security(
         return None
     from ottla.server.network.listener_security import ListenerSecurity
 
-    assert credentials is not None, "whoever asks has something to compare with"
+    assert credentials is not None, "a listener that authenticates has credentials to check"
     return ListenerSecurity(config, credentials, listeners)
 
 

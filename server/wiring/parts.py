@@ -299,9 +299,7 @@ class Parts:
         return -1 if registered is None else registered.epoch
 
     def end_waits(self) -> None:
-        """Nobody waits any longer for what other clients, brokers and the metadata store may do; whoever waits for a
-        flush under way goes on waiting.
-        """
+        """End all waits for other clients, brokers and the metadata store; waits for a flush under way go on."""
         broker = self.broker
         self.controller.begin_shutdown()
         broker.replica_manager.fetch_purgatory.close()

@@ -1,6 +1,6 @@
-"""DescribeDelegationToken (41): tokens with their secrets, for whoever owns or renews them (KIP-48).
+"""DescribeDelegationToken (41): tokens with their secrets, for their owners and renewers (KIP-48).
 
-Others' tokens are shown to whoever may DESCRIBE the token, or DESCRIBE_TOKENS of their owner (KIP-373).
+Other users see a token if they may DESCRIBE it, or DESCRIBE_TOKENS of its owner (KIP-373).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """UnregisterController (94): forgets a controller of a KRaft quorum (KIP-1312).
 
-Here brokers stand for controllers. Whoever is one of them is INVALID_REQUEST: `UnregisterBroker` forgets those that are
-gone.
+Here brokers stand for controllers. The id of a registered broker is answered with INVALID_REQUEST: `UnregisterBroker`
+forgets brokers that are gone.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ async def alter(
 ) -> list[tuple[ErrorCode, str | None]]:
     """Carry out the changes that the sender may make, and answer each resource, in the order of the request.
 
-    What a request says twice, or leaves out, is told whoever asks. All else is only looked at for those who may change
-    the resource, as in Kafka 4.4. (Its ConfigAdminManager asks about brokers, its controller about all others.)
+    Duplicates and omissions in a request are reported to every sender. All else is only checked if the sender may
+    change the resource, as in Kafka 4.4. (Its ConfigAdminManager asks about brokers, its controller about all others.)
 
     Changes that could not be read are given as the error with which they are answered.
     """

@@ -411,7 +411,7 @@ class _Produce(Pending):
         )
         partition = broker.replica_manager.get_partition(*key)
         left = await broker.dead_letter_topics.divert(rule, partition, records, misfits, sender)
-        # The letters may have waited for replicas. Whoever has given up meanwhile sends the batch again.
+        # The letters may have waited for replicas. A producer that has given up meanwhile sends the batch again.
         self._context.connection.was_held_up = True
         return left
 

@@ -87,7 +87,7 @@ class _Asked:
 
     async def write(self, context: RequestContext) -> None:
         if self._marker.producer_id < 0 or self._marker.producer_epoch < 0:
-            # No transaction is such a producer's: whoever reads the log could do nothing with the marker.
+            # Such a producer has no transaction: readers of the log could do nothing with the marker.
             async for partition in context.work.over(self._known, counts=False):
                 self._codes[partition] = ErrorCode.INVALID_PRODUCER_EPOCH
             return
