@@ -41,7 +41,7 @@ class ForwardError(Exception):
 
 
 class Registry:
-    """One registry, on the log of a cluster. Without an election it writes whoever else may do so."""
+    """One registry, on the log of a cluster. Without an election it writes, even if other instances do so, too."""
 
     def __init__(self, log: SchemaLog, election: Election | None = None) -> None:
         self.log = log

@@ -147,7 +147,7 @@ class _Comparison:
 
     def _from_combined(self, old: View, old_base: str, new: View, new_base: str, path: str) -> None:
         accepted = (self._accepts(part, old_base, new.schema, new_base) for part in old.parts)
-        # Whoever wrote an allOf has met all of its parts, of the others only one.
+        # A value written with an allOf is valid for all its parts, with an anyOf or oneOf perhaps for only one.
         if not (any(accepted) if old.kind == "allOf" else all(accepted)):
             self._tell("TYPE_CHANGED", path)
 

@@ -217,7 +217,7 @@ def _error(error: RegistryError) -> dict[str, Any]:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Nothing begins or ends with the server: whoever made the registry runs its log."""
+    """Nothing begins or ends with the server: the creator of the registry runs its log."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -12,7 +12,7 @@ from ottla.registry.errors import forwarding_failed
 from ottla.registry.writer.identity import Identity
 
 HEADER: Final = "x-forward"
-"""Says `false` in a request that has been forwarded: whoever gets it does not send it on."""
+"""Says `false` in a request that has been forwarded: its receiver does not forward it again."""
 
 _TIMEOUT_SECONDS: Final = 30.0
 _MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024

@@ -101,7 +101,7 @@ def _by_guid(call: Call) -> IdEntry:
 
 
 def _may_read(call: Call, entry: IdEntry) -> bool:
-    """An id may be read by whoever may read one of the subjects that have it."""
+    """The right to read one of the subjects with this id is the right to read the id."""
     return any(call.may_read(version.subject) for version in entry.versions)
 
 

@@ -65,7 +65,7 @@ class _Job:
 
 
 class SchemaLog:
-    """The topic, and the state at `position`. Whoever calls `run` owns its connections."""
+    """The topic, and the state at `position`. The task that calls `run` owns its connections."""
 
     def __init__(self, connect: Connect, bootstrap: Sequence[tuple[str, int]], topic: str = TOPIC) -> None:
         self.topic = topic

@@ -63,7 +63,7 @@ class _RejoinError(Exception):
 
 
 class Election:
-    """This instance's part in the election. Whoever calls `run` owns its connections and its membership."""
+    """This instance's part in the election. The task that calls `run` owns its connections and its membership."""
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ def _object(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a registry's group says what is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise ValueError("a registry's group says what is no object")  # noqa: TRY004 - for whoever skips it
+        raise ValueError("a registry's group says what is no object")  # noqa: TRY004 - callers skip it
     return fields
 
 
