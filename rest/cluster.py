@@ -52,7 +52,7 @@ class Appended(NamedTuple):
 
 
 class _Link:
-    """The connection to one address, made by whoever needs it first."""
+    """The connection to one address, opened by the first caller that needs it."""
 
     def __init__(self) -> None:
         self.connecting = trio.Lock()
@@ -60,7 +60,7 @@ class _Link:
 
 
 class Cluster:
-    """Connections to the brokers that are needed, one for each. Whoever calls `run` owns them."""
+    """Connections to the brokers that are needed, one for each. The task that calls `run` owns them."""
 
     def __init__(self, connect: Connect, bootstrap: Sequence[Address]) -> None:
         self._connect = connect

@@ -18,7 +18,7 @@ MAX_BATCH_BYTES: Final = 900_000
 SMALL_BYTES: Final = 4 * 1024
 #: Objects and arrays inside each other.
 MAX_DEPTH: Final = 100
-#: How long an answer is held back for whoever is beyond a quota.
+#: How long an answer to a client beyond its quota is held back.
 MAX_HELD_BACK_SECONDS: Final = 30.0
 THREADS: Final = 2
 #: Within this time a body, or a record of a stream that has begun, has to come whole.

@@ -1,6 +1,6 @@
 """The REST proxy of a node: a client of the node's own listener, for the users of the cluster.
 
-It shares the node's users and ACLs, and holds answers back from whoever is beyond the quota `producer_byte_rate`.
+It shares the node's users and ACLs, and holds back the answers to users beyond the quota `producer_byte_rate`.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Delivered(NamedTuple):
 
 
 class Consumer:
-    """One of them. Its verbs raise RestError and ClientError; whoever calls `run` owns it."""
+    """One of them. Its verbs raise RestError and ClientError; the task that calls `run` owns it."""
 
     def __init__(self, cluster: Cluster, fetching: Cluster, work: Work, group_id: str, settings: Settings) -> None:
         """`fetching` is a cluster of its own, whose connections it holds up; it runs it."""
@@ -122,7 +122,7 @@ class Consumer:
                 self._nursery.cancel_scope.cancel()
 
     def abandon(self) -> None:
-        """End `run` without a word to its group, whoever has it."""
+        """End `run` without leaving the group, even while a request uses the consumer."""
         self._is_over = True
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()

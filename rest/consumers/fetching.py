@@ -49,7 +49,7 @@ async def fetch(
 
     A leader that is not reached is left out, unless none is; what one refuses is raised. Raises ClientError.
 
-    The connections are held up for so long: whoever asks has a cluster of their own, and waits a little at a time.
+    The connections are held up for so long: the caller has a `Cluster` of its own, and waits a little at a time.
     """
     by_leader = await _leaders(cluster, offsets)
     found: dict[TopicPartition, Fetched] = {}

@@ -15,7 +15,7 @@ from ottla.rest.http.call import JSON, Proxy, error_answer, route
 
 
 def application(proxy: Proxy) -> Starlette:
-    """All addresses. Nothing begins or ends with it: whoever made the proxy runs what it stands on."""
+    """All routes. Nothing begins or ends with it: the creator of the proxy runs what it stands on."""
 
     async def root(_: Any) -> Any:
         return {}

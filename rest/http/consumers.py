@@ -218,7 +218,7 @@ async def _codecs(call: Call, found: Sequence[Delivered]) -> Mapping[int, Codec]
         try:
             codec = await call.proxy.schemas.codec(schema_id)
         except SchemaError:
-            continue  # whoever needs it says so
+            continue  # decoding a record with it reports the error
         if codec is not None:
             codecs[schema_id] = codec
     return codecs
