@@ -65,8 +65,8 @@ class CopySource(UploadSource, Protocol):
 class Copying:
     """Copies what is given to it, one upload at a time for one topic.
 
-    `note` is that of an upload that has not come to its end, None if there is none. Whoever wants it to be gone on with
-    after a restart keeps what `noted` is told, and gives it to the next `Copying`.
+    `note` is that of an unfinished upload, None if there is none. To resume it after a restart, keep the last note that
+    `noted` was called with, and give it to the next `Copying`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """A bounded folder of what was read from the object store, least recently used out first.
 
-It is emptied at the start: what is in it can be had again. What it gives back is compared with its checksum by whoever
-asked, as if it came from the store. A disk that is full or fails only makes it forget.
+It is emptied at the start: what is in it can be had again. Its callers verify the checksum of what it returns, as if it
+came from the store. A disk that is full or fails only makes it forget.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class ObjectStore(ABC):
 
     Every method waits for the store and may be cancelled; what was asked may be done all the same then. Each raises
     ObjectStoreUnavailableError if the store cannot answer now, and ObjectStoreRefusedError if it never will. What is
-    answered is the store's word: whoever reads content compares its checksum.
+    answered is the store's word: readers of content verify its checksum.
     """
 
     @abstractmethod

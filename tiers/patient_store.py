@@ -23,7 +23,7 @@ class PatientObjectStore(ObjectStore):
     """Limits each request to `timeout_seconds`, and makes up to `attempts` of them with pauses that grow.
 
     Only what may be done twice is: a conditional write is tried once, because a second one would not know the first
-    one's version. Whoever makes it reads the object, and decides.
+    one's version. Its caller reads the object, and decides.
     """
 
     def __init__(self, store: ObjectStore, *, timeout_seconds: float, attempts: int) -> None:

@@ -241,7 +241,7 @@ class TierReader:
             try:
                 await self._window(names, partition, segment, window)
             except TierError:
-                return  # whoever needs it asks again, and is told
+                return  # the read that needs it tries again, and raises
 
         self._spawn(fetch)
 
