@@ -26,8 +26,8 @@ async def confirm_leadership(partitions: Iterable[Partition]) -> None:
     """Return when nobody else had led any of these when this was called; raises NotLeaderError if that is not known
     soon.
 
-    Whoever else leads was elected from the replicas that may be, and has learned of it before it commits anything. Who
-    fetches here a second time from now on had not when this was called: it has had the answer to the first one since.
+    Another leader was elected from the eligible replicas, and learned of it before it committed anything. A replica
+    that fetches here twice from now on had not when this was called: it has since had the answer to the first fetch.
     """
     waiting = {partition: partition.fetches() for partition in partitions}
     deadline = trio.current_time() + _PATIENCE_SECONDS

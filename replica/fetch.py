@@ -138,9 +138,9 @@ class FetchPartition:
 class FetchResult(FetchedPartition):
     """One partition's answer. Offsets are -1 with an error.
 
-    `records` is None when there are none, and never empty; whoever has the result calls `release` once, when the bytes
+    `records` is None when there are none, and never empty; the result's holder calls `release` once, when the bytes
     have been sent or are not wanted, and touches the records no more. `aborted_transactions`, in the order of the first
-    offset, is None unless the fetch was read_committed. Whoever answers by it sets the index and the error code.
+    offset, is None unless the fetch was read_committed. The handler sets the index and the error code.
     With a `preferred_read_replica` there are no records: the consumer is to ask that node (KIP-392).
     """
 
@@ -416,7 +416,7 @@ class FetchOperation:
         partition = self._readable(request)
         offset = request.fetch_offset
         if params.replica_id >= 0:
-            # Whoever is no replica is told nothing about the log.
+            # A fetcher that is no replica learns nothing about the log.
             partition.follower(params.replica_id, request.current_leader_epoch)
         if params.near and partition.role is Role.LEADER:
             replica = partition.read_replica(params.near, offset)

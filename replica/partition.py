@@ -84,10 +84,10 @@ class Partition:
     the in-sync replicas, and it stands still while they are fewer than `min.insync.replicas`. A replica that is about
     to join counts from before the cluster is asked, one that is about to leave until the cluster has agreed (Kafka's
     maximal in-sync set); so does one that may lead without being in sync (KIP-966), as it must have everything. The
-    object is its own key in the purgatories; whoever changes it signals them.
+    object is its own key in the purgatories; each change of it signals them.
 
-    The one change that waits is a truncation, which only a follower and the leader of a mirror do: whoever changes the
-    role waits for its end with `settled`.
+    The one change that waits is a truncation, which only a follower and the leader of a mirror do: a change of the role
+    waits for its end with `settled`.
     """
 
     __slots__ = (

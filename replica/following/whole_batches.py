@@ -26,4 +26,4 @@ def pieces(records: memoryview) -> Iterator[memoryview]:
     if count:
         yield records[start:end]
     elif start == 0 and len(records):
-        yield records  # not one whole batch: whoever appends it says so
+        yield records  # not one whole batch: the append refuses it
