@@ -42,7 +42,7 @@ class FoundLog(NamedTuple):
 class FoundTopic(NamedTuple):
     """A topic with data: the name of its folder, the logs by partition, and its descriptions, one of each store.
 
-    `name` is the folder's, in which long ones are cut short. `descriptions` are in the words of whoever owns the
+    `name` is the folder's, in which long ones are cut short. `descriptions` are encoded by the owner of the cluster's
     metadata. The topic's first segment that is still there was begun at `first_ms`, and its last one at `last_ms`.
     """
 

@@ -243,8 +243,8 @@ class LogManager:
 
         What a call deletes of a store is one write, and held against the event loop: of a large topic, a few dozen.
         Everyone who still uses a log gets LogClosedError; what is being written or read of the store's files is waited
-        for. Raises StorageError or OSError if the disk refuses: then a log is what it was, or empty, for whoever opens
-        it.
+        for. Raises StorageError or OSError if the disk refuses: when it is opened again, a log is then what it was, or
+        empty.
         """
         deleted: dict[MessageStore, list[PartitionLog]] = {}
         for partition in partitions:

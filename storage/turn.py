@@ -8,8 +8,8 @@ The end has four steps, in this order: coordinators append what was submitted to
 note of what is written, and connections answer. Each has its own list; what a step adds to a list whose turn has passed
 waits for the next end, so that an end is always bounded by what the turn has brought.
 
-Whoever serves the sockets calls `end` when it has served who was ready, and before the loop waits
-(`ottla.server.network.io_wait`). Where nobody does, the task of `run` ends each turn in the one that follows. (Trio's
+`ottla.server.network.io_wait` serves the sockets: it calls `end` when it has served those that were ready, and before
+the loop waits. Where it is not in place, the task of `run` ends each turn in the one that follows. (Trio's
 instrument `before_io_wait` comes too late for that: how long the loop will wait is decided before.)
 """
 

@@ -1,7 +1,7 @@
 """Files and folders that only their owner may read, whatever the umask.
 
-Records, credentials and settings lie in them. Whoever wants others to read a folder gives it wider modes: what is there
-keeps its modes.
+Records, credentials and settings lie in them. An administrator may give a folder wider modes: what exists keeps its
+modes.
 """
 
 from __future__ import annotations

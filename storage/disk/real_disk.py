@@ -152,7 +152,7 @@ class RealDisk(Disk):
         return handle
 
     def _lock(self, handle: Handle) -> None:
-        """Whoever only tries the lock, to see whether it is free, holds it for some microseconds."""
+        """Lock a file. Tries more than once: a process that only tests whether it is free holds it for microseconds."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

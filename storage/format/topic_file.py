@@ -1,6 +1,6 @@
 """What topics are called on the disk: the folder of a topic, and the file in a store's folder that describes it.
 
-Whoever owns the metadata decides the content of that file.
+The owner of the cluster's metadata decides the content of that file.
 """
 
 from __future__ import annotations

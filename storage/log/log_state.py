@@ -1,7 +1,7 @@
 """What is known about one log: offsets, epochs, producers, aborted transactions; and everything that may happen to it.
 
-Whoever changes a log says what happened by one of the methods here, and the method keeps everything consistent. None of
-them waits, so nobody sees a half-done change.
+Each change of a log calls one of the methods here, which keeps everything consistent. None of them waits, so no other
+task sees a half-done change.
 """
 
 from __future__ import annotations

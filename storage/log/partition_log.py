@@ -167,7 +167,7 @@ class PartitionLog(AppendableLog):
     def aborted_transactions(self, offset: int, end_offset: int) -> Sequence[AbortedTransaction]:
         """The aborted transactions with records in [offset, end_offset), by first offset.
 
-        Whoever reads records as well must ask their plan: this index may be newer than the records.
+        Readers of records must ask the records' plan instead: this index may be newer than the records.
         """
         return self.aborted.collect(offset, end_offset) if self.aborted is not None else ()
 
@@ -225,7 +225,7 @@ class PartitionLog(AppendableLog):
     async def _truncate(self, offset: int) -> None:
         """Under the store's lock, with everything written. All that must be read is read before anything changes.
 
-        So whoever deletes the log meanwhile, or gives up waiting, leaves it as it was. A failure of the disk stops the
+        So a deletion of the log meanwhile, or a cancelled wait, leaves it as it was. A failure of the disk stops the
         store.
         """
         store = self.store

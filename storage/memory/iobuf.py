@@ -1,7 +1,7 @@
 """Reference-counted fragments of memory, and chains of views of them: Redpanda's iobuf.
 
-Bytes received from a socket, or read from a file, stay where they are. Whoever needs them holds a reference to
-their `Fragment`; whoever assembles a request, a block or a response chains views of them in an `IOBuf`, which
+Bytes received from a socket, or read from a file, stay where they are. Code that needs them holds a reference to
+their `Fragment`; to assemble a request, a block or a response, it chains views of them in an `IOBuf`, which
 `os.pwritev` and `socket.sendmsg` take as they are. No method here but `IOBuf.to_bytes` copies.
 
 Neither class is thread-safe: references are counted on the event loop's thread only. A worker thread may read
@@ -26,7 +26,7 @@ class Fragment:
 
     `memory` is the whole piece, often larger than was asked for. At zero references it returns to its owner
     and `memory` becomes an empty view, so that a late use fails instead of reading what somebody else wrote
-    there. Views taken earlier are not revoked: whoever keeps a view keeps a reference.
+    there. Views taken earlier are not revoked: keep a reference for as long as a view.
     """
 
     __slots__ = ("_reclaim", "_references", "memory")

@@ -60,5 +60,5 @@ def _empty(memory: memoryview) -> None:
     size_bytes = len(mapping)
     for start in range(0, size_bytes, _PIECE_BYTES):
         mapping.madvise(advice, start, min(_PIECE_BYTES, size_bytes - start))
-        # Whoever waits for the interpreter gets it.
+        # Another thread that waits for the interpreter gets it.
         time.sleep(0)

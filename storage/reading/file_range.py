@@ -26,7 +26,7 @@ __all__ = ["FileRange", "RangedRecords"]
 
 
 class FileRange:
-    """A range of a segment file. Whoever has it calls `release` once, when it was sent or is not wanted."""
+    """A range of a segment file. Its holder calls `release` once, when it was sent or is not wanted."""
 
     __slots__ = ("_context", "_descriptor", "_length", "_position", "_segment")
 

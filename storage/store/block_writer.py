@@ -255,7 +255,7 @@ class BlockWriter:
         """Accept a run without bytes: what happened to the log, for readers that have only the files."""
         self.active.group(log, self._context.config.run_bytes).note(kind, leader_epoch, base_offset, last_offset)
         self._owner.changed(log)
-        # Whoever adds one waits for it.
+        # Its caller waits for it.
         self.start()
 
     async def flush(self, *, sync: bool) -> None:
@@ -351,7 +351,7 @@ class BlockWriter:
         if is_full(error):
             await self._context.offload(self._files.undo_write)
             self._context.space.filled(error, memstore.block_bytes())
-            # It was full before: whoever has asked for another attempt is told as well.
+            # It was full before: the caller that asked for another attempt is answered as well.
             self.stall()
         else:
             logger.warning("%s: no file descriptor for writing, trying again", self._files.directory)
@@ -513,7 +513,7 @@ class BlockWriter:
             listener.on_flushed(logs)
 
     def _finish(self, memstore: Memstore, size_bytes: int) -> None:
-        """Keep the block for the readers of the tail, and wake whoever waits for it."""
+        """Keep the block for the readers of the tail, and wake its waiters."""
         if memstore.batch_count:
             self._context.tail.add(memstore)
         self._owner.written(memstore, size_bytes)

@@ -1,4 +1,4 @@
-"""What is known to be damaged or lost in the files of a node: logged once, and told to whoever asks."""
+"""What is known to be damaged or lost in the files of a node: logged once, and kept in memory."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class FileStore:
 
     `unsynced_bytes` is what was written since the last `sync`. `layout_version` changes when a segment is sealed,
     replaced or removed, so that what was derived from the list can be derived again. `gate` is the life of the store:
-    whoever uses the files is inside. The descriptor that is written by belongs to the write loop, which says so by
+    every user of the files is inside. The descriptor that is written by belongs to the write loop, which says so by
     `is_in_use`; `Writers` closes it when it is not.
     """
 
@@ -254,7 +254,7 @@ def sync_names(disk: Disk, directory: str) -> None:
 
 
 def sync_file(disk: Disk, path: str) -> None:
-    """Make a file's data durable, whoever wrote it. Blocks."""
+    """Make a file's data durable, also what another process wrote. Blocks."""
     handle = disk.open_write(path)
     try:
         disk.fdatasync(handle)

@@ -1,9 +1,9 @@
-"""The life of a store, and the gate that whoever uses its files goes through.
+"""The life of a store, and the gate that every user of its files goes through.
 
 The rules:
 
 - A store is opening, then serving, then closing, then closed. `LogManager`, its one owner, moves it on.
-- The life of a store is enforced by its gate. Whoever uses its files is inside: the write loop for as long as it runs,
+- The life of a store is enforced by its gate. Every user of its files is inside: the write loop while it runs,
   sealing and checkpoints, a pass of the cleaner, each read of a file and each look ahead. Nobody enters unless the
   store is serving.
 - Closing shuts the gate, cancels what would take long (`interruptible`) and waits until nobody is inside. Only then

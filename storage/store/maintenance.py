@@ -87,7 +87,7 @@ async def maintain(store: MessageStore, *, makes_room: bool = False) -> bool:
     Returns False if there was no room, or no descriptor, and it should be tried again. What is deleted meanwhile is
     left as it is.
     """
-    # The lock first: whoever deletes the store holds it while waiting for the gate.
+    # The lock first: a deletion of the store holds it while waiting for the gate.
     async with store.lock:
         try:
             with store.gate:
@@ -191,7 +191,7 @@ async def _seal_segments(store: MessageStore) -> None:
             # Its tables were clipped by a truncation, which may lie in a later block: that must be durable first.
             await store.writer.flush(sync=True)
         await context.offload(_seal, files, context.disk, segment, dict(tables))
-        assert segment.version == version, "whoever truncates holds the lock"
+        assert segment.version == version, "a truncation holds the lock"
         files.sealed(segment)
 
 

@@ -36,10 +36,10 @@ class MessageStore:
     (`writer`), its timer and its blocks in the tail cache, and `close` ends all of them. `gate` is its life (see
     `ottla.storage.store.gate`).
 
-    Whoever waits for `lock` inside the gate can be cancelled, since who closes the store may hold it.
+    A wait for `lock` inside the gate must be cancellable, because the task that closes the store may hold it.
 
     `snapshots` holds the last checkpointed state of each partition by log key, also of those whose log is not open;
-    `dirty` the logs that have changed since. `lock` is held by whoever seals, truncates, deletes or takes a checkpoint,
+    `dirty` the logs that have changed since. `lock` is held to seal, truncate, delete or take a checkpoint,
     so that each of these sees the others whole. The cleaner rewrites sealed segments without it: their exchange is one
     step. Recovery begins in the segment at `recovery_position`: only those before it may be removed or rewritten.
     `uncleanable` are logs with damage.
@@ -138,7 +138,7 @@ class MessageStore:
     async def close(self) -> None:
         """End it: nothing is taken any more; who is inside is waited for, and then everything is given back.
 
-        What was appended and is not written yet is dropped: whoever wants to keep it flushes first. The wait is for
+        What was appended and is not written yet is dropped: to keep it, flush first. The wait is for
         calls of the disk that have begun; what takes longer is cancelled.
         """
         for log in list(self.logs.values()):
@@ -183,7 +183,7 @@ class MessageStore:
         self.released()
 
     def describe(self, describe: Callable[[], bytes], *, soon: bool = False) -> None:
-        """What the store's topic is, for whoever finds the files without the cluster's metadata.
+        """What the store's topic is, for tools that find the files without the cluster's metadata.
 
         It is written with the next checkpoint; `soon` asks for one. Before there are records there is no file.
         """
@@ -291,7 +291,7 @@ class MessageStore:
             self._request_maintenance(self)
 
     def stalled(self) -> None:
-        """The disk is full: a checkpoint would wait for a block, and whoever waits for records is told."""
+        """The disk is full: a checkpoint would wait for a block, and requests that wait for a write are answered."""
         if self.checkpoint is not None:
             self.checkpoint.abandon()
         if self.context.listener is not None:

@@ -33,7 +33,7 @@ class Segment:
     `is_lost` says that the data file is gone, or a part of its end: `size_bytes` is what it was. `listed_bytes` is what
     the store's list says of it, 0 if it is not listed.
 
-    Whoever reads its files keeps it pinned. A doomed segment's files are removed when the last pin is gone.
+    A reader of its files keeps it pinned. A doomed segment's files are removed when the last pin is gone.
     """
 
     __slots__ = (

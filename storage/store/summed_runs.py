@@ -23,7 +23,7 @@ class SummedRuns:
     A file's runs do not overlap, and those that are remembered are not shorter than `LEAST_SUMMED_BYTES`, so no two
     begin in the same stretch of that length: one bit for each stretch is exact. That is 2 KiB for a file of 1 GiB.
     Bytes that were written are never written again, and a file that is rewritten is another one. But the page cache may
-    lose them, and what is read from the disk again may be damaged. So whoever lets the kernel read calls `check`.
+    lose them, and what is read from the disk again may be damaged. So `check` comes before each read from the device.
     """
 
     __slots__ = ("_bits",)

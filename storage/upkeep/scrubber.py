@@ -178,7 +178,7 @@ class Scrubber:
         try:
             await store.doubt()
         except OSError as error:
-            # What it says of the damage in its state is known to whoever asks.
+            # The damage stays known in memory.
             logger.warning("%s: the damage cannot be noted: %s", store, error, extra={"error": str(error)})
 
     def _name(self, path: str) -> str:

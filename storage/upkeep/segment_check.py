@@ -31,7 +31,7 @@ class _Found(NamedTuple):
 
 
 class SegmentCheck:
-    """One segment's check, in steps that block and are run in a worker thread. Whoever runs it keeps it pinned."""
+    """One segment's check, in steps that block and are run in a worker thread. Its caller keeps the segment pinned."""
 
     __slots__ = ("_disk", "_handle", "_name", "_segment", "_work")
 
