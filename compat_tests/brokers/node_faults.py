@@ -136,7 +136,7 @@ class Faults:
             self._cut_off([link for node in nodes for link in self._to_etcd[node]])
 
     def black_hole(self) -> None:
-        """What is sent to a node is swallowed, whoever sends it, and what it sends on these connections."""
+        """What clients and brokers send to a node is swallowed, and so is what it sends on these connections."""
         with self._some(1) as nodes:
             links = self._all_ways(nodes)
             for link in links:

@@ -144,7 +144,7 @@ class BrokerProcess:
 def free_port() -> int:
     """A port of 127.0.0.1 that stays free until somebody listens on it, and while who does is down.
 
-    It is below those that Linux gives to whoever asks for any port, and to outgoing connections: a JVM takes seconds to
+    It is below those that Linux gives to listeners on port 0, and to outgoing connections: a JVM takes seconds to
     listen, in which others would be given its port; and a connection to a port at which nobody listens may be given
     that very port, is connected to itself then, and holds it.
     """

@@ -206,7 +206,7 @@ class Transactions(Other):
             else:
                 self._producer.abort_transaction(30)
         except KafkaException:
-            # Whoever comes next under this id ends what was under way, one way or the other.
+            # The next producer with this id ends the open transaction, one way or the other.
             self._producer = None
             raise
 

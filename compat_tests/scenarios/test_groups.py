@@ -73,7 +73,7 @@ def shared_topic(new_topic: NewTopic) -> str:
 class Load:
     """Numbered values, some hundred a second over all partitions; `sent` holds the acknowledged ones.
 
-    Whoever joins, leaves and crashes does so between them. More would only keep the cores from the members' start.
+    Members join, leave and crash between them. More would only keep the cores from the members' start.
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:

@@ -82,7 +82,7 @@ def test_what_has_expired_is_gone_though_nothing_follows_it(quick_broker: Broker
     assert set(bounds(quick_broker.bootstrap, list(LASTING)).values()) == {(0, RECORDS)}
     assert all(is_on_disk(quick_broker, f"{topic}/".encode()) for topic in LASTING)
 
-    # Offsets go on, and whoever starts at the beginning starts here. A record of the future does not expire yet.
+    # Offsets go on, and consumers of the whole topic start here. A record of the future does not expire yet.
     later_ms = int(time.time() * 1000) + 1_800_000
     with closing(client.producer()) as producer:
         assert producer.send("by-time", [Record(b"after", timestamp_ms=later_ms)]) == [RECORDS]

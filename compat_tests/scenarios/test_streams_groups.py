@@ -1,6 +1,6 @@
 """Kafka Streams with its own group protocol (KIP-1071) and exactly_once_v2: two instances, rebalances, and kills.
 
-The word count counts every word once, whoever runs which task.
+The word count counts every word once, however the tasks are assigned.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class SharePartition(NamedTuple):
         return name(self._ask(deleting.DeleteStateData, partition, 0, deleting.DeleteShareGroupStateRequest).error_code)
 
     def _ask(self, topic: type[Any], partition: Any, version: int, request: type[Any]) -> Any:
-        """What is said of the one partition, by whoever coordinates it; who is just becoming that is asked again."""
+        """The coordinator's answer for the one partition; a coordinator that is still loading is asked again."""
         topics = [topic(topic_id=self.topic_id, partitions=[partition])]
         deadline = time.monotonic() + 120
         while True:
