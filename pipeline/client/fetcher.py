@@ -39,8 +39,8 @@ class OffsetOutOfRangeError(Exception):
 class Fetched(NamedTuple):
     """One answer: whole batches, the first of which may begin before the offset that was asked for.
 
-    `aborted` lists the (producer id, first offset) of the aborted transactions in the range, for whoever reads
-    committed. `next_offset` follows the last batch; it is the offset that was asked for if there was nothing.
+    `aborted` lists the (producer id, first offset) of the aborted transactions in the range, for readers with
+    read_committed. `next_offset` follows the last batch; it is the offset that was asked for if there was nothing.
     """
 
     records: memoryview

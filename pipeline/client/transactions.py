@@ -1,8 +1,8 @@
 """Producer ids, and transactions of a transactional id, step by step.
 
 The versions of requests are those from before transactions v2 (KIP-890): every broker has them, and a transaction's
-end leaves its epoch as it was. So whoever knows the producer id and the epoch can end it, however often, and learns how
-it ended: which is what a commit in two phases needs.
+end leaves its epoch as it was. So any process that knows the producer id and the epoch can end it, however often, and
+learns how it ended: which is what a commit in two phases needs.
 """
 
 from __future__ import annotations

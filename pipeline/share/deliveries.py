@@ -59,7 +59,7 @@ class Known(NamedTuple):
     """What the query has committed and could not acknowledge; `outcome` is what it wanted to say of it.
 
     Delivered again, for the `least`th time at least, it is acknowledged and not worked on again. A lower count comes
-    from a group whose offsets were reset: whoever did that wants the records again.
+    from a group whose offsets were reset, so that the records are wanted again.
     """
 
     run: Run

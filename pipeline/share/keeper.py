@@ -55,7 +55,7 @@ class Keeper:
         self._turn.release()
 
     def tend(self) -> None:
-        """Send a heartbeat and renew locks if it is time; for whoever has borrowed the member for long."""
+        """Send a heartbeat and renew locks if it is time; called while the member is borrowed for long."""
         if time.monotonic() - self._tended_s >= self._pause_s():
             self._tended_s = time.monotonic()
             self._member.renew()

@@ -111,7 +111,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return end
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The tasks of a batch: its records by what its end says, whoever holds them now."""
+        """The tasks of a batch: its records by what its end says, even if other members have acquired them since."""
         if start == end:
             return []
         if end != self._last:
@@ -200,7 +200,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for part, held in delivered.items():
             self._note_unsettled(part, held, outcomes[part], is_this_run=start == self._replayed)
         progress: dict[tuple[str, int], Progress] = {}
-        with suppress(PipelineError):  # whoever may not ask keeps a few numbers more
+        with suppress(PipelineError):  # without the right to ask, a few numbers more are kept
             progress = group_progress(member.cluster, member.group)
         for part, known in self._unsettled.items():
             begin = progress.get((part.topic_id, part.partition), Progress()).start_offset

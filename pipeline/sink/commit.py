@@ -22,7 +22,7 @@ Messages = Sequence[WriterCommitMessage | None]
 def commit_micro_batch(options: SinkOptions, messages: Messages, batch: int) -> None:
     """Decide that the batch is committed, then commit the transactions of its tasks.
 
-    Whoever dies in between leaves the rest to the next run, whose tasks find the decision. FencedError if another run
+    If the driver dies in between, the next run does the rest: its tasks find the decision. FencedError if another run
     of the query has begun since the tasks did, or a transaction took too long: then nothing is decided.
     """
     written = [message for message in messages if isinstance(message, Written)]

@@ -2,7 +2,7 @@
 
 Each task of a batch leaves a transaction open. Which they are is stored, all at once, as the metadata of offsets of a
 group that belongs to the query, by a transaction of the query's own. Before this, a batch is undone by aborting them;
-afterwards it is completed by committing them, by whoever comes along, as often as it takes.
+afterwards it is completed by committing them, by any run of the query, as often as it takes.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Planner:
         return sorted(found)
 
     def ends(self, partitions: Iterable[TopicPartition], end: int) -> Offsets:
-        """The earliest or the latest offsets; the latest are the last stable ones for whoever reads committed."""
+        """The earliest or the latest offsets; the latest are the last stable ones under read_committed."""
         return self.cluster.offsets(dict.fromkeys(partitions, end))
 
     def starting(self, partitions: list[TopicPartition]) -> Offsets:

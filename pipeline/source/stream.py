@@ -193,7 +193,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.cluster.close()
 
     def _not_behind_target(self, starting: Offsets) -> Offsets:
-        """What came since the end was noted is not passed over by whoever begins at the end."""
+        """A query that begins at the end does not skip records that came after the end was noted."""
         target = self._target or {}
         return {part: min(offset, target.get(part, offset)) for part, offset in starting.items()}
 
