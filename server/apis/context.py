@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ottla.kproto.errors import ErrorCode
 from ottla.runtime.work import Work
 from ottla.security.access import Access
+from ottla.server.apis.measurement import RequestMeasurement
 from ottla.server.apis.pending import InStages, Pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from ottla.kproto.headers import RequestHeader
-    from ottla.kproto.schema import Request, Response
+    from ottla.kproto.schema import Request
     from ottla.security.sasl import Sasl
+    from ottla.server.apis.connected_client import ConnectedClient
     from ottla.server.apis.pending import Answer
     from ottla.server.apis.served_api import ServedApi
     from ottla.server.broker import Broker
@@ -45,23 +45,19 @@ class RequestFrame(Releasable, Protocol):
 class RequestConnection(Protocol):
     """What a request's handler may know of the connection, and do to it."""
 
-    listener: str
-    peer_host: str
-    peer_port: int
-    principal: str
-    #: The client's software and its version, as it named them with ApiVersions (KIP-511).
-    software: tuple[str, str]
+    client: ConnectedClient
     #: None where the listener asks for no authentication.
     sasl: Sasl | None
 
     #: Where what recurs of its requests ends, as the last one that may recur has shown; 0 before.
     recurring_end: int
 
-    #: Whether parts of an answer may be ranges of files.
-    sends_files: bool
-
     #: A Produce has waited for room: those that came behind it may have been given up meanwhile.
     was_held_up: bool
+
+    @property
+    def sends_files(self) -> bool:
+        """Whether parts of an answer may be ranges of files."""
 
     @property
     def is_awaited(self) -> bool:
@@ -85,23 +81,16 @@ class RequestContext:
         "_frame",
         "_held",
         "access",
-        "answered_at",
         "api",
-        "begun_at",
         "body_start",
         "broker",
         "connection",
         "counted",
-        "handled_at",
         "header",
         "is_begun",
-        "received_at",
-        "refusal",
-        "remote_seconds",
+        "measurement",
         "request",
-        "request_bytes",
         "response",
-        "response_bytes",
         "when_kept",
     )
 
@@ -122,28 +111,21 @@ class RequestContext:
         #: What the sender may do; None where everybody may do everything.
         self.access: Access | None = None
         if broker.authorizer is not None:
-            self.access = Access(broker.authorizer, connection.principal, connection.peer_host, api.key.name)
+            client = connection.client
+            self.access = Access(broker.authorizer, client.principal, client.host, api.key.name)
         self._frame: RequestFrame | None = frame
         self._held: list[Releasable] | None = None
         #: The work that was counted; None if there was none.
         self.counted: Work | None = None
-        self.request_bytes = len(frame.body)
+        self.measurement = RequestMeasurement(len(frame.body))
         #: For the dispatcher: what was parsed, and what the handler has returned.
         self.request: Request | None = None
         self.response: Answer = None
         #: For the dispatcher: whether the handler was called.
         self.is_begun = False
-        #: For the dispatcher: the answer to a request that is not to be handled.
-        self.refusal = ErrorCode.NONE
         #: For the dispatcher: called when the response goes out, and no empty one instead because of a quota. Nothing
         #: else runs between the handler's return and this call.
         self.when_kept: Callable[[], None] | None = None
-        #: For the metrics, by `time.perf_counter`: when its last byte was there, work began, the handler returned and
-        #: the response was ready (0 before); and how much of that was waiting for others.
-        self.received_at = self.begun_at = self.handled_at = perf_counter()
-        self.answered_at = 0.0
-        self.remote_seconds = 0.0
-        self.response_bytes = 0
 
     def __repr__(self) -> str:
         return f"{self.api.key.name} v{self.header.api_version} from {self.connection!r}"
@@ -170,17 +152,17 @@ class RequestContext:
     @property
     def principal(self) -> str:
         """Who sent it, as `type:name`."""
-        return self.connection.principal
+        return self.connection.client.principal
 
     @property
     def listener(self) -> str:
         """The name of the listener through which it came."""
-        return self.connection.listener
+        return self.connection.client.listener
 
     @property
     def client_host(self) -> str:
         """The peer's address, as Kafka prints it: with a leading slash."""
-        return f"/{self.connection.peer_host}"
+        return f"/{self.connection.client.host}"
 
     def leave_queue(self) -> None:
         """The answer waits for others from here on: other large requests may be worked on."""
@@ -222,36 +204,6 @@ class RequestContext:
     def is_ready(self) -> bool:
         """Whether a request that was begun can be answered without waiting."""
         return not isinstance(self.response, Pending) or self.response.is_ready
-
-    def waited(self) -> None:
-        """For the dispatcher: all time since the handler returned was waiting for others."""
-        self.remote_seconds += perf_counter() - self.handled_at
-
-    def answered(self, response: Response | None) -> None:
-        """For the dispatcher: the response is ready to be sent, or there is none to send."""
-        self.answered_at = perf_counter()
-        metrics = self.api.metrics
-        if metrics is not None and response is not None:
-            metrics.count_errors(response)
-
-    def sent(self) -> None:
-        """For the connection: the response has left. Counts the request."""
-        metrics = self.api.metrics
-        begun_at, answered_at, remote = self.begun_at, self.answered_at, self.remote_seconds
-        if metrics is None or not answered_at:
-            return
-        worked = answered_at - begun_at
-        if remote > worked:
-            # What a request has started in the background may note a wait during a later request.
-            remote = worked
-        metrics.record(
-            begun_at - self.received_at,
-            worked - remote,
-            remote,
-            perf_counter() - answered_at,
-            request_bytes=self.request_bytes,
-            response_bytes=self.response_bytes,
-        )
 
     def release(self) -> None:
         """For the connection: give back the frame and everything held for the response."""

@@ -17,168 +17,122 @@ from __future__ import annotations
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.kproto.errors import ErrorCode
 from ottla.runtime import remote_time
 from ottla.runtime.errors import CloseConnectionError
 from ottla.security.errors import NoRuleError
-from ottla.security.principal import ANONYMOUS
 from ottla.server.apis.pending import Pending
-from ottla.server.network.closed_log import ClosedLog
 from ottla.server.network.readiness import Served
 from ottla.server.network.receiver import Frame, FrameReceiver, LoneFrame
-from ottla.server.network.sending import MAX_FILE_BYTES, MAX_SEND_BYTES, MAX_SEND_VIEWS, next_group, rest_of
+from ottla.server.network.response_sender import LARGE_ANSWER_BYTES, ResponseSender
+from ottla.server.network.task_wait import TaskWait
 from ottla.server.network.transport import Transport
-from ottla.storage.errors import StorageError
-from ottla.storage.reading.file_range import FileRange
 
 if TYPE_CHECKING:
-    from ottla.kproto.codec import Buffer, Part
+    from ottla.kproto.codec import Part
     from ottla.runtime.request_budget import RequestBudget
     from ottla.security.listener_auth import ListenerAuth
     from ottla.security.sasl import Sasl
+    from ottla.server.apis.connected_client import ConnectedClient
     from ottla.server.apis.context import RequestContext
+    from ottla.server.network.closed_log import ClosedLog
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.readiness import Readiness
     from ottla.storage.memory.buffer_pool import BufferPool
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
-"""Of a client that has not named its software: ClientInformation.EMPTY."""
-
-# After this much others may run; a send more may come on top.
-_HELD_BYTES: Final = MAX_SEND_BYTES
 # This many requests of a connection are served before it is another one's turn.
 _SERVED_AT_ONCE: Final = 4
-# An answer that takes a good part of a slice of time to send.
-_LARGE_ANSWER_BYTES: Final = 32 * 1024
 
 
 class Connection:
     """Serves one transport from accept to close. `serve` is its whole life and releases everything it took."""
 
     __slots__ = (
-        "_auth",
-        "_awaited",
         "_close_callbacks",
-        "_closed_log",
         "_dispatcher",
         "_fault",
-        "_files",
-        "_has_moved",
         "_in_flight",
         "_is_pumped_later",
-        "_last_progress",
-        "_max_frame_bytes",
         "_max_pipelined",
-        "_max_served",
         "_muted_until",
         "_readiness",
         "_receiver",
-        "_scope",
-        "_stalled_since",
+        "_sender",
         "_stopping",
         "_transport",
-        "_unsent",
+        "_wait",
         "_watched",
-        "client_id",
-        "listener",
-        "peer_host",
-        "peer_port",
-        "principal",
+        "client",
         "recurring_end",
         "sasl",
-        "sends_files",
-        "software",
-        "state",
         "was_held_up",
     )
 
     def __init__(
         self,
         transport: Transport,
+        client: ConnectedClient,
         dispatcher: Dispatcher,
         pool: BufferPool,
         budget: RequestBudget,
         *,
         max_frame_bytes: int,
         max_pipelined: int,
-        listener: str,
-        peer: tuple[str, int],
         readiness: Readiness,
-        closed_log: ClosedLog,
-        listener_auth: ListenerAuth | None = None,
     ) -> None:
-        """`listener_auth` is what the client has to do before anything else."""
         self._transport = transport
         self._readiness = readiness
-        self._closed_log = closed_log
         self._dispatcher = dispatcher
         self._receiver = FrameReceiver(
             transport, pool, budget, max_frame_bytes=max_frame_bytes, check_api=dispatcher.find_api
         )
-        self._max_frame_bytes = max_frame_bytes
+        self._sender = ResponseSender(transport)
         self._max_pipelined = max_pipelined
-        self._max_served = min(_SERVED_AT_ONCE, max_pipelined)
         self._muted_until = 0.0
-        self.listener = listener
-        #: The client's name for itself, as its last request gave it.
-        self.client_id: str | None = None
-        self.peer_host, self.peer_port = peer
-        self.principal = ANONYMOUS
-        self.software = UNKNOWN_SOFTWARE
+        self.client = client
         #: None where the listener asks for no authentication.
-        self.sasl = None if listener_auth is None or listener_auth.sasl is None else listener_auth.sasl.begin()
-        self._auth = listener_auth
-        self.state: dict[str, object] | None = None
+        self.sasl: Sasl | None = None
         self.was_held_up = False
-        self._files = transport.files
-        self.sends_files = self._files is not None
         self.recurring_end = 0
         self._close_callbacks: dict[Hashable, Callable[[], None]] | None = None
         # The requests that were received and not answered, in order. All but the last are dispatched.
         self._in_flight: deque[RequestContext] = deque()
         self._is_pumped_later = False  # at the end of the turn
         self._watched: RequestContext | None = None  # the first of them, if it calls when it is ready
-        # What is left to the connection's task, beside requests: an error; the rest of what was sent, with the number
-        # of requests that this answers. Until that has left nothing else is sent.
+        # What is left to the connection's task, beside requests and what is unsent.
         self._fault: Exception | None = None
-        self._unsent: tuple[int, Sequence[Part]] | None = None
-        # What the task waits for, and may be interrupted in: for no more requests under way than these, if so.
-        self._scope: trio.CancelScope | None = None
-        self._awaited = -1
+        self._wait = TaskWait()
         self._stopping = False
-        self._stalled_since: float | None = None  # the peer takes nothing of an answer
-        self._has_moved = False  # since `abort_if_idle` looked last, which then was at
-        self._last_progress = trio.current_time()
 
     def __repr__(self) -> str:
-        return f"{self.peer_host}:{self.peer_port}"
+        return repr(self.client)
 
-    def _keys(self, error: Exception | None = None) -> dict[str, object]:
-        """What a log line about this connection can be found by."""
-        keys: dict[str, object] = {"client": repr(self), "client_id": self.client_id, "listener": self.listener}
-        return keys if error is None else {**keys, "error": str(error)}
+    async def serve(self, listener_auth: ListenerAuth | None, closed_log: ClosedLog) -> None:
+        """Answer requests until the peer or `stop` ends the connection. Raises only Cancelled.
 
-    async def serve(self) -> None:
-        """Answer requests until the peer or `stop` ends the connection. Raises only Cancelled."""
+        `listener_auth` is what the client has to do before anything else.
+        """
+        client = self.client
         remote_time.begin_connection()
         try:
-            if self._auth is not None:
-                await self._enter(self._auth)
+            if listener_auth is not None:
+                await self._enter(listener_auth)
             await self._serve_one_by_one()
         except CloseConnectionError as error:
-            self._closed_log.say(self.peer_host, self.peer_port, self.client_id, error, self._keys(error))
+            closed_log.say(client.host, client.port, client.client_id, error, client.log_keys(error))
         except BrokenPipeError:
             # It closed while it was being answered, as every consumer does that stops in the middle of a Fetch.
-            logger.debug("%r closed before it was answered", self, extra=self._keys())
+            logger.debug("%r closed before it was answered", self, extra=client.log_keys())
         except OSError as error:
-            logger.info("lost the connection from %r: %s", self, error.strerror or error, extra=self._keys(error))
+            logger.info("lost the connection from %r: %s", self, error.strerror or error, extra=client.log_keys(error))
         finally:
             self._give_up()
             self._receiver.close()
@@ -190,7 +144,7 @@ class Connection:
 
     def _give_up(self) -> None:
         """Release what nobody will be answered."""
-        self._unsent = None
+        self._sender.give_up()
         while self._in_flight:
             self._in_flight.popleft().release()
 
@@ -205,12 +159,16 @@ class Connection:
         """Whether somebody is there to receive an answer. Once this node stops it cannot tell."""
         return self._stopping or not self._transport.has_lost_peer
 
+    @property
+    def sends_files(self) -> bool:
+        """Whether parts of an answer may be ranges of files."""
+        return self._sender.sends_files
+
     def stop(self) -> None:
         """Take no further request: what is under way is answered, then the connection ends."""
         self._stopping = True
         self._transport.shut_down(socket.SHUT_RD)
-        if self._scope is not None:
-            self._scope.cancel()
+        self._wait.interrupt()
 
     def mute(self, seconds: float) -> None:
         """Take no further request for so long: the client is beyond its quota. What is under way is answered."""
@@ -221,18 +179,14 @@ class Connection:
 
         It is called now and then, which is when it sees what moved.
         """
-        now = trio.current_time()
-        if self._has_moved or (self._in_flight and self._stalled_since is None):
-            self._has_moved = False
-            self._last_progress = now
-        if now - self._last_progress < idle_seconds:
+        if not self._sender.is_idle(idle_seconds, has_requests=bool(self._in_flight)):
             return False
         self._transport.shut_down(socket.SHUT_RDWR)
         return True
 
     def abort_if_stalled(self, seconds: float) -> bool:
         """End the connection if its peer has taken nothing of an answer for this long."""
-        if self._stalled_since is None or trio.current_time() - self._stalled_since < seconds:
+        if not self._sender.is_stalled(seconds):
             return False
         self._transport.shut_down(socket.SHUT_RDWR)
         return True
@@ -245,7 +199,7 @@ class Connection:
     async def _next_request(self) -> RequestContext | None:
         """The next request that needs this task; all before it have been served without."""
         while True:
-            if self._unsent is not None or self._fault is not None:
+            if self._sender.unsent is not None or self._fault is not None:
                 await self._settle()
             in_flight = self._in_flight
             if in_flight and not in_flight[-1].is_dispatched:
@@ -268,7 +222,6 @@ class Connection:
             if self._stopping:
                 frame.release()
                 return None
-            self._has_moved = True
             context = self._accept(frame)
             if sasl is not None:
                 sasl.check_session(context.api.key)
@@ -277,7 +230,7 @@ class Connection:
     @property
     def _is_left_to_task(self) -> bool:
         """Whether something has to be done before more is received."""
-        if self._unsent is not None or self._fault is not None:
+        if self._sender.unsent is not None or self._fault is not None:
             return True
         if self._in_flight and not self._in_flight[-1].is_dispatched:
             return True
@@ -287,24 +240,20 @@ class Connection:
         """The next frame; None at the end of the stream, or if something else has to be done before."""
         if not self._in_flight:
             return await self._receiver.arrive()  # nothing can interrupt it
-        frame = None
-        with trio.CancelScope() as self._scope:
-            frame = await self._receiver.arrive()
-        self._scope = None
-        return frame
+        return await self._wait.interruptible(self._receiver.arrive)
 
     async def _settle(self) -> None:
         """Raise an error that came up in no task, or send what the peer has not taken."""
         if self._fault is not None:
             self._raise_fault()
-        if self._unsent is not None:
+        if self._sender.unsent is not None:
             await self._send_rest()
 
     def _serve_at_once(self) -> Served:
         """Serve what has come and needs no task (`Serve`)."""
         receiver = self._receiver
         try:
-            count = self._room if self._in_flight else self._max_served
+            count = self._room if self._in_flight else min(_SERVED_AT_ONCE, self._max_pipelined)
             if not count:
                 return Served.NEEDS_TASK
             for _ in range(count):
@@ -316,7 +265,6 @@ class Connection:
                 frame = receiver.next_at_once()
                 if frame is None:
                     return Served.ALL if receiver.is_quiet else Served.NEEDS_TASK
-                self._has_moved = True
                 context = self._accept(frame)
                 if sasl is not None:
                     sasl.check_session(context.api.key)
@@ -336,7 +284,7 @@ class Connection:
     @property
     def _room(self) -> int:
         """How many requests may be taken beside those that are under way."""
-        if self._unsent is not None or not self._in_flight[-1].is_dispatched:
+        if self._sender.unsent is not None or not self._in_flight[-1].is_dispatched:
             return 0
         return max(0, min(_SERVED_AT_ONCE, self._max_pipelined - len(self._in_flight)))
 
@@ -389,23 +337,21 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
             self._fault = error
         else:
-            if len(in_flight) > self._awaited and (not in_flight or not self._is_stuck):
+            if not self._wait.is_ended_by(len(in_flight)) and (not in_flight or not self._is_stuck):
                 return
-        if self._scope is not None:
-            self._scope.cancel()
-        else:
+        if not self._wait.interrupt():
             self._readiness.wake(self._transport)
 
     @property
     def _is_stuck(self) -> bool:
         """Whether only the task can answer the first request."""
-        return self._unsent is not None or (self._watched is None and not self._in_flight[0].is_dispatched)
+        return self._sender.unsent is not None or (self._watched is None and not self._in_flight[0].is_dispatched)
 
     def _pump(self) -> None:
         """Answer, by one send, the first requests as far as they are finished, and be called again when the next one
-        is. What the peer does not take now is left in `_unsent`.
+        is. What the peer does not take now is left to the task.
         """
-        if self._unsent is not None:
+        if self._sender.unsent is not None:
             return
         dispatcher = self._dispatcher
         views: list[Part] = []
@@ -414,22 +360,12 @@ class Connection:
             if not dispatcher.is_finished(context):
                 break
             views += dispatcher.answer(context) or ()
-            size_bytes += context.response_bytes
+            size_bytes += context.measurement.response_bytes
             count += 1
-        rest: Sequence[Part] = views
-        if views and size_bytes <= _LARGE_ANSWER_BYTES and len(views) <= MAX_SEND_VIEWS:
-            small = cast("list[Buffer]", views)  # nothing as short is in a file
-            try:
-                sent = self._transport.send(small)
-            except BlockingIOError:
-                sent = 0
-            rest = () if len(small) == 1 and sent == len(small[0]) else rest_of(small, sent)
-        if rest:
-            self._unsent = count, rest
-            return
-        self._sent(count)
-        if self._in_flight:
-            self._watch_first()
+        if self._sender.send_at_once(count, views, size_bytes):
+            self._sent(count)
+            if self._in_flight:
+                self._watch_first()
 
     def _watch_first(self) -> None:
         """Be called when the first request is ready. Those that the task answers are not waited for here."""
@@ -446,27 +382,24 @@ class Connection:
             self._pump_soon()
 
     async def _send_rest(self) -> None:
-        assert self._unsent is not None
-        count, views = self._unsent
-        await self._send(views)
-        self._unsent = None
-        self._sent(count)
+        self._sent(await self._sender.send_rest())
         if self._in_flight:
             self._pump_soon()
 
     def _sent(self, count: int) -> None:
         """The answers of the first `count` requests have left."""
-        self._has_moved = True
         for _ in range(count):
             context = self._in_flight.popleft()
             self._watched = None
-            if context.response_bytes > _LARGE_ANSWER_BYTES:
+            if context.measurement.response_bytes > LARGE_ANSWER_BYTES:
                 self._receiver.rest()
-            context.sent()
+            context.measurement.record(context.api.metrics)
             context.release()
 
     async def _enter(self, listener_auth: ListenerAuth) -> None:
-        """Agree on how to encrypt, where the listener asks for it, and see whose certificate is shown."""
+        """Begin what the listener asks for: SASL, and the TLS handshake with the client's certificate."""
+        if listener_auth.sasl is not None:
+            self.sasl = listener_auth.sasl.begin()
         if listener_auth.tls is None:
             return
         with trio.move_on_after(listener_auth.handshake_seconds) as scope:
@@ -474,14 +407,16 @@ class Connection:
         if scope.cancelled_caught:
             raise CloseConnectionError(f"its TLS handshake has not ended within {listener_auth.handshake_seconds:g} s")
         try:
-            self.principal = listener_auth.principal_of(self._transport.peer_subject) or self.principal
+            principal = listener_auth.principal_of(self._transport.peer_subject)
         except NoRuleError as error:
             raise CloseConnectionError(str(error)) from None
+        if principal:
+            self.client.authenticated(principal)
 
     async def _authenticate(self, sasl: Sasl) -> bool:
         """Let the client say who it is, or say so once more; False if it leaves before."""
         await self._wait_in_flight(0)
-        self._receiver.max_frame_bytes = sasl.max_frame_bytes
+        max_frame_bytes, self._receiver.max_frame_bytes = self._receiver.max_frame_bytes, sasl.max_frame_bytes
         with trio.move_on_after(sasl.seconds) as scope:
             while not sasl.is_complete:
                 if sasl.has_failed:
@@ -494,17 +429,13 @@ class Connection:
                 if sasl.takes_raw_messages:
                     await self._take_raw_message(frame, sasl)
                 else:
-                    await self._work_on(self._admit(frame, sasl))
+                    context = self._accept(frame)
+                    await self._work_on(context, sasl.admit(context.api.key))
         if scope.cancelled_caught:
             raise CloseConnectionError(f"it has not authenticated within {sasl.seconds:g} s")
-        self.principal = sasl.principal
-        self._receiver.max_frame_bytes = self._max_frame_bytes
+        self.client.authenticated(sasl.principal)
+        self._receiver.max_frame_bytes = max_frame_bytes
         return True
-
-    def _admit(self, frame: Frame, sasl: Sasl) -> RequestContext:
-        context = self._accept(frame)
-        context.refusal = sasl.admit(context.api.key)
-        return context
 
     async def _take_raw_message(self, frame: Frame, sasl: Sasl) -> None:
         """A client that negotiated SaslHandshake v0 sends and gets bare messages; a refusal has no answer."""
@@ -514,15 +445,13 @@ class Connection:
             frame.release()
         answer = await sasl.authenticate(message, 0)
         if not sasl.has_failed:
-            await self._send([len(answer.token).to_bytes(4, "big") + answer.token])
+            await self._sender.send([len(answer.token).to_bytes(4, "big") + answer.token])
 
     async def _rest(self, frame: Frame) -> None:
         """Wait until the connection is no longer muted, or is stopped, with the frame that came meanwhile."""
         try:
             while not self._stopping and trio.current_time() < self._muted_until:
-                with trio.CancelScope(deadline=self._muted_until) as self._scope:
-                    await trio.sleep_forever()
-                self._scope = None
+                await self._wait.until_interrupted(deadline=self._muted_until)
                 await self._settle()
         except BaseException:
             frame.release()
@@ -535,16 +464,16 @@ class Connection:
         except BaseException:
             frame.release()
             raise
-        self.client_id = context.header.client_id
+        self.client.client_id = context.header.client_id
         self._in_flight.append(context)
         return context
 
-    async def _work_on(self, context: RequestContext) -> None:
+    async def _work_on(self, context: RequestContext, refusal: ErrorCode = ErrorCode.NONE) -> None:
         """Do in its place what must be done for a request, which is the last of those under way; then answer it, unless
-        that is left to `_pump`.
+        that is left to `_pump`. With a `refusal` it is only answered with that error.
         """
         await self._wait_in_flight(self._max_pipelined if context.api.is_pipelined else 1)
-        await self._dispatcher.dispatch(context)
+        await self._dispatcher.dispatch(context, refusal)
         if context.is_left_to_pump:
             self._pump_soon()
             return
@@ -554,8 +483,8 @@ class Connection:
         if self._dispatcher.is_finished(context):
             self._pump()
         else:
-            self._unsent = 1, await self._dispatcher.answer_in_steps(context) or ()
-        if self._unsent is not None:
+            self._sender.leave(1, await self._dispatcher.answer_in_steps(context) or ())
+        if self._sender.unsent is not None:
             await self._send_rest()
 
     async def _wait_in_flight(self, allowed: int) -> None:
@@ -563,55 +492,4 @@ class Connection:
         while len(self._in_flight) > allowed:
             await self._settle()
             if len(self._in_flight) > allowed:
-                self._awaited = allowed
-                with trio.CancelScope() as self._scope:
-                    await trio.sleep_forever()
-                self._scope = None
-                self._awaited = -1
-
-    async def _send(self, parts: Sequence[Part]) -> None:
-        """Send everything, waiting as long as the peer does not read: that holds up nobody but this connection.
-
-        CloseConnectionError if a range of a file is no longer what it was: the length of the answer is sent by then.
-        """
-        first = offset = held_bytes = 0
-        count = len(parts)
-        while first < count:
-            part = parts[first]
-            try:
-                if not isinstance(part, FileRange):
-                    group, wanted = next_group(parts, first, offset)
-                    following = first + len(group)
-                    if self._files is not None and following < count and isinstance(parts[following], FileRange):
-                        sent = self._files.send_before(group)
-                    else:
-                        sent = self._transport.send(group)
-                else:
-                    assert self._files is not None  # only then are ranges named
-                    wanted, following = min(len(part) - offset, MAX_FILE_BYTES), first + 1
-                    if not part.is_cached(offset, wanted):
-                        parts = [*parts[:first], await part.load(), *parts[following:]]
-                        continue
-                    sent = self._files.send(part, offset, wanted)
-            except BlockingIOError:
-                if self._stalled_since is None:
-                    self._stalled_since = trio.current_time()
-                await self._transport.wait_writable()
-                continue
-            except StorageError as error:
-                raise CloseConnectionError(f"what it asked for is no longer there: {error}") from None
-            self._has_moved = True
-            self._stalled_since = None
-            held_bytes += sent
-            if sent < wanted:
-                self._stalled_since = trio.current_time()
-                await self._transport.wait_writable()
-                held_bytes = 0
-            elif held_bytes >= _HELD_BYTES and (following < count or offset + sent < len(part)):
-                await trio.lowlevel.checkpoint()
-                held_bytes = 0
-            sent += offset
-            while first < count and sent >= len(parts[first]):
-                sent -= len(parts[first])
-                first += 1
-            offset = sent
+                await self._wait.until_in_flight(allowed)

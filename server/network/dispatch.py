@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from struct import Struct
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.kproto import codec, headers
@@ -103,12 +102,13 @@ class Dispatcher:
     def begin(self, context: RequestContext) -> bool:
         """Parse a request and call its handler; False if a task has to go on with `dispatch`. Touches no task."""
         api, version = context.api, context.header.api_version
-        if context.request_bytes > LONE_BYTES:
+        size_bytes = context.measurement.request_bytes
+        if size_bytes > LONE_BYTES:
             return False
         if context.request is None:
             if version not in api.prepared_versions:
                 return False
-            if context.request_bytes <= PARSED_AT_ONCE_BYTES:
+            if size_bytes <= PARSED_AT_ONCE_BYTES:
                 self._parse(context)
             else:
                 context.request = api.parse_lone(version, context.frame, context.body_start)
@@ -117,9 +117,11 @@ class Dispatcher:
             if api.key is _PRODUCE:
                 self._note_recurring(context)
         self._call_handler(context)
-        context.handled_at = perf_counter()
         answer = context.response
-        return not isinstance(answer, Pending) or answer.is_dispatched
+        if not isinstance(answer, Pending):
+            return True
+        context.measurement.handled()
+        return answer.is_dispatched
 
     def _note_recurring(self, context: RequestContext) -> None:
         """The next requests may differ from this one in their records alone."""
@@ -134,21 +136,21 @@ class Dispatcher:
         self._produce = context.api
         context.connection.recurring_end = end
 
-    async def dispatch(self, context: RequestContext) -> None:
+    async def dispatch(self, context: RequestContext, refusal: ErrorCode = ErrorCode.NONE) -> None:
         """Do all that must keep its place among the connection's requests: begin it, unless it was begun, and go on
-        while its handler needs a task. Raises CloseConnectionError.
+        while its handler needs a task. With a `refusal` the handler is not called. Raises CloseConnectionError.
         """
         if context.is_dispatched:
             return
         if not context.is_begun:
-            context.begun_at = perf_counter()
-            if self.begin(context):
+            context.measurement.begun()
+            if not refusal and self.begin(context):
                 return
         remote_time.begin_request()
         if context.is_begun:
-            context.waited()  # it may have, in no task
+            context.measurement.waited()  # it may have, in no task
         else:
-            await self._begin_first_or_large(context)
+            await self._begin_in_task(context, refusal)
         answer = context.response
         if isinstance(answer, Pending) and not answer.is_dispatched:
             try:
@@ -158,21 +160,23 @@ class Dispatcher:
             except Exception:
                 logger.exception("could not answer %r", context, extra=_keys(context))
                 context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
-        context.handled_at = perf_counter()
-        context.remote_seconds += remote_time.waited_seconds()
+        context.measurement.handled()
+        context.measurement.waited_meanwhile(remote_time.waited_seconds())
 
-    async def _begin_first_or_large(self, context: RequestContext) -> None:
+    async def _begin_in_task(self, context: RequestContext, refusal: ErrorCode) -> None:
+        """`begin` for the first request of a version, for a large one, and for one that is refused."""
         api, version = context.api, context.header.api_version
         if version not in api.prepared_versions:
             if not api.min_version <= version <= api.max_version:
                 context.is_begun = True
                 return
             await api.prepare(version)
-        if context.request_bytes <= PARSED_AT_ONCE_BYTES:
+        if context.measurement.request_bytes <= PARSED_AT_ONCE_BYTES:
             self._parse(context)
+            context.response = _refused(context, refusal) if refusal else None
         else:
             await large_requests.parse(context, self._broker.budget)
-            context.response = await large_requests.refusal(context)
+            context.response = await large_requests.refusal(context, refusal)
         self._call_handler(context)
 
     def _parse(self, context: RequestContext) -> None:
@@ -188,9 +192,6 @@ class Dispatcher:
         if context.api.lets_frame_go:
             context.let_go_of_frame()
         if context.response is not None:
-            return
-        if context.refusal:
-            context.response = _refused(context, context.refusal)
             return
         try:
             context.response = self._handle(context)
@@ -236,7 +237,7 @@ class Dispatcher:
 
     def _step(self, context: RequestContext, waited: InStages) -> bool:
         """Go on after a wait; whether that was the last one."""
-        context.waited()
+        context.measurement.waited()
         try:
             context.response = waited.step()
         except CloseConnectionError:
@@ -244,7 +245,7 @@ class Dispatcher:
         except Exception:
             logger.exception("could not answer %r", context, extra=_keys(context))
             context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
-        context.handled_at = perf_counter()
+        context.measurement.handled()
         return context.response is not waited
 
     def answer(self, context: RequestContext) -> list[Part] | None:
@@ -256,7 +257,7 @@ class Dispatcher:
             response: Any = context.response
             if isinstance(response, Pending):
                 response = context.response = response.response()
-                context.waited()
+                context.measurement.waited()
             parts = None
             if response is not None:
                 parts = _framed(context.api.build_parts(response, version), context, version)
@@ -268,8 +269,10 @@ class Dispatcher:
             logger.exception("could not answer %r", context, extra=_keys(context))
             response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
             parts = _encode(response, context, version)
-        context.answered(response)
-        return parts if context.response_bytes <= UNCOUNTED_BYTES else self._charged(context, parts)
+        context.measurement.answered()
+        if response is not None and context.api.metrics is not None:
+            context.api.metrics.count_errors(response)
+        return parts if context.measurement.response_bytes <= UNCOUNTED_BYTES else self._charged(context, parts)
 
     async def answer_in_steps(self, context: RequestContext) -> list[Part] | None:
         """`answer` of many elements. The response is left to the context alone, to be freed in steps too."""
@@ -279,7 +282,7 @@ class Dispatcher:
             response = context.response
             if isinstance(response, Pending):
                 response = context.response = response.response()
-                context.waited()
+                context.measurement.waited()
             if response is not None:
                 parts = _framed(await large_requests.build(response, context), context, version)
             _, parts = self._kept_or_throttled(context, response, parts)
@@ -289,7 +292,7 @@ class Dispatcher:
             logger.exception("could not answer %r", context, extra=_keys(context))
             context.response = response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
             parts = _encode(response, context, version)
-        context.answered(None)
+        context.measurement.answered()
         await large_requests.forget(context)
         context.work.leave_queue()
         return self._charged(context, parts)
@@ -298,7 +301,7 @@ class Dispatcher:
         self, context: RequestContext, response: Response | None, parts: list[Part] | None
     ) -> tuple[Response | None, list[Part] | None]:
         if self._quotas.is_active:
-            throttled = self._quotas.charge(context, response, context.response_bytes)
+            throttled = self._quotas.charge(context, response, context.measurement.response_bytes)
             if throttled is not None:
                 return response, _encode(throttled, context, context.header.api_version)
         if context.when_kept is not None:
@@ -306,9 +309,9 @@ class Dispatcher:
         return response, parts
 
     def _charged(self, context: RequestContext, parts: list[Part] | None) -> list[Part] | None:
-        if context.response_bytes > UNCOUNTED_BYTES and context.api.key is not ApiKey.FETCH:
-            budget = self._broker.replica_manager.response_budget
-            context.release_after_send(Charge(budget, context.response_bytes))
+        size_bytes = context.measurement.response_bytes
+        if size_bytes > UNCOUNTED_BYTES and context.api.key is not ApiKey.FETCH:
+            context.release_after_send(Charge(self._broker.replica_manager.response_budget, size_bytes))
         return parts
 
     def _unsupported_api_versions(self) -> ApiVersionsResponse:
@@ -346,7 +349,8 @@ def _encode(response: Response, context: RequestContext, version: int) -> list[P
 def _framed(parts: Sequence[Part], context: RequestContext, version: int) -> list[Part]:
     """Put the frame's length and the response header in front of a body's pieces."""
     is_whole = len(parts) == 1
-    context.response_bytes = size_bytes = len(parts[0]) if is_whole else sum(map(len, parts))
+    size_bytes = len(parts[0]) if is_whole else sum(map(len, parts))
+    context.measurement.response_bytes = size_bytes
     if version < context.api.tagged_from_version:
         prefix = _pack_prefix_v0(4 + size_bytes, context.header.correlation_id)
     else:

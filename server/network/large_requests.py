@@ -89,12 +89,12 @@ async def parse(context: RequestContext, budget: RequestBudget) -> None:
         work.stay_out()
 
 
-async def refusal(context: RequestContext) -> Response | None:
-    """The answer to a request that may not be handled now, or that asks for too many changes of the metadata."""
+async def refusal(context: RequestContext, code: ErrorCode) -> Response | None:
+    """The answer to a request that is refused with `code`, or that asks for too many changes of the metadata."""
     request = context.request
     if request is None:
         return None
-    code = context.refusal or (_refusal(request) if context.api.changes_metadata else ErrorCode.NONE)
+    code = code or (_refusal(request) if context.api.changes_metadata else ErrorCode.NONE)
     if not code:
         return None
     steps = error_response_in_steps(request, context.header.api_version, code)

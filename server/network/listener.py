@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from ottla.runtime.time_slice import TimeSlice
+from ottla.server.apis.connected_client import ConnectedClient
 from ottla.server.network.closed_log import ClosedLog
 from ottla.server.network.connection import Connection
 from ottla.server.network.network import TcpNetwork
@@ -243,22 +244,19 @@ class Listeners:
             return
         connection = Connection(
             transport,
+            ConnectedClient(name, host, port),
             self._dispatcher,
             self._pool,
             self._budget,
             max_frame_bytes=self._limits.max_frame_bytes,
             max_pipelined=self._limits.max_pipelined,
-            listener=name,
-            peer=(host, port),
             readiness=self._readiness,
-            closed_log=self._closed_log,
-            listener_auth=listener_auth,
         )
         self._connections.add(connection)
         self._per_ip[host] += 1
         self._per_listener[name] += 1
         self.accepted[name] += 1
-        serving.start_soon(self._serve, connection)
+        serving.start_soon(self._serve, connection, listener_auth)
 
     async def _close_after(self, accepted: Accepted, seconds: float) -> None:
         """Keep a connection without an answer, so that its client does not try again at once; but not too many."""
@@ -271,19 +269,18 @@ class Listeners:
             self._kept -= 1
             accepted.close()
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: Connection, listener_auth: ListenerAuth | None) -> None:
+        client = connection.client
         try:
-            await connection.serve()
+            await connection.serve(listener_auth, self._closed_log)
         except Exception:
-            keys = {"client": repr(connection), "client_id": connection.client_id, "listener": connection.listener}
-            logger.exception("an error in the broker ended the connection from %r", connection, extra=keys)
+            logger.exception("an error in the broker ended the connection from %r", client, extra=client.log_keys())
         finally:
             self._connections.discard(connection)
-            host = connection.peer_host
-            self._per_listener[connection.listener] -= 1
-            self._per_ip[host] -= 1
-            if not self._per_ip[host]:
-                del self._per_ip[host]
+            self._per_listener[client.listener] -= 1
+            self._per_ip[client.host] -= 1
+            if not self._per_ip[client.host]:
+                del self._per_ip[client.host]
             self._slot_freed.set()
 
     async def _cut_slow(self) -> None:
@@ -302,7 +299,7 @@ class Listeners:
                     "for others (ottla.memory.budget.bytes)",
                     connection,
                     _STALLED_SECONDS,
-                    extra={"client": repr(connection), "client_id": connection.client_id},
+                    extra={"client": repr(connection), "client_id": connection.client.client_id},
                 )
             if index % _IDLE_SCAN_BATCH == 0:
                 await trio.lowlevel.checkpoint()

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
 from math import inf
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -68,15 +67,21 @@ class _Mutable(Protocol):
     def mute(self, seconds: float) -> None: ...
 
 
+class _Measured(Protocol):
+    request_bytes: int
+
+    @property
+    def worked_seconds(self) -> float: ...
+
+
 class QuotaContext(Protocol):
     """What quotas need of a request: who sent it, what it cost, and the connection that has to rest."""
 
     header: RequestHeader
     request: Request | None
-    begun_at: float
-    remote_seconds: float
-    request_bytes: int
 
+    @property
+    def measurement(self) -> _Measured: ...
     @property
     def api(self) -> _ServedApi: ...
     @property
@@ -172,7 +177,7 @@ class ClientQuotas:
             return None
         client = context.principal, context.header.client_id or ""
         kind = _BYTE_RATE_OF.get(api)
-        amount = context.request_bytes if kind == PRODUCER_BYTE_RATE else sent_bytes
+        amount = context.measurement.request_bytes if kind == PRODUCER_BYTE_RATE else sent_bytes
         by_bytes = self.throttle_seconds(kind, *client, amount) if kind is not None else 0.0
         by_time = self._throttle_by_time(context, *client)
         seconds = max(by_bytes, by_time)
@@ -208,8 +213,8 @@ class ClientQuotas:
         """Bounded by one window, because the time is spent already."""
         if REQUEST_PERCENTAGE not in self._kinds:
             return 0.0
-        seconds = perf_counter() - context.begun_at - context.remote_seconds
-        ahead = self.throttle_seconds(REQUEST_PERCENTAGE, principal, client_id, seconds * 100)
+        percentage = context.measurement.worked_seconds * 100
+        ahead = self.throttle_seconds(REQUEST_PERCENTAGE, principal, client_id, percentage)
         return min(ahead, self._window_seconds)
 
     def _take_back(self, kind: str, principal: str, client_id: str, amount: float) -> None:

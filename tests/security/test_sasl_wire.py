@@ -131,7 +131,7 @@ async def test_the_principal_is_the_user(serve_sasl: Callable[..., Any]) -> None
         client = await node.connect()
         await log_in(client)
         (connection,) = node.broker.listeners._connections
-        assert connection.principal == "User:bob"
+        assert connection.client.principal == "User:bob"
 
 
 async def test_bare_messages_after_the_first_handshake_version(serve_sasl: Callable[..., Any]) -> None:

@@ -268,7 +268,7 @@ class TestClientCertificates:
         await client.call(MetadataRequest(topics=[]), 9)
         listeners: Any = node.broker.listeners
         (connection,) = listeners._connections
-        return str(connection.principal)
+        return str(connection.client.principal)
 
     async def test_it_says_who_the_client_is(self, serve_tls: Callable[..., Any], certificates: Certificates) -> None:
         alice = certificates.signed("alice", "CN=alice,OU=people,O=Ottla")

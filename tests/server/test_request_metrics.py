@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +11,12 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages import response_class
 from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.kproto.messages.data.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from ottla.kproto.messages.groups.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.kproto.messages.groups.join_group import JoinGroupResponse
 from ottla.kproto.messages.groups.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from ottla.kproto.messages.topics.create_topics import CreatableTopicResult, CreateTopicsResponse
 from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.kproto.schema import Response
-from ottla.server.apis.context import RequestContext
+from ottla.server.apis.measurement import RequestMeasurement
 from ottla.server.apis.table import declaration, served
 from ottla.server.request_metrics import RequestMetrics
 from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
@@ -105,13 +102,11 @@ def test_what_is_recorded_is_seen_at_once_however_much_it_is() -> None:
 
 
 def test_no_part_of_the_time_is_negative() -> None:
-    api = SimpleNamespace(metrics=RequestMetrics(declaration(ApiKey.HEARTBEAT).error_counter()))
-    broker = SimpleNamespace(authorizer=None)
-    context = RequestContext(api, None, 0, SimpleNamespace(body=b""), None, broker)  # type: ignore[arg-type]
-    context.request = HeartbeatRequest()
+    metrics = RequestMetrics(declaration(ApiKey.HEARTBEAT).error_counter())
+    measurement = RequestMeasurement(request_bytes=0)
     # Something else has noted its wait in this request's time.
-    context.remote_seconds = 100.0
-    context.answered(HeartbeatResponse())
-    context.sent()
-    assert api.metrics.local.sum_seconds == 0.0
-    assert 0.0 <= api.metrics.remote.sum_seconds < 10.0
+    measurement.waited_meanwhile(100.0)
+    measurement.answered()
+    measurement.record(metrics)
+    assert metrics.local.sum_seconds == 0.0
+    assert 0.0 <= metrics.remote.sum_seconds < 10.0

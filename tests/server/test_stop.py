@@ -282,7 +282,7 @@ async def throttled(node: Any) -> Told:
     answered = await client.call(produced(b"v" * 10_000), 9)
     assert answered.throttle_time_ms > 0
     await client.send(produced(), 9)
-    await until(lambda: any(connection._scope is not None for connection in node.broker.listeners._connections))
+    await until(lambda: any(connection._wait.is_open for connection in node.broker.listeners._connections))
 
     async def told() -> None:
         assert await client.is_closed()

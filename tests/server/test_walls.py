@@ -23,7 +23,7 @@ LEFT = {
     "coordinator/group/classic/groups.py": 1,
     "server/main.py": 2,
     "server/network/connection.py": 3,
-    "server/network/dispatch.py": 12,
+    "server/network/dispatch.py": 7,
     "server/network/io_wait.py": 2,
     "server/network/large_requests.py": 3,
     "replica/fetch_session.py": 8,

@@ -46,7 +46,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     if version >= 5 and (code := _taken_for_another(request, context)) is not ErrorCode.NONE:
         return ApiVersionsResponse(error_code=code)
     if version >= 3:
-        context.connection.software = (request.client_software_name, request.client_software_version)
+        context.connection.client.named_software(request.client_software_name, request.client_software_version)
     if context.connection.sasl is not None:
         context.connection.sasl.versions_told()
     broker = context.broker

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 def attributes_of(context: RequestContext) -> dict[str, str]:
     """The selectors of `match` except the instance id, with what they are for the request's sender."""
-    name, version = context.connection.software
+    name, version = context.connection.client.software
     return {
         "client_id": context.header.client_id or "",
         "client_software_name": name,
         "client_software_version": version,
-        "client_source_address": context.connection.peer_host,
-        "client_source_port": str(context.connection.peer_port),
+        "client_source_address": context.connection.client.host,
+        "client_source_port": str(context.connection.client.port),
     }

@@ -27,7 +27,7 @@ from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRespo
 from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.pending import Pending
-from ottla.server.network import connection, readiness
+from ottla.server.network import readiness, response_sender
 from ottla.server.network.readiness import Served
 from ottla.storage.turn import Turn
 from tests.flags import Flag
@@ -178,7 +178,7 @@ async def test_who_does_not_read_its_answers_holds_up_nobody_else(serve_handlers
 async def test_an_answer_is_sent_whole_by_whoever_sends_it(
     serve_handlers: Serve, monkeypatch: pytest.MonkeyPatch, large_answer_bytes: int
 ) -> None:
-    monkeypatch.setattr(connection, "_LARGE_ANSWER_BYTES", large_answer_bytes)
+    monkeypatch.setattr(response_sender, "LARGE_ANSWER_BYTES", large_answer_bytes)
     handlers = Handlers()
     async with serve_handlers(handlers.all) as server:
         client = await server.connect()

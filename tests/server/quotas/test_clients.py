@@ -27,13 +27,6 @@ from ottla.server.quotas.clients import (
 )
 
 ANN = "User:ann"
-NOW_SECONDS = 1000.0
-
-
-@pytest.fixture(autouse=True)
-def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a request is worked on, too, so that it took just what its context says."""
-    monkeypatch.setattr("ottla.server.quotas.clients.perf_counter", lambda: NOW_SECONDS)
 
 
 class TestWhichQuota:
@@ -97,11 +90,11 @@ def context(key: ApiKey, request_bytes: int = 0, *, worked_seconds: float = 0.0,
         api=SimpleNamespace(key=key),
         header=SimpleNamespace(client_id="c", api_version=options.get("version", 0)),
         principal=ANN,
-        request_bytes=request_bytes,
+        measurement=SimpleNamespace(
+            request_bytes=request_bytes, worked_seconds=worked_seconds - options.get("remote_seconds", 0.0)
+        ),
         connection=Connection(),
         request=options.get("request", FetchRequest()),
-        begun_at=NOW_SECONDS - worked_seconds,
-        remote_seconds=options.get("remote_seconds", 0.0),
     )
 
 
