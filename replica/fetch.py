@@ -41,7 +41,7 @@ class FetchParams:
     `replica_id` is a follower's node id, or negative for a consumer; `replica_epoch` its broker's epoch (KIP-903).
     `may_read_from_follower` is KIP-392's: the consumer understands being sent to a follower, so that one may serve it;
     `near` are the brokers in its rack, if it is to be sent to one of them and this node is none. With `names_files`
-    records may be ranges of files, for who sends them and does not look at them.
+    records may be ranges of files, for callers that send them without reading them.
     """
 
     __slots__ = (

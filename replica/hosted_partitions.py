@@ -68,7 +68,7 @@ class HostedPartitions:
         self._topic_rules = topic_rules
         self._last_high_watermark = last_high_watermark
         self._changed = changed
-        #: Who is in sync with what this node leads, and where it leaves by itself.
+        #: The in-sync sets of partitions that this node leads, and those that it leaves by itself.
         self.in_sync_sets = InSyncSets(self, clock, node_id=node_id, max_lag_ms=max_lag_ms, changed=changed)
         self._suspect: set[Partition] = set()
         # Of which that was found while they were served.

@@ -189,7 +189,7 @@ class ReplicaManager:
         """Wait until there are partitions whose logs could not be opened for want of room or of descriptors, or were
         found to be damaged.
 
-        What is to be done about them is done when `apply` names them again.
+        They are retried when `apply` is next called for them.
         """
         return await self._partitions.postponed()
 
@@ -527,7 +527,7 @@ class ReplicaManager:
                 self._signal(partition)
 
     def on_stalled(self, logs: Iterable[PartitionLog]) -> None:
-        """The disk is full: who waits for records of these logs is answered."""
+        """The disk is full: requests that wait for records of these logs are answered."""
         for log in logs:
             partition = self._partitions.of_log(log)
             if partition is not None:

@@ -1,4 +1,4 @@
-"""One partition on this node: its role, its epoch, who is in sync, and what of its log may be seen by whom."""
+"""One partition on this node: its role, its epoch, its in-sync replicas, and how far its log may be read."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Following the logs of other brokers: what is asked for, what is appended, and who does so over which connection."""
+"""Following the logs of other brokers: what is fetched, what is appended, and by which fetcher and connection."""
