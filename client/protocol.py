@@ -113,7 +113,7 @@ class ClientProtocol:
         self._max_in_flight = max_in_flight
         self._login = login
         self._exchange: Exchange | None = None
-        #: How long the session lives, 0 forever: by then the broker wants to know again who is there.
+        #: How long the session lives, 0 forever: by then the client has to authenticate again.
         self.session_lifetime_ms = 0
         self._correlation_id = 0
         self._in_flight: deque[Sent] = deque()

@@ -48,7 +48,7 @@ class SubjectVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegistryLogin:
-    """Who asks, by a name and a password, `user:password`, or by a token; and by which files TLS is spoken."""
+    """The client's credentials, `user:password` or a token, and its files for TLS."""
 
     user_info: str | None = None
     token: str | None = None
