@@ -1,4 +1,4 @@
-"""Who may change a group: the one mechanism that lets nothing come between the plan of a change and its records.
+"""Locks of groups: the one mechanism that lets nothing come between the plan of a change and its records.
 
 - **A group id has one lock**, whatever lives under it now: a classic group, one of the newer protocols, or nothing.
   To create, convert, join or remove a group, a request takes the lock before it first looks at the group and holds it

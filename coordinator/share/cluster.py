@@ -77,7 +77,7 @@ class ClusterPersister:
         self.on_reset: Callable[[SharePartitionKey], None] = lambda key: None
 
     def close(self) -> None:
-        """Ask nobody again: this node stops, and who waits to be stored is told so."""
+        """Retry no more: this node stops, and waiting changes fail."""
         self._closed.set()
 
     def _find(self, key: SharePartitionKey) -> tuple[int, OtherShareCoordinators | None]:

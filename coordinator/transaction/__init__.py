@@ -1,1 +1,1 @@
-"""Transactions: who may write under a transactional id, and how its transaction ends everywhere or nowhere."""
+"""Transactions: the producer of a transactional id, and how its transaction ends everywhere or nowhere."""

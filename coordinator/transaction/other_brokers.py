@@ -1,6 +1,6 @@
 """Transactions across several brokers: where a coordinator's markers go, and whom a partition's leader asks.
 
-A transaction has one coordinator, and its partitions may be led by any broker. This module decides who is asked;
+A transaction has one coordinator, and its partitions may be led by any broker. This module chooses the broker to ask;
 `OtherBrokers` does the asking.
 """
 

@@ -50,7 +50,7 @@ class Plan:
         self._replaced: ConsumerMember | None = None
         self._regexes = dict(group.regexes)
         self._subscriptions = {each.member_id: each.subscription for each in group.members.values()}
-        # Who has joined without a subscription, and who leaves it as it was, changes nothing for the others.
+        # A member that joins without a subscription, or keeps its subscription, changes nothing for the others.
         self._resubscribed = not _same_topics(self._subscriptions.get(member_id, Subscription()), subscription)
         former_assignor = self._assignor()
         self._subscriptions[member_id] = subscription

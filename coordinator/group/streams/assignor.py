@@ -143,7 +143,7 @@ class _Assignment:
             task: [each.member for each in sorted(found, key=lambda each: each.rank)]
             for task, found in candidates.items()
         }
-        """Who has state of a task besides its active member, the best one first."""
+        """The members with state of a task besides its active one, the best one first."""
         self._tasks = [(name, index) for name, spec in subtopologies.items() for index in range(spec.task_count)]
         self._stateful = [task for task in self._tasks if subtopologies[task[0]].is_stateful]
         total = len(self._tasks) + len(self._stateful) * standby_count

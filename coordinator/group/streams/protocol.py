@@ -287,7 +287,7 @@ class _Step:
         offsets = NOTHING_REPORTED if former is None or self.takes_place else former.offsets
         reported = offsets.reported(beat.task_offsets, beat.task_end_offsets)
         is_back = self.takes_place and former is not None and former.member_id == beat.member_id
-        #: As in Kafka, who founds a group reports none: it has no tasks yet. Nor does who comes back under its own id.
+        #: As in Kafka, the first member of a group reports none, as it has no tasks yet; nor does one that returns.
         self.offsets = NOTHING_REPORTED if is_founded or is_back else reported
 
     def next(self, target: TaskSet, target_epoch: int, group: StreamsGroup) -> StreamsCurrent:
