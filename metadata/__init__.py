@@ -1,1 +1,1 @@
-"""The cluster's metadata: where it is kept, what it says, and who may change it."""
+"""The cluster's metadata: its image, its store, and the controller that changes it."""

@@ -20,7 +20,7 @@ from ottla.metadata.errors import (
 )
 from ottla.metastore.errors import PolicyViolationError
 
-#: Kafka has no bounds here. Everybody who has authenticated may create tokens, and every broker keeps each in memory.
+#: Kafka has no bounds here. Every authenticated user may create tokens, and every broker keeps each in memory.
 MAX_TOKENS: Final = 10_000
 MAX_TOKENS_OF_REQUESTER: Final = 5_000
 MAX_NAMES_LENGTH: Final = 4_096

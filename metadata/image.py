@@ -31,12 +31,12 @@ _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class PartitionState(NamedTuple):
-    """Who holds a partition. `partition_epoch` rises with every change of the state, `leader_epoch` only when a
-    leadership begins: with every election, and with every start of the broker that leads. Neither ever goes back
+    """A partition's replicas and leader. `partition_epoch` rises with every change of the state, `leader_epoch` only
+    when a leadership begins: with every election, and with every start of the broker that leads. Neither ever goes back
     (Metadata v9 and later promise that).
 
-    `isr` is never empty: if nobody in it is alive, it says who had everything last. `elr` are those outside it that may
-    lead as well; `last_known_elr` is who led last, if nobody does (eligible_leaders.py).
+    If all ISR members are dead, `isr` keeps the last ones: it is never empty. `elr` are replicas outside it that may
+    lead as well; `last_known_elr` is the last leader while there is none (eligible_leaders.py).
     """
 
     leader: int

@@ -1,4 +1,4 @@
-"""Transactions about brokers: registration, sessions and who is the controller.
+"""Transactions about brokers: registration, sessions and the controller.
 
 Kafka's counterpart is org.apache.kafka.controller.ClusterControlManager.
 """

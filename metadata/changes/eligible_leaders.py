@@ -57,7 +57,7 @@ def may_forget(state: PartitionState, count: int | None) -> bool:
 def with_eligible(before: PartitionState, after: PartitionState, count: int | None) -> PartitionState:
     """A changed state with those eligible that `min.insync.replicas` allows and, if nobody leads, its last leader.
 
-    An update names everybody who has all that is committed; the rule is applied here, alike for every change.
+    An update names all replicas with every committed record; the rule is applied here, alike for every change.
     """
     elr = tuple(broker for broker in after.replicas if broker in after.elr and broker not in after.isr)
     last_known: tuple[int, ...] = ()

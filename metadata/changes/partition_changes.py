@@ -49,7 +49,7 @@ def with_isr(state: PartitionState, isr: Sequence[int]) -> PartitionState:
 
 
 def _eligible(state: PartitionState, isr: Collection[int]) -> tuple[int, ...]:
-    """Who, outside a new in-sync set, has all that is committed: who has just left it, and who was eligible before."""
+    """The replicas outside a new in-sync set that have every committed record: its former members and the eligible."""
     known = (*state.isr, *state.elr)
     return tuple(broker for broker in state.replicas if broker in known and broker not in isr)
 
@@ -71,7 +71,7 @@ def _changed(
 
 
 def follow_live(state: PartitionState, live: Container[int], *, unclean: bool = False) -> PartitionState:
-    """The state after brokers were fenced or came back: who is gone leaves the in-sync set, and one of the rest leads.
+    """The state after brokers were fenced or came back: dead ones leave the in-sync set, and one of the rest leads.
 
     If nobody in the set is alive, an eligible leader leads; if there is none either, the set stays as it is, without a
     leader, until one of them returns. With `unclean`, any living replica leads then (`unclean.leader.election.enable`),

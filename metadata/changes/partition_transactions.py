@@ -47,7 +47,7 @@ def in_transactions(asked: Mapping[PartitionKey, PartitionUpdate]) -> Iterator[d
 async def changes_of_all(
     image: MetadataImage, update: Callable[[PartitionState, int, Container[int]], PartitionState], node_id: int
 ) -> dict[PartitionKey, PartitionUpdate]:
-    """The partitions that an update about one broker changes; it is given the state, the broker and who is alive."""
+    """The partitions that an update about one broker changes; it gets the state, the broker and the live brokers."""
     live = frozenset(broker.node_id for broker in image.live_brokers())
     changes: dict[PartitionKey, PartitionUpdate] = {}
 
@@ -83,7 +83,7 @@ def plan_changes(
 ) -> tuple[list[Compare], list[Operation], dict[PartitionKey, PartitionOutcome]]:
     """The transaction that takes each partition from its state in the image to the one that its update says.
 
-    Who may lead besides the in-sync set is decided here, alike for every update: `min_in_sync` says from how many
+    Eligible leaders outside the in-sync set are decided here, alike for every update: `min_in_sync` says from how many
     replicas of a topic in sync on nobody else may, and None if nobody else ever may. Besides the partition it compares
 
     - its topic, so that nothing is left of a partition whose topic is deleted meanwhile;
