@@ -30,7 +30,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 S = TypeVar("S", bound="SupportsRichComparison")
 
-#: Work on fewer elements is done at once for everybody who asks.
+#: Work on fewer elements is done at once, without waiting for a place in the queue.
 LIGHT_ELEMENTS: Final = 1_000
 
 
