@@ -1,4 +1,4 @@
-"""Who may do what, by the rules of Kafka's StandardAuthorizer.
+"""Authorization by ACLs, with the rules of Kafka's StandardAuthorizer.
 
 - A super user may do everything.
 - An entry counts if principal, host, operation and resource fit: `User:*`, the host `*`, the network of the host, the
