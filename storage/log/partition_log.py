@@ -209,8 +209,8 @@ class PartitionLog(AppendableLog):
         """Drop everything at and beyond offset; returns when that is written. No append may run meanwhile.
 
         Below the log's start nothing is left: the log is empty then, and goes on at the offset (UnifiedLog.truncateTo).
-        A truncation never cuts a file, which other partitions share: it is a run without bytes, from which on
-        everything of the partition that was written before, at and beyond the offset, is void.
+        A truncation never cuts a file, which other partitions share. It appends a marker run: earlier runs of this
+        partition are void from that offset on.
         """
         self.check_open()
         if offset >= self.log_end_offset:

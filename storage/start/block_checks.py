@@ -1,4 +1,4 @@
-"""What is wrong with a block that a recovery reads, and where the blocks go on after damage. It all blocks."""
+"""Checks of the blocks that a recovery reads, and where they go on after damage. Call from a worker thread."""
 
 from __future__ import annotations
 
