@@ -6,8 +6,8 @@ partition that this node holds and replay the coordinators' state, make the node
 Stop is the same backwards, and no step waits for something that may never happen:
 
 0. Stop following, and let other replicas lead (`HAND_OVER_SECONDS` at most).
-1. Accept nothing more and take no further request; answer who waits for other clients (fetches, share fetches, joins,
-   syncs), for other replicas, which fetch nothing from here any more, for other brokers, or for the metadata store.
+1. Accept no connection and take no request; answer the requests that wait for other clients (fetches, share fetches,
+   joins, syncs), for other replicas, which no longer fetch from here, for other brokers, or for the metadata store.
 2. Wait for the requests under way, which wait for the disk; for `STOP_GRACE_SECONDS` where a peer does not read, or
    the disk does not answer. Then give the session up, so that the other nodes know at once.
 3. End the share partitions and close the coordinators, which settles every write that anybody waits for, shielded or

@@ -47,7 +47,7 @@ class RequestMetrics:
     )
 
     def __init__(self, counter: ErrorCounter) -> None:
-        #: Answers by error code, those without an error not counted. One request may have several.
+        #: Error responses by code. One request may have several.
         self.errors: dict[int, int] = {}
         #: Counts the errors that a response tells.
         self.count_errors: Callable[[Any], None] = partial(counter, self.errors)

@@ -29,7 +29,7 @@ A = TypeVar("A", bound=Answer)
 
 
 class Pending:
-    """An answer that is not there yet. Who has it calls `dispatch`, unless it `is_dispatched`, and goes on with what
+    """An answer that is not there yet. Its holder calls `dispatch`, unless it `is_dispatched`, and goes on with what
     that returns; then `watch` or `wait`, unless it `is_ready`; then `response`. Or `give_up`, at any time.
 
     (No ABC: every response is asked whether it is one, and an ABC answers that in Python.)

@@ -1,4 +1,4 @@
-"""What handlers of the administrative APIs share: an outcome as code and message, and who may do what."""
+"""What handlers of the administrative APIs share: an outcome as code and message, and authorized operations."""
 
 from __future__ import annotations
 

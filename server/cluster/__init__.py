@@ -1,1 +1,1 @@
-"""One node among others: its place in the cluster, who is the controller, and connections between brokers."""
+"""One node among others: its membership, the controller's tasks, and connections between brokers."""

@@ -27,7 +27,7 @@ _MAX_ATTEMPTS: Final = 20
 async def hand_over_partitions(controller: Controller) -> None:
     """Let others lead what this node leads and do without it, as far as others are in sync (controlled shutdown).
 
-    This node must have ended following: then it is not taken into any set again, by nobody who has seen it catch up.
+    This node must have stopped following: no leader then sees it caught up, and adds it to an in-sync set again.
     """
     if len(controller.image.brokers) > 1:
         await controller.renew_registration()

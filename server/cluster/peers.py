@@ -117,8 +117,8 @@ class Peers:
 
     async def follow(self, delta: MetadataDelta) -> None:
         """Follow a change of the metadata: a broker that has moved is reached where it is now, and one that has come
-        back is tried at once. A connection to its former process would be waited on in vain: if the machine has gone
-        down, nobody says that the connection has ended."""
+        back is tried at once. After a machine crash no FIN arrives, so the old process's connection is closed here.
+        """
         changed = set(delta.changed_brokers)
         for (node_id, channel), link in list(self._links.items()):
             if node_id not in changed:

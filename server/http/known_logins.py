@@ -26,7 +26,7 @@ _MAX_HEADER_LENGTH: Final = 4_096
 
 
 class NotLetInError(Exception):
-    """Who asks is not known (status 401) or has to wait (429); with headers for the answer."""
+    """The login failed (status 401) or has to wait (429); with headers for the answer."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str]) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class _Kept(NamedTuple):
 
 
 class KnownLogins:
-    """Says whose request it is. Without a `login` everybody is anonymous."""
+    """Authenticates requests, and remembers logins for a while. Without a `login` every user is anonymous."""
 
     def __init__(self, login: HttpLogin | None) -> None:
         self._login = login
@@ -52,7 +52,7 @@ class KnownLogins:
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
     async def principal(self, headers: Mapping[str, str], host: str) -> str:
-        """Who sends a request with these headers (names in lower case) from this address. Raises NotLetInError."""
+        """The principal of a request with these headers (names in lower case) from an address. Raises NotLetInError."""
         if self._login is None:
             return ANONYMOUS
         return await self._known(self._login, headers, host)

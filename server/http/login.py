@@ -1,4 +1,4 @@
-"""Who comes to the HTTP port: the users of the cluster, with the passwords that they have for PLAIN.
+"""Authentication at the HTTP port: users of the cluster, with the passwords that they have for PLAIN.
 
 `ottla.http.security.protocol` says what is asked for, as of a listener whose name is HTTP: with SASL_SSL or
 SASL_PLAINTEXT a user and a password, whose users may be given by `listener.name.http.plain.sasl.jaas.config` as well.
@@ -57,7 +57,7 @@ class WrongPasswordError(Exception):
 
 
 class TokenLogin(NamedTuple):
-    """Who has shown a token, and for how long that is good."""
+    """The user of a token, and for how long the token is valid."""
 
     principal: str
     valid_seconds: float
@@ -188,7 +188,7 @@ def guarded_metrics(broker: Broker, login: HttpLogin | None, endpoint: Endpoint)
 
 
 def may_describe_cluster(broker: Broker, principal: str, host: str) -> bool:
-    """Whether who asks the HTTP port may see figures of everything."""
+    """Whether a user of the HTTP port may see figures of the whole cluster."""
     if broker.authorizer is None:
         return True
     return Access(broker.authorizer, principal, host, "HTTP").allows_on_cluster(AclOperation.DESCRIBE)

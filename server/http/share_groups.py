@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def routes(broker: Broker, login: HttpLogin | None) -> list[BaseRoute]:
-    """For who may see the node's metrics."""
+    """For users who may see the node's metrics."""
 
     async def show(request: Request) -> Response:
         group_id = request.query_params.get("group")

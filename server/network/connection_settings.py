@@ -74,10 +74,10 @@ class ConnectionSettings:
         self._changed.set()
 
     async def run(self) -> None:
-        """Look up the names that are configured until cancelled, one after the other: there is no more than one lookup
-        under way. What is not found is told once, and looked up again each minute.
+        """Look up the configured host names until cancelled, one at a time. A name that is not found is logged once,
+        and looked up again each minute.
         """
-        told: set[str] = set()
+        logged: set[str] = set()
         while True:
             self._changed = trio.Event()
             missing = self._named() - self._known.keys()
@@ -85,19 +85,19 @@ class ConnectionSettings:
                 try:
                     self._known[host] = await self._network.look_up(host)
                 except OSError as error:
-                    if host not in told:
-                        _tell(host, error)
+                    if host not in logged:
+                        _log_unknown(host, error)
                 else:
                     self._listeners.set_limits(connection_limits(self._config, self._known))
-            told = missing - self._known.keys()
-            with trio.move_on_after(_LOOK_AGAIN_SECONDS if told else inf):
+            logged = missing - self._known.keys()
+            with trio.move_on_after(_LOOK_AGAIN_SECONDS if logged else inf):
                 await self._changed.wait()
 
     def _named(self) -> set[str]:
         return {host for host, _ in _overrides(self._config) if not _is_address(host)}
 
 
-def _tell(host: str, error: OSError) -> None:
+def _log_unknown(host: str, error: OSError) -> None:
     text = "max.connections.per.ip.overrides: %s is not known: %s"
     logger.warning(text, host, error.strerror, extra={"error": error.strerror})
 

@@ -26,18 +26,18 @@ _MAX_WAIT_SECONDS: Final = 24 * 3600
 
 
 class Serving(Protocol):
-    """Serves who is ready. It runs in no task and raises nothing."""
+    """Serves connections that are ready. It runs in no task and raises nothing."""
 
     @property
     def left(self) -> Collection[int]:
-        """Those who were ready and have not had their turn: nobody is asked who else is before they have."""
+        """Connections that were ready and have not had their turn: the others are not polled before they have."""
 
     @property
     def more(self) -> Collection[int]:
-        """Those whose next request is here already: they need not be waited for."""
+        """Connections whose next request is here already: they need not be waited for."""
 
     def serve_ready(self, ready: Ready) -> None:
-        """Serve those who were left over and those who are ready, for as long as a turn may last, and end the turn."""
+        """Serve what is left over and what is ready, for as long as a turn may last, and end the turn."""
 
 
 @contextmanager
@@ -125,7 +125,7 @@ class _IOManager:
                     serving.serve_ready(ready)
             if events:
                 return events
-            # Who was served had no need of Trio. It goes on only when it has something to do.
+            # The connections that were served did not need Trio. It goes on only when it has something to do.
             timeout = self._idle_seconds()
             if timeout <= 0:
                 return _SERVED

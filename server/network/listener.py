@@ -291,7 +291,7 @@ class Listeners:
                 await self._cut_stalled()
 
     async def _cut_stalled(self) -> None:
-        """Who does not read keeps others from being answered only for so long."""
+        """Limit for how long a client that does not read may keep the memory that answers to others need."""
         for index, connection in enumerate(list(self._connections), 1):
             if connection.abort_if_stalled(_STALLED_SECONDS):
                 logger.warning(

@@ -29,7 +29,7 @@ _PATIENCE_SECONDS: Final = 1.0
 
 
 class ListenerSecurity:
-    """Gives the listeners what they ask for. Raises ConfigError if the settings do not say who may come in."""
+    """Configures TLS and SASL of the listeners. Raises ConfigError if a listener's settings are incomplete."""
 
     def __init__(self, config: BrokerConfig, credentials: Credentials, listeners: Listeners) -> None:
         self._config = config
@@ -128,7 +128,7 @@ class ListenerSecurity:
 
 
 def _of_security(config: BrokerConfig) -> list[dict[str, str]]:
-    """What was set while the node ran and says who may come in, for this broker and for all."""
+    """The dynamic settings of authentication, of this broker and of the cluster."""
     return [
         {name: text for name, text in layer.items() if "ssl." in name or "sasl." in name}
         for layer in (config.dynamic, config.dynamic_default)

@@ -1,4 +1,4 @@
-"""Who waits for bytes: all idle connections at one place, whose requests are served in the turn that finds them there.
+"""Idle connections, all waited for in one place; their requests are served in the turn that finds them there.
 
 Trio registers a socket again for each wait, and wakes and steps a task for each that has something. Here the sockets
 stay registered with an epoll of our own, and every connection that has something serves what needs no waiting in the
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ottla.storage.turn import Turn
 
 TURN_SECONDS: Final = 0.001
-"""For so long a turn serves who is ready before it ends. Each of them takes a small part of that.
+"""For so long a turn serves connections that are ready before it ends. Each takes a small part of that.
 
 A shorter turn gathers less for one write and one publishing: 0.2 ms costs a crowd of 300 a fifth more, and 5 ms gain
-nothing. So a turn may hold other tasks up for longer than the 0.5 ms which nothing else may take, and does only while
-many clients are ready at the same time, who would otherwise hold up each other.
+nothing. So a turn may hold up other tasks for longer than the 0.5 ms that nothing else may take. It does so only while
+many clients are ready at the same time, which would otherwise hold up each other.
 """
 
 

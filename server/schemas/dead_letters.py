@@ -56,7 +56,7 @@ class LettersDelayedError(RefusedRecordsError):
 
 
 class Sender(NamedTuple):
-    """Who sends a batch, as far as its dead letters are concerned.
+    """The producer of a batch, as far as its dead letters are concerned.
 
     `may_write` says whether it may write to the topic of a name, `is_verified` whether the coordinator was asked
     about its transaction.

@@ -49,7 +49,7 @@ class Codecs:
     async def find(self, schema_id: int) -> Codec | None:
         """The codec of an id; None if there is no such schema.
 
-        Raises SchemaError if it cannot be used, SchemasUnavailableError if nobody who knows it can be asked.
+        Raises SchemaError if it cannot be used, SchemasUnavailableError if no registry can be reached.
         """
         if self.source is None:
             raise SchemasUnavailableError("this broker has no schema registry: start it with one, or name one")

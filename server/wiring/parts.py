@@ -238,10 +238,10 @@ class Parts:
         self._subscribe()
 
     def _subscribe(self) -> None:
-        """In this order they learn of a change: who may do what, then who has the data, then what builds on it.
+        """Subscribe in the order in which a change must arrive: rights first, then replicas, then what builds on them.
 
-        The node ends if one of the first cannot follow: it would let in whom it should not, or serve what it no longer
-        leads. What fails among the others costs its own work.
+        The node ends if one of the first two fails: it would allow what is forbidden, or serve what it no longer leads.
+        A failure of another subscriber costs its own work only.
         """
         broker, subscribe = self.broker, self.controller.subscribe
 

@@ -2,7 +2,7 @@
 
 - Each with its value, where that comes from, its synonyms (what else could give it, first the one that does), its
   type and, if asked, a sentence about it. The value of a password is null. Null or no keys mean all of them, except
-  those of Ottla itself (`ottla.…`) that nobody has set: who wants them names them.
+  those of Ottla itself (`ottla.…`) that nobody has set: they are only returned by name.
 - The broker '' has what was set for all brokers. A broker only answers for itself.
 """
 

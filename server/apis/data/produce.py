@@ -324,8 +324,8 @@ class _Produce(Pending):
     async def _ask_coordinator(
         self, transactional_id: str, *, joins: bool
     ) -> tuple[dict[TopicIdPartition, CoordinatorError], dict[TopicIdPartition, VerificationGuard | None]]:
-        """Who may not take part, and a guard for each first batch, begun before the coordinator is asked: should the
-        transaction end before the batch is appended, it is refused.
+        """Partitions that may not take part, and a guard for each first batch, begun before the coordinator answers:
+        if the transaction ends before the batch is appended, the batch is refused.
         """
         joining: dict[ProducerIdAndEpoch, list[TopicIdPartition]] = {}
         guards: dict[TopicIdPartition, VerificationGuard | None] = {}

@@ -1,4 +1,4 @@
-"""What the Describe requests of groups with one heartbeat share: who may see which group, and the errors."""
+"""What the Describe requests of groups with one heartbeat share: the right to see a group, and the errors."""
 
 from __future__ import annotations
 

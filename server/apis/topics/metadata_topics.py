@@ -1,4 +1,4 @@
-"""Topics as Metadata describes them, encoded once for everybody who asks in the same version, until they change.
+"""Topics as Metadata describes them, encoded once for all requests of a version, until they change.
 
 A client of a topic with a thousand partitions asks for all of them again and again, and so does every other: encoding
 them each time would take milliseconds of the event loop. The first time is done in steps.
