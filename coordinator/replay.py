@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from time import perf_counter
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-import trio
-
 from ottla.kproto.records import BatchHeader, EndTxnMarker, iter_batches, iter_records, parse_end_txn_marker
+from ottla.runtime.time_slice import TimeSlice
 
-STEP_SECONDS: Final = 250e-6
-"""How long records are replayed before other tasks may run."""
 RECORDS_A_STEP: Final = 32
 
 
@@ -111,7 +107,7 @@ async def replay_batches(
     `note` is called with what was passed over. Raises UnreadableRecordError.
     """
     count = 0
-    until = perf_counter() + STEP_SECONDS
+    time_slice = TimeSlice()
     for position, header in iter_batches(batches):
         count += header.record_count
         steps = _replay_batch(shard, batches, position, header, replay_batch)
@@ -119,9 +115,7 @@ async def replay_batches(
             for skipped in steps:
                 if skipped is not None:
                     note(skipped)
-                if perf_counter() >= until:
-                    await trio.lowlevel.checkpoint()
-                    until = perf_counter() + STEP_SECONDS
+                await time_slice.maybe_yield()
         except UnreadableRecordError:
             raise
         except Exception as error:

@@ -22,7 +22,6 @@ rolls back when an append fails; this one applies them when the append is commit
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from time import perf_counter
 from typing import Generic
 
 import trio
@@ -253,8 +252,5 @@ class CoordinatorRuntime(Generic[S]):
 
 async def _wait_noted(write: Write) -> None:
     """Wait for a write, and count the time as time that a request waits for others."""
-    started = perf_counter()
-    try:
+    with remote_time.Waiting():
         await write.wait()
-    finally:
-        remote_time.note(perf_counter() - started)

@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -331,13 +330,12 @@ class ReplicaManager:
         """
         if operation.is_pending:
             acknowledged = trio.Event()
-            began = perf_counter()
             watch = self.watch_append(operation, acknowledged.set)
             try:
-                await acknowledged.wait()
+                with remote_time.Waiting():
+                    await acknowledged.wait()
             finally:
                 watch.leave()
-                remote_time.note(perf_counter() - began)
         return operation.results
 
     def watch_append(self, operation: AppendOperation, completed: Callable[[], None]) -> Watch:

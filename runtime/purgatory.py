@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Hashable, Iterable
-from time import perf_counter
 from typing import Protocol, TypeVar
 
 import trio
@@ -165,20 +164,19 @@ class Purgatory:
         self.signal_all()
 
     async def _await_result(self, waiter: _Task, try_complete: Callable[[], T | None], timeout_ms: float) -> T | None:
-        started = perf_counter()
         deadline = None
         if timeout_ms != math.inf:
             deadline = self.deadlines.add(waiter, trio.current_time() + timeout_ms / 1000)
         try:
-            while True:
-                result = try_complete()
-                if result is not None or waiter.is_late or self.is_closed:
-                    return result
-                await waiter.wait()
+            with remote_time.Waiting():
+                while True:
+                    result = try_complete()
+                    if result is not None or waiter.is_late or self.is_closed:
+                        return result
+                    await waiter.wait()
         finally:
             if deadline is not None:
                 self.deadlines.leave(deadline)
-            remote_time.note(perf_counter() - started)
 
     def enter(self, keys: Iterable[Hashable], waiter: _Waiter) -> list[Hashable]:
         """For a waiter: wake it when one of these is signalled; returns what to `leave`."""

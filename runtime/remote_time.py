@@ -8,6 +8,7 @@ share; work that no single request asked for notes nothing.
 from __future__ import annotations
 
 from contextvars import ContextVar
+from time import perf_counter
 from typing import Final
 
 _CELL: Final[ContextVar[list[float] | None]] = ContextVar("ottla_waited_seconds", default=None)
@@ -30,11 +31,18 @@ def begin_request() -> None:
         cell[0] = 0.0
 
 
-def note(seconds: float) -> None:
-    """Note that the request has waited for this long."""
-    cell = _CELL.get()
-    if cell is not None:
-        cell[0] += seconds
+class Waiting:
+    """A block in which the request waits: `with remote_time.Waiting(): …` notes how long that was."""
+
+    __slots__ = ("_began",)
+
+    def __enter__(self) -> None:
+        self._began = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        cell = _CELL.get()
+        if cell is not None:
+            cell[0] += perf_counter() - self._began
 
 
 def waited_seconds() -> float:

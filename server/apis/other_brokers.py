@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ottla.client.errors import ClientError, UnexpectedAnswerError
@@ -116,14 +115,12 @@ class PeerBrokers:
         if batches is None:
             send = partial(self._ask, node_id)
             batches = self._transactions[node_id] = Batches(send, max_items=MAX_BATCH)
-        started = perf_counter()
         try:
-            return await batches.call(_Asked(transactional_id, producer, partitions, joins))
+            with remote_time.Waiting():
+                return await batches.call(_Asked(transactional_id, producer, partitions, joins))
         except ClientError as error:
             # As in Kafka: clients try again at the same broker, instead of looking for another coordinator.
             return dict.fromkeys(partitions, CoordinatorLoadInProgressError(str(error)))
-        finally:
-            remote_time.note(perf_counter() - started)
 
     async def _send_markers(self, node_id: int, batch: Sequence[_Markers]) -> Sequence[Mapping[Partition, Exception]]:
         request = WriteTxnMarkersRequest(
