@@ -16,6 +16,7 @@ import trio
 from ottla.metadata.controller import Controller
 from ottla.simulation.cluster.machines.pauses import spawn_system_task
 from ottla.simulation.harness.scheduling import ids
+from ottla.simulation.harness.threads import divided, replaced
 from ottla.simulation.storage.engine import repeatable
 from ottla.simulation.storage.workers import Workers
 
@@ -24,14 +25,12 @@ __all__ = ["deterministic"]
 _STEP_S = 4e-6
 """What a look at the clock costs, so that work done in slices of time is interrupted, at one place or another."""
 
-_real_clocks = (time.perf_counter, time.monotonic)
 _real_uuid4 = uuid.uuid4
 
 
 @contextmanager
 def deterministic(seed: int, workers: Workers) -> Iterator[None]:
-    """While this is open, what runs depends on the seed alone."""
-    make_id = ids(seed)
+    """While this is open, what runs in this thread depends on the seed alone. Nothing changes for other threads."""
     looks = 0
 
     def now() -> float:
@@ -45,18 +44,20 @@ def deterministic(seed: int, workers: Workers) -> Iterator[None]:
     async def run_sync(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
         return await workers.run(lambda: function(*args))
 
+    make_id = divided(ids(seed), _real_uuid4)
+    clocks = {real: divided(now, real) for real in (time.perf_counter, time.monotonic)}
     state = random.getstate()
     random.seed(seed)
     try:
         with (
             mock.patch.object(uuid, "uuid4", make_id),
-            mock.patch.object(time, "perf_counter", now),
-            mock.patch.object(time, "monotonic", now),
-            mock.patch.object(trio.to_thread, "run_sync", run_sync),
-            mock.patch.object(trio.lowlevel, "spawn_system_task", spawn_system_task),
+            mock.patch.object(time, "perf_counter", clocks[time.perf_counter]),
+            mock.patch.object(time, "monotonic", clocks[time.monotonic]),
+            replaced(trio.to_thread, "run_sync", run_sync),
+            replaced(trio.lowlevel, "spawn_system_task", spawn_system_task),
             mock.patch.dict(Controller.__init__.__kwdefaults__, new_uuid=make_id),
             repeatable(workers.new_lock),
-            _in_modules({_real_clocks[0]: now, _real_clocks[1]: now, _real_uuid4: make_id}),
+            _in_modules({**clocks, _real_uuid4: make_id}),
         ):
             yield
     finally:

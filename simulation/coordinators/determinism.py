@@ -9,10 +9,10 @@ from unittest import mock
 
 import trio
 
-from ottla.coordinator import replay, runtime
 from ottla.coordinator.group.classic import protocol as classic
 from ottla.runtime import time_slice
 from ottla.simulation.harness.scheduling import ids, scheduled
+from ottla.simulation.harness.threads import replaced
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 10_000
 """Five minutes would be most of a seed's time."""
@@ -22,14 +22,12 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 10_000
 def deterministic(seed: int) -> Iterator[None]:
     """While this is open, `trio.run` with a mock clock does the same in every process that has this seed.
 
-    Only what runs in an event loop looks at the clock there: brokers of this process that run elsewhere go on.
+    It does so in the thread that opens this; nothing changes for brokers that run in others.
     """
     with (
         scheduled(seed),
-        mock.patch.object(uuid, "uuid4", ids(seed)),
-        mock.patch.object(time_slice, "perf_counter", trio.current_time),
-        mock.patch.object(replay, "perf_counter", trio.current_time),
-        mock.patch.object(runtime, "perf_counter", trio.current_time),
+        replaced(uuid, "uuid4", ids(seed)),
+        replaced(time_slice, "perf_counter", trio.current_time),
         mock.patch.object(classic, "NEW_MEMBER_JOIN_TIMEOUT_MS", NEW_MEMBER_JOIN_TIMEOUT_MS),
     ):
         yield

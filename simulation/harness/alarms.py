@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from functools import partial
 from heapq import heappop, heappush
 from typing import Final
 
@@ -42,8 +41,6 @@ class VirtualClock(trio.abc.Clock):
         #: Why the run was ended.
         self.hang: HangError | None = None
         self._now_s = 0.0
-        #: Tells the time without running Python: it is asked for tens of thousands of times in a seed.
-        self.look: Final[Callable[[], float]] = partial(getattr, self, "_now_s")
         self._limit_s = limit_s
         self._idle_turns = 0
         self._numbers = itertools.count()

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from random import Random
+from typing import Any
 from unittest import mock
 from uuid import UUID
 
@@ -13,20 +14,20 @@ import trio
 from trio._core import _run as _trio_run
 
 from ottla.simulation.harness.alarms import HangError, VirtualClock, sleep
+from ottla.simulation.harness.threads import Divided, replaced
 
 __all__ = ["HangError", "ids", "run", "scheduled"]
 
 
 @contextmanager
 def scheduled(seed: int) -> Iterator[None]:
-    """Trio shuffles its tasks on purpose; while this is open, the seed shuffles them."""
-    allowed = _trio_run._ALLOW_DETERMINISTIC_SCHEDULING
-    _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
-    _trio_run._r.seed(seed)
-    try:
+    """Trio shuffles its tasks on purpose; while this is open, the seed shuffles those of this thread."""
+    shuffler: Any = Divided(Random(seed), _trio_run._r)
+    with (
+        mock.patch.object(_trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", new=True),
+        mock.patch.object(_trio_run, "_r", shuffler),
+    ):
         yield
-    finally:
-        _trio_run._ALLOW_DETERMINISTIC_SCHEDULING = allowed  # type: ignore[misc]
 
 
 def run(
@@ -41,11 +42,7 @@ def run(
     HangError if it does not end; `hung` is told before all that still waits is cancelled.
     """
     clock = VirtualClock(limit_s, hung)
-    with (
-        scheduled(seed),
-        mock.patch.object(trio, "sleep", sleep),
-        mock.patch.object(trio, "current_time", clock.look),
-    ):
+    with scheduled(seed), replaced(trio, "sleep", sleep):
         try:
             trio.run(function, clock=clock)
         except BaseException:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 from uuid import UUID
 
 import ottla.storage.store.file_store
+from ottla.simulation.harness.threads import Divided
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import INT64_MAX, LogConfig, StorageConfig, StoreLayout
 from ottla.storage.disk.faults import Fault, FaultKind
@@ -68,14 +71,10 @@ __all__ = [
 
 @contextmanager
 def repeatable(new_lock: Callable[[], Any]) -> Iterator[None]:
-    """Replace what would make two runs of a seed differ: locks that threads really wait for."""
-    file_store: Any = ottla.storage.store.file_store
-    threading = file_store.threading
-    file_store.threading = SimpleNamespace(Lock=new_lock)
-    try:
+    """Replace, in this thread, what would make two runs of a seed differ: locks that threads really wait for."""
+    simulated = Divided(SimpleNamespace(Lock=new_lock), threading)
+    with mock.patch.object(ottla.storage.store.file_store, "threading", simulated):
         yield
-    finally:
-        file_store.threading = threading
 
 
 def cleaned_end(log: PartitionLog) -> int:

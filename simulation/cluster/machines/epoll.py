@@ -16,6 +16,7 @@ import trio
 
 from ottla.server.network import readiness
 from ottla.simulation.harness.alarms import Alarm
+from ottla.simulation.harness.threads import Divided, replaced
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.machines.network import Network, _End
@@ -82,7 +83,7 @@ def simulated_epoll(network: Network) -> Iterator[None]:
 
     system = SimpleNamespace(epoll=lambda: Epoll(network), EPOLLIN=select.EPOLLIN)
     with (
-        mock.patch.object(readiness, "select", system if network.has_epoll else SimpleNamespace()),
-        mock.patch.object(trio.lowlevel, "wait_readable", wait_readable),
+        mock.patch.object(readiness, "select", Divided(system if network.has_epoll else SimpleNamespace(), select)),
+        replaced(trio.lowlevel, "wait_readable", wait_readable),
     ):
         yield
