@@ -28,7 +28,7 @@ from ottla.client.security import NO_SECURITY, Security
 from ottla.kproto.errors import ErrorCode
 
 CLIENT_ID: Final = "ottla-cli"
-_RIGHTS: Final = ": whoever administers the cluster can allow it with `ottla acl add`"
+_RIGHTS: Final = ": an administrator of the cluster can allow it with `ottla acl add`"
 _BOOTSTRAP: Final = "OTTLA_BOOTSTRAP"
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 _ADVICE: Final[dict[int, str]] = {
