@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
             yield from start.examine_folder(each)
     yield machine.files(config.max_connections)
     yield machine.memory(config.ottla_memory_budget_bytes, len(configs))
-    yield machine.clock(data_dir)
+    yield machine.clock(data_dir, time.time())
     yield from etcd.examine(config, data_dir)
     try:
         how = security(arguments.command_config or _own_properties(arguments))

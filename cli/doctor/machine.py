@@ -235,9 +235,8 @@ def memory(budget_bytes: int, nodes: int = 1) -> Finding:
     return ok("memory", said)
 
 
-def clock(data_dir: str) -> Finding:
-    """Timestamps, retention and, if nodes share `cluster.sqlite`, leases depend on it."""
-    now = time.time()
+def clock(data_dir: str, now: float) -> Finding:
+    """Timestamps, retention and, if nodes share `cluster.sqlite`, leases depend on the clock, which shows `now`."""
     if now < _EARLIEST_S:
         return fail("clock", f"it says {time.strftime('%Y-%m-%d', time.gmtime(now))}", "set it, and run an NTP client")
     newest = 0.0

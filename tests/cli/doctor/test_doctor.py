@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -229,9 +230,8 @@ def test_few_files_little_memory_and_a_wrong_clock(monkeypatch: pytest.MonkeyPat
     assert "ulimit -n" in found.advice
     assert doctor_machine.memory(1 << 60).level == "warn"
     assert doctor_machine.memory(0).level == "ok"
-    assert doctor_machine.clock(str(tmp_path)).level == "ok"
-    monkeypatch.setattr("time.time", lambda: 0.0)
-    assert doctor_machine.clock(str(tmp_path)).level == "fail"
+    assert doctor_machine.clock(str(tmp_path), time.time()).level == "ok"
+    assert doctor_machine.clock(str(tmp_path), 0.0).level == "fail"
 
 
 def test_a_disk_in_memory_is_a_warning() -> None:
