@@ -40,4 +40,3 @@ class VersionRange(NamedTuple):
 
 
 NO_VERSIONS = VersionRange(0, -1)
-ALL_VERSIONS = VersionRange(0, OPEN_END)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.compiler.runtime import read_uvarint
@@ -22,15 +22,6 @@ MIN_RESPONSE_BYTES: Final = RESPONSE_HEAD.size - 4
 
 _INT16: Final = struct.Struct(">h")
 _FIRST_VERSION_WITH_TRANSACTIONS: Final = 3
-
-
-class RequestHead(NamedTuple):
-    """The part of a request's header that is in the same place in every version."""
-
-    size_bytes: int
-    key: int
-    version: int
-    correlation_id: int
 
 
 def has_answer(buf: Buffer, pos: int, end: int, version: int) -> bool | None:

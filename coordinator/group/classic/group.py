@@ -32,8 +32,6 @@ from ottla.coordinator.group.group import Group, OffsetExpiry
 from ottla.coordinator.replay import CoordinatorRecord
 from ottla.kproto.internal_records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 
-NO_GENERATION: Final = -1
-
 
 class ClassicState(Enum):
     """Values are the names that DescribeGroups and ListGroups answer with."""
