@@ -81,7 +81,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
         plan = StreamsPlan(group, self._topics, beat.topology, config.of_assignment())
         await plan.look_at_topics()
         _check_owned(plan, beat.owned)
-        step = _Step(beat, config, former, is_founded=group.topology is None)
+        step = _Step(beat, config, former, is_new_group=group.topology is None)
         plan.take_in(beat.member_id, former, step.said, step.offsets, as_static=beat.instance_id is not None)
         written = plan.changes()
         told = [plan.staleness] if plan.staleness is not None else []
@@ -129,10 +129,10 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
         beat, config = step.beat, step.config
         assigned, endpoint = member.current.assigned, member.subscription.user_endpoint
         has_moved = assigned != step.start.assigned
-        # While a group is being founded nobody knows its endpoints yet: Kafka begins to count with the next heartbeat.
-        if (endpoint != step.former_endpoint or (has_moved and endpoint is not None)) and not step.is_founded:
+        # As in Kafka, the first heartbeat of a new group does not raise the endpoint epoch; the next one does.
+        if (endpoint != step.former_endpoint or (has_moved and endpoint is not None)) and not step.is_new_group:
             group.endpoints_changed()
-        is_news = group.endpoint_epoch != beat.endpoint_epoch or (step.is_founded and endpoint is not None)
+        is_news = group.endpoint_epoch != beat.endpoint_epoch or (step.is_new_group and endpoint is not None)
         told += _told_at_the_end(member, plan, config, beat, shutdown_requester)
         return StreamsHeartbeatResult(
             member.member_id,
@@ -273,11 +273,11 @@ class _Step:
     """One heartbeat of a member, and the member as it was before: its record is about to change."""
 
     def __init__(
-        self, beat: StreamsHeartbeat, config: StreamsGroupConfig, former: StreamsMember | None, *, is_founded: bool
+        self, beat: StreamsHeartbeat, config: StreamsGroupConfig, former: StreamsMember | None, *, is_new_group: bool
     ) -> None:
         """Raises InvalidRequestError for offsets that contradict themselves."""
         self.beat, self.config = beat, config
-        self.is_founded = is_founded
+        self.is_new_group = is_new_group
         self.said = _subscription(former, beat)
         self.former_endpoint = None if former is None else former.subscription.user_endpoint
         #: Whether it takes the place of a static member that went away.
@@ -288,7 +288,7 @@ class _Step:
         reported = offsets.reported(beat.task_offsets, beat.task_end_offsets)
         is_back = self.takes_place and former is not None and former.member_id == beat.member_id
         #: As in Kafka, the first member of a group reports none, as it has no tasks yet; nor does one that returns.
-        self.offsets = NOTHING_REPORTED if is_founded or is_back else reported
+        self.offsets = NOTHING_REPORTED if is_new_group or is_back else reported
 
     def next(self, target: TaskSet, target_epoch: int, group: StreamsGroup) -> StreamsCurrent:
         """Where the member stands then."""
