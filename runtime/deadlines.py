@@ -13,16 +13,16 @@ _SLACK: Final = 64
 
 
 class Late(Protocol):
-    """Something that waits, and is told when its time is up."""
+    """A waiter, which `Deadlines` expires when its time is up."""
 
     def expire(self) -> None: ...
 
 
 class Deadlines:
-    """Tells each waiter when its deadline has passed, unless it has left by then.
+    """Expires each waiter when its deadline has passed, unless it has left by then.
 
     `add` and `leave` cost a push onto a heap, where a scope of its own would cost a waiter some 7 µs of CPU. The timer
-    is a system task of Trio that runs while there are deadlines; it only sleeps and tells. What is kept is
+    is a system task of Trio that runs while there are deadlines; it only sleeps and expires. What is kept is
     bounded by twice the number of waiters.
     """
 
@@ -65,13 +65,13 @@ class Deadlines:
             while self._alarm is not None:
                 with self._alarm:
                     await trio.sleep_forever()
-                self._tell(trio.current_time())
+                self._expire_due(trio.current_time())
                 self._alarm = trio.CancelScope(deadline=self._heap[0][0]) if self._heap else None
         finally:
             self._alarm = None
 
-    def _tell(self, now: float) -> None:
-        """Tell the waiters whose time is up, and forget those that have left."""
+    def _expire_due(self, now: float) -> None:
+        """Expire the waiters whose time is up, and forget those that have left."""
         heap = self._heap
         while heap and (heap[0][0] <= now or not heap[0][2]):
             cell = heappop(heap)[2]

@@ -23,7 +23,7 @@ _MAX_SHOWN_LENGTH: Final = 249
 class Access:
     """The rights of one request's principal."""
 
-    __slots__ = ("_asker", "_authorizer", "_host", "_principal", "_tells_allowed")
+    __slots__ = ("_asker", "_authorizer", "_host", "_logs_allowed", "_principal")
 
     def __init__(self, authorizer: Authorizer, principal: str, host: str, asker: str) -> None:
         """`asker` is the API of the request, for the log."""
@@ -31,13 +31,13 @@ class Access:
         self._principal = principal
         self._host = host
         self._asker = asker
-        self._tells_allowed = audit.isEnabledFor(logging.DEBUG)
+        self._logs_allowed = audit.isEnabledFor(logging.DEBUG)
 
     def allows(self, operation: AclOperation, resource: AclResource, name: str, *, is_asked: bool = True) -> bool:
         """Whether the principal may do this; `is_asked` if that is what the request is about."""
         is_allowed = self._authorizer.allows(self._principal, self._host, operation, resource, name)
-        if is_asked and (not is_allowed or self._tells_allowed):
-            self._tell(operation, resource, name, is_allowed=is_allowed)
+        if is_asked and (not is_allowed or self._logs_allowed):
+            self._log(operation, resource, name, is_allowed=is_allowed)
         return is_allowed
 
     def allows_on_cluster(self, operation: AclOperation, *, is_asked: bool = True) -> bool:
@@ -55,7 +55,7 @@ class Access:
             if possible >> operation & 1 and self.allows(operation, resource, name, is_asked=False)
         )
 
-    def _tell(self, operation: AclOperation, resource: AclResource, name: str, *, is_allowed: bool) -> None:
+    def _log(self, operation: AclOperation, resource: AclResource, name: str, *, is_allowed: bool) -> None:
         decision = self._authorizer.decide(self._principal, self._host, operation, resource, name)
         name = shown(name)
         audit.log(

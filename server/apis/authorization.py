@@ -40,7 +40,7 @@ def _handle(context: RequestContext, access: Access) -> Stages[Answer]:
             code = whole.refusal(request, context.header.api_version, access)
         if code:
             response = yield from _failed(context, code)
-            yield from _tell(response, {} if rule.each is None else rule.each.told, context)
+            yield from _set_fields(response, {} if rule.each is None else rule.each.denied_fields, context)
             return response
     refused = None
     if rule.each is not None:
@@ -98,25 +98,25 @@ def _take_out(rule: Each, context: RequestContext, access: Access) -> Stages[Res
     for code, some in denied.items():
         setattr(request, rule.field, some)
         failed = yield from _failed(context, code, item_errors_in_steps)
-        yield from _tell(failed, rule.told, context)
+        yield from _set_fields(failed, rule.denied_fields, context)
         whole = failed if whole is None else _merge(whole, failed)
     setattr(request, rule.field, allowed)
     return whole
 
 
-def _tell(answer: Struct, told: Mapping[str, Any], context: RequestContext) -> Stages[None]:
-    """Set the fields of the answers that say why."""
-    if not told:
+def _set_fields(answer: Struct, fields: Mapping[str, Any], context: RequestContext) -> Stages[None]:
+    """Set fields of these names in an answer and in all its elements."""
+    if not fields:
         return
     yield partial(context.work.charge, 0)
     for field in answer.FIELDS:
         value = getattr(answer, field.name)
-        if field.name in told:
-            setattr(answer, field.name, told[field.name])
+        if field.name in fields:
+            setattr(answer, field.name, fields[field.name])
         elif isinstance(value, list):
             for item in value:
                 if isinstance(item, Struct):
-                    yield from _tell(item, told, context)
+                    yield from _set_fields(item, fields, context)
 
 
 async def _left(rule: Left, answer: Answer, context: RequestContext, access: Access) -> Answer:

@@ -1,4 +1,4 @@
-"""What an API asks an authorizer: the kinds of rules that a handler's module declares.
+"""Authorization of APIs: the kinds of rules that a handler's module declares.
 
 Kafka's counterparts are the checks in KafkaApis and ControllerApis.
 """
@@ -29,7 +29,7 @@ Meant = tuple[AclResource, str] | None
 
 
 class Whole(Protocol):
-    """What the whole request needs."""
+    """The right that a whole request needs."""
 
     def refusal(self, request: Any, version: int, access: Access) -> ErrorCode:
         """NONE, or the code that the whole request is answered with."""
@@ -81,8 +81,8 @@ class Each(NamedTuple):
     operation: AclOperation
     field: str
     meant: Callable[[Any, Any, MetadataImage], Meant]
-    #: What a refusal says in addition to its code, if that is not the default.
-    told: Mapping[str, Any] = {}
+    #: Fields of a refusal beside its code that do not have their default.
+    denied_fields: Mapping[str, Any] = {}
     #: The operation on the cluster that makes all other rights unnecessary.
     unless: AclOperation | None = None
 
@@ -97,7 +97,7 @@ class Left(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What an API asks for, in this order."""
+    """The rights that an API needs, checked in this order."""
 
     whole: Sequence[Whole | All] = ()
     each: Each | None = None

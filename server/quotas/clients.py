@@ -75,7 +75,7 @@ class _Measured(Protocol):
 
 
 class QuotaContext(Protocol):
-    """What quotas need of a request: who sent it, what it cost, and the connection that has to rest."""
+    """The parts of a request that quotas need: its client, its cost, and the connection to mute."""
 
     header: RequestHeader
     request: Request | None
@@ -91,7 +91,7 @@ class QuotaContext(Protocol):
 
 
 class MutationQuota:
-    """What one request may change of the metadata.
+    """The quota of one request's changes of the metadata.
 
     A strict one refuses what comes while the bucket is overdrawn; the other, for clients that do not know the error,
     lets it through and only makes the connection rest.
@@ -190,11 +190,11 @@ class ClientQuotas:
         if api is ApiKey.FETCH:
             self._take_back(CONSUMER_BYTE_RATE, *client, amount)
             response = _without_records(context.request, response)
-        _tell(response, seconds)
+        _set_throttle_time(response, seconds)
         return response
 
     def most_fetched_bytes(self, context: QuotaContext) -> float:
-        """What a consumer's quota can let through at all in one answer; more would come back empty each time."""
+        """The largest answer that a consumer's quota can let through; a larger one would come back empty each time."""
         found = self._find(CONSUMER_BYTE_RATE, context.principal, context.header.client_id or "")
         return inf if found is None else found[0] * (self._windows - 1) * self._window_seconds
 
@@ -225,7 +225,7 @@ class ClientQuotas:
     # Changes of the metadata ----------------------------------------------------------------------------------------
 
     def mutation_quota(self, context: QuotaContext, *, strict_from: int) -> MutationQuota:
-        """What a request may change; from version `strict_from` on its client knows how to be refused."""
+        """The quota of a request's changes; from version `strict_from` on, clients know the error that refuses them."""
         is_strict = context.header.api_version >= strict_from
         found = self._find(CONTROLLER_MUTATION_RATE, context.principal, context.header.client_id or "")
         if found is None:
@@ -243,7 +243,7 @@ class ClientQuotas:
         if quota.throttle_seconds:
             self.throttles[CONTROLLER_MUTATION_RATE].add(quota.throttle_seconds)
             context.connection.mute(quota.throttle_seconds)
-            _tell(response, quota.throttle_seconds)
+            _set_throttle_time(response, quota.throttle_seconds)
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -285,11 +285,11 @@ def _without_records(request: Any, response: Any) -> Response:
     return empty  # type: ignore[no-any-return]
 
 
-def _tell(response: Any, seconds: float) -> None:
-    """Say in a response how long to wait, unless it says longer already. Not every API can say it."""
-    told_ms = getattr(response, "throttle_time_ms", None)
-    if told_ms is not None:
-        response.throttle_time_ms = max(told_ms, int(seconds * 1000 + 0.5))
+def _set_throttle_time(response: Any, seconds: float) -> None:
+    """Raise the throttle time of a response to this, if its API has one."""
+    present_ms = getattr(response, "throttle_time_ms", None)
+    if present_ms is not None:
+        response.throttle_time_ms = max(present_ms, int(seconds * 1000 + 0.5))
 
 
 def _is_from_follower(request: Any) -> bool:
