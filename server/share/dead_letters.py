@@ -76,7 +76,7 @@ class Origin(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Where the leaders of share partitions bring what nobody gets any more."""
+    """The writer of dead letters, as the leaders of share partitions use it."""
 
     #: By group.
     counters: dict[str, QueueCounters]
@@ -87,7 +87,7 @@ class DeadLetters(Protocol):
 
 
 class QueueCounters:
-    """What one group's dead-letter queue took since the start of this node."""
+    """Counters of one group's dead-letter queue since the start of this node."""
 
     __slots__ = ("failed_requests", "records", "requests")
 
@@ -98,7 +98,7 @@ class QueueCounters:
 
 
 class _Source(NamedTuple):
-    """What letters say of where a record was."""
+    """The origin of a record, as its letter names it."""
 
     group_id: str
     topic: str
@@ -163,7 +163,7 @@ class DeadLetterQueues:
         return [(each.first, each.last) for each in dead]
 
     def counters_of(self, group_id: str) -> QueueCounters:
-        """Those of a group; of very many groups the rest are counted together."""
+        """The counters of a group; beyond a limit, groups are counted together."""
         known = self.counters.get(group_id)
         if known is None:
             if len(self.counters) >= _MAX_COUNTED_GROUPS:
@@ -337,7 +337,7 @@ def _originals(
 def _dead_records(
     copied: bytes, position: int, header: BatchHeader, dead: Sequence[Dead], most_bytes: int
 ) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Those of a batch, if it has any: the others are not even decompressed."""
+    """The dead records of a batch. Batches without any are not even decompressed."""
     spans = [each for each in dead if each.first < header.next_offset and each.last >= header.base_offset]
     if not spans or header.is_control:
         return []

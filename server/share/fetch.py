@@ -40,7 +40,7 @@ _COPIED_AT_ONCE_BYTES: Final = 256 * 1024
 
 
 class ShareFetchParams(NamedTuple):
-    """What holds for a whole share fetch (KIP-932, KIP-1206)."""
+    """The parameters of a share fetch (KIP-932, KIP-1206)."""
 
     member_id: str
     max_wait_ms: int
@@ -113,7 +113,7 @@ class ShareFetchOperation:
             await self._read()
         finally:
             for _, share in self._ready:
-                share.is_fetching = False
+                share.end_fetch()
                 purgatory.signal(share)
 
     @property
@@ -134,7 +134,7 @@ class ShareFetchOperation:
         return True
 
     def _as_they_came(self, readable: list[Readable]) -> Iterator[list[Readable]]:
-        """What could be read at first, and then again each time that the state of a partition had been read.
+        """The readable partitions at first, and again each time that the state of another one has been loaded.
 
         The first that is loaded is answered, as in Kafka, although the next may be loaded before the fetch looks.
         """
@@ -150,7 +150,7 @@ class ShareFetchOperation:
         return bool(readable) and (least <= 1 or self._size_bytes(readable) >= least)
 
     def _readable(self) -> list[Readable]:
-        """What may be fetched now; notes what has ended."""
+        """The partitions that may be fetched now; notes those that have ended."""
         readable = []
         for result in self.results:
             share = result.share
@@ -179,9 +179,8 @@ class ShareFetchOperation:
         return size_bytes
 
     def _reserve(self, readable: list[Readable]) -> None:
-        """Nobody else fetches from these until they are read and acquired."""
         for _, share in readable:
-            share.is_fetching = True
+            share.begin_fetch()
         self._ready = readable
 
     async def _read(self) -> None:

@@ -1,4 +1,4 @@
-"""What members of a share group hold, and what is to come again: as only the leaders of the partitions know it."""
+"""Records that members of a share group hold, and that will be redelivered: only the partitions' leaders know them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PartitionInFlight(NamedTuple):
 
 
 async def in_flight(led: Iterable[SharePartition] | None, group_id: str) -> list[PartitionInFlight]:
-    """Those of `led`, the partitions that a node leads, that somebody of the group has fetched from."""
+    """The partitions of `led`, which this node leads, that members of the group have fetched from."""
     time_slice = TimeSlice()
     found = []
     for share in [share for share in led or () if share.key.group_id == group_id and share.is_active]:

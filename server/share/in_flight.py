@@ -56,7 +56,7 @@ _STATES: Final = {
 class InFlight:
     """The records between `start_offset` and `next_offset`, the first one that was never fetched.
 
-    `new_lock` makes the lock of what a member acquires; `free_lock` is called when nothing is held by one any more.
+    `new_lock` makes the lock of what a member acquires.
     """
 
     def __init__(
@@ -67,7 +67,6 @@ class InFlight:
         max_records: int,
         max_delivery_count: int,
         new_lock: Callable[[str], Lock] = Lock,
-        free_lock: Callable[[Lock], None] = lambda lock: None,
     ) -> None:
         """`stored` is what was stored of the records from the start offset on, in order."""
         self.start_offset = start_offset
@@ -77,7 +76,6 @@ class InFlight:
         #: Whether the group has a dead-letter queue.
         self.has_dead_letters = False
         self._new_lock = new_lock
-        self._free_lock = free_lock
         self._batches: list[Batch] = []
         self._may_redeliver = False
         for first, last, state, count in stored:
@@ -91,6 +89,12 @@ class InFlight:
             self.next_offset = last + 1
             self._may_redeliver = True
         self._advance_start()
+
+    def follow_config(self, *, max_records: int, max_delivery_count: int, has_dead_letters: bool) -> None:
+        """The group's settings hold from now on."""
+        self.max_records = max_records
+        self.max_delivery_count = max_delivery_count
+        self.has_dead_letters = has_dead_letters
 
     # What is there
 
@@ -116,7 +120,7 @@ class InFlight:
         )
 
     def next_fetch_offset(self) -> int:
-        """Where to fetch next: at the first record that is available again, or after all that were fetched."""
+        """The next fetch offset: the first record that is available again, or the end of all that were fetched."""
         if self._may_redeliver:
             for run in self.runs():
                 if run.is_available:
@@ -167,7 +171,7 @@ class InFlight:
                     lock, first_new, last, spans, acquisition.left, batch_size, is_strict=is_strict
                 )
         if not lock.held:
-            self._free_lock(lock)
+            lock.free()
         return acquisition.acquired
 
     def _room(self, fetch_offset: int, max_records: int, last: int) -> tuple[int, int]:
@@ -203,7 +207,7 @@ class InFlight:
         assert first >= self.next_offset
         self._batches.append(Batch([Run(first, last, DeliveryState.ACQUIRED, 1, lock)]))
         self.next_offset = last + 1
-        lock.held += last - first + 1
+        lock.take(last - first + 1)
         return Acquired(first, last, 1)
 
     def _archive_missing(self, fetch_offset: int, first_fetched: int) -> None:
@@ -221,8 +225,8 @@ class InFlight:
         for batch, run in self._runs_between(first, last):
             if run.state is state and run.before is None:
                 part = batch.isolate(run, first, last)
-                part.state = DeliveryState.ARCHIVED
-                self._unlock(part)
+                part.archive()
+                part.unlock()
         for batch in self._batches_between(first, last):
             batch.join()
 
@@ -254,7 +258,7 @@ class InFlight:
         """
         renewed = self._new_lock(member_id)
         # As if it held one more: it is not given up, and so ends, though what was put under it is over before the rest.
-        renewed.held += 1
+        renewed.take(1)
         is_whole = False
         pieces = 0
         try:
@@ -273,15 +277,13 @@ class InFlight:
                         if kind == RENEW:
                             self._move_lock(part, renewed)
                         else:
-                            part.is_rejected = kind == REJECT
+                            part.reject(is_rejected=kind == REJECT)
                             self._begin(transition, part, _STATES[kind])
             is_whole = True
         finally:
             if not is_whole:
                 self.complete(transition, stored=False)
-            renewed.held -= 1
-            if not renewed.held:
-                self._free_lock(renewed)
+            renewed.drop(1)
 
     def _require_in_flight(self, whole: Acknowledgement) -> None:
         floor = bisect_right(self._batches, max(whole.first, self.start_offset), key=_first_of) - 1
@@ -318,9 +320,8 @@ class InFlight:
             raise InvalidRecordStateError("Renewing acquisition locks is not enabled for the group.")
 
     def _move_lock(self, run: Run, lock: Lock) -> None:
-        self._unlock(run)
-        run.lock = lock
-        lock.held += run.count
+        run.unlock()
+        run.put_under(lock)
 
     def release(self, member_id: str) -> Transition:
         """Begin to give back all that a member holds (its session has ended). It counts as delivered."""
@@ -333,30 +334,24 @@ class InFlight:
         return transition
 
     def _begin(self, transition: Transition, run: Run, state: DeliveryState) -> None:
-        assert run.lock is not None
-        run.before = run.lock
         if run.is_rejected:
             state = self._archived()
         elif state is DeliveryState.AVAILABLE:
             state = self._given_back(run)
-        run.state = state
+        run.begin(state)
         transition.runs.append(run)
 
     def complete(self, transition: Transition, *, stored: bool) -> None:
         """End what was begun: it is stored, or taken back. What was to be given back then goes on to be held, unless
         its lock has ended meanwhile."""
         for run in transition.runs:
-            before = run.before
-            assert before is not None
-            run.before = None
+            before = run.end()
             if not stored:
-                if before.has_expired:
-                    self._give_back(run)
-                else:
-                    run.state = DeliveryState.ACQUIRED
-                    run.is_rejected = False
+                if not before.has_expired:
+                    run.hold_again()
                     continue
-            self._unlock(run)
+                self._give_back(run)
+            run.unlock()
             self._may_redeliver |= run.state is DeliveryState.AVAILABLE
         transition.runs.clear()
         if self._batches and self._batches[0].first < self.start_offset:
@@ -366,8 +361,7 @@ class InFlight:
 
     def _give_back(self, run: Run) -> None:
         """Its lock has ended."""
-        run.is_rejected = False
-        run.state = self._given_back(run)
+        run.give_back(self._given_back(run))
         self._may_redeliver |= run.state is DeliveryState.AVAILABLE
 
     def _given_back(self, run: Run) -> DeliveryState:
@@ -376,23 +370,15 @@ class InFlight:
         return self._archived() if run.delivery_count >= self.max_delivery_count else DeliveryState.AVAILABLE
 
     def _archived(self) -> DeliveryState:
-        """What a record becomes that nobody gets any more."""
+        """The state of a record that will not be delivered again."""
         return DeliveryState.ARCHIVING if self.has_dead_letters else DeliveryState.ARCHIVED
-
-    def _unlock(self, run: Run) -> None:
-        lock, run.lock = run.lock, None
-        if lock is not None:
-            lock.held -= run.count
-            assert lock.held >= 0
-            if not lock.held:
-                self._free_lock(lock)
 
     def expire(self, lock: Lock) -> list[StateBatch]:
         """A lock's time is over: what is held by it is available again, or given up. Returns what is to be stored.
 
         What is on its way to be stored is left to that; it is not held again if it cannot be.
         """
-        lock.has_expired = True
+        lock.time_out()
         changed: list[Run] = []
         for batch in self._batches:
             if any(run.lock is lock for run in batch.runs):
@@ -400,7 +386,7 @@ class InFlight:
                 for run in batch.runs:
                     if run.lock is lock and run.before is None:
                         self._give_back(run)
-                        self._unlock(run)
+                        run.unlock()
                         changed.append(run)
         stored = joined_batches(changed)
         self._advance_start()
@@ -409,7 +395,7 @@ class InFlight:
     # Dead letters
 
     def dead(self) -> list[Dead]:
-        """What is to be written to the group's dead-letter queue, in order."""
+        """The records that have yet to be written to the group's dead-letter queue, in order."""
         return [
             Dead(run.first, run.last, run.delivery_count, self._cause(run))
             for run in self.runs()
@@ -421,13 +407,13 @@ class InFlight:
         return Cause.REJECTED if is_rejected else Cause.DELIVERED_TOO_OFTEN
 
     def archive_dead(self, first: int, last: int) -> list[StateBatch]:
-        """What lies between two offsets and was to be written is written, or given up: it is over. Returns what is to
-        be stored."""
+        """Archive the dead records between two offsets, whose letters are written or given up. Returns the state to
+        store."""
         changed = []
         for batch, run in self._runs_between(first, last):
             if run.state is DeliveryState.ARCHIVING and run.before is None:
                 part = batch.isolate(run, first, last)
-                part.state = DeliveryState.ARCHIVED
+                part.archive()
                 changed.append(part)
         stored = joined_batches(changed)
         for batch in self._batches_between(first, last):
@@ -521,10 +507,7 @@ class _Acquisition:
         return self.left > 0
 
     def _take(self, run: Run) -> None:
-        run.state = DeliveryState.ACQUIRED
-        run.delivery_count += 1
-        run.lock = self._lock
-        self._lock.held += run.count
+        run.acquire(self._lock)
         acquired = self.acquired
         if acquired and acquired[-1].last + 1 == run.first and acquired[-1].delivery_count == run.delivery_count:
             acquired[-1] = acquired[-1]._replace(last=run.last)
@@ -549,7 +532,7 @@ def _pieces(acknowledgement: Acknowledgement) -> Iterator[tuple[int, int, int]]:
 
 
 def _of_range(ordered: list[B], first: int, last: int) -> list[B]:
-    """Those that have something of [first, last]."""
+    """The elements that overlap [first, last]."""
     begin = bisect_left(ordered, first, key=_last_of)
     return ordered[begin : bisect_right(ordered, last, key=_first_of)]
 

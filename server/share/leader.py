@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ShareLeader:
-    """What this node leads of share groups. `nursery` runs its background work; the node ends it by `close`."""
+    """The share partitions that this node leads. `nursery` runs its background work; the node ends it by `close`."""
 
     def __init__(
         self,

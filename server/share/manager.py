@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class ShareCounters:
-    """What share groups have done here since the start."""
+    """Counters of share groups on this node since its start."""
 
     __slots__ = ("acknowledged", "acquired_records", "expired_locks", "fetches")
 
@@ -113,7 +113,7 @@ class SharePartitionManager:
                 changed=self._replica_manager.share_fetch_purgatory.signal,
                 ended=self._forget,
                 dead_letters=self.dead_letters,
-                buried=lambda share: self._end_unused(share.key.group_id),
+                dead_letters_ended=lambda share: self._end_unused(share.key.group_id),
             )
             self._nursery.start_soon(share.load)
         return share
@@ -218,7 +218,7 @@ class SharePartitionManager:
         """A group without sessions here needs nothing in memory, once its dead letters are written."""
         if not self.sessions.has_members(group_id):
             unused = [each for each in self._partitions.values() if each.key.group_id == group_id]
-            for share in [each for each in unused if not each.is_burying]:
+            for share in [each for each in unused if not each.is_writing_dead_letters]:
                 share.end(GroupIdNotFoundError(f"group {group_id} has no session here"))
 
     def connection_closed(self, connection: object) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.share.persister import Persister
     from ottla.coordinator.share.state import SharePartitionKey, ShareState, StateBatch
     from ottla.replica.partition import Partition
-    from ottla.runtime.deadlines import Deadlines
+    from ottla.runtime.deadlines import Deadlines, Late
     from ottla.server.share.config import ShareConfig
     from ottla.server.share.dead_letters import DeadLetters
     from ottla.server.share.records import Acknowledgement, Acquired, Span
@@ -63,7 +63,7 @@ def _require_sense(state: ShareState) -> None:
 
 
 class Life(Enum):
-    """Where a share partition stands, and what follows it."""
+    """The life of a share partition, and the transitions between its states."""
 
     LOADING = "loading"  # its state is being read: ACTIVE or ENDED
     ACTIVE = "active"  # records are given and taken back: ENDED
@@ -71,28 +71,35 @@ class Life(Enum):
 
 
 class _TimedLock(Lock):
-    """A lock that ends by itself."""
+    """A lock that ends by itself after so many seconds."""
 
-    __slots__ = ("_share",)
+    __slots__ = ("_cell", "_deadlines", "_share")
 
-    def __init__(self, share: SharePartition, member_id: str) -> None:
+    def __init__(self, share: SharePartition, member_id: str, deadlines: Deadlines, seconds: float) -> None:
         super().__init__(member_id)
         self._share = share
+        self._deadlines = deadlines
+        self._cell: list[Late] | None = deadlines.add(self, trio.current_time() + seconds)
+
+    def free(self) -> None:
+        if self._cell is not None:
+            self._deadlines.leave(self._cell)
+            self._cell = None
 
     def expire(self) -> None:
+        self._cell = None
         self._share.lock_expired(self)
 
 
 class SharePartition:
     """One group's share of a partition that this node leads, in one leader epoch and one state epoch.
 
-    Its owner made it, runs `load`, is told by `changed` when those who wait for records may look again, and by `ended`
-    when it is of no use any more; the owner ends it by `end`. Every change of a record's state is stored by the
-    persister before it counts, except the end of a lock: that counts at once, and is stored as soon as it can be.
+    Its owner creates it, runs `load` and calls `end`. `changed` is called when waiting fetches may look again, `ended`
+    when it can serve no more. Every change of a record's state is stored by the persister before it counts, except the
+    end of a lock: that counts at once, and is stored as soon as it can be.
 
-    What goes to the group's dead-letter queue is written by one task at a time, which ends when nothing is left. It is
-    written at least once: until that is stored, the next leader writes it again. As long as it runs, `is_burying`; its
-    end is told by `buried`.
+    Dead letters are written by one task at a time, at least once: until the change of state is stored, the next leader
+    writes them again. `is_writing_dead_letters` while the task runs; `dead_letters_ended` is called at its end.
     """
 
     def __init__(
@@ -108,7 +115,7 @@ class SharePartition:
         changed: Callable[[SharePartition], None],
         ended: Callable[[SharePartition], None],
         dead_letters: DeadLetters,
-        buried: Callable[[SharePartition], None],
+        dead_letters_ended: Callable[[SharePartition], None],
     ) -> None:
         self.key = key
         self.partition = partition
@@ -121,9 +128,9 @@ class SharePartition:
         #: One fetch at a time reads for it.
         self.is_fetching = False
         self.expired_locks = 0
-        self.is_burying = False
+        self.is_writing_dead_letters = False
         self._dead_letters = dead_letters
-        self._buried = buried
+        self._dead_letters_ended = dead_letters_ended
         self._term = partition.term
         self._config = config
         self._persister = persister
@@ -188,7 +195,6 @@ class SharePartition:
             max_records=config.max_records,
             max_delivery_count=config.max_delivery_count,
             new_lock=self._new_lock,
-            free_lock=self._free_lock,
         )
         self._in_flight.move_start(self.partition.log.log_start_offset)
 
@@ -197,7 +203,7 @@ class SharePartition:
             self.life = Life.ACTIVE
             self.active_since = trio.current_time()
             self._changed(self)
-            self._bury_soon()
+            self._write_dead_letters_soon()
 
     async def _first_offset(self) -> int:
         reset = self._config().auto_offset_reset
@@ -226,7 +232,7 @@ class SharePartition:
         self.error = kept(error)
         if was_active:
             for lock in {run.lock for run in self._in_flight.runs() if run.lock is not None}:
-                self._free_lock(lock)
+                lock.free()
         self._ended(self)
         self._changed(self)
 
@@ -247,12 +253,22 @@ class SharePartition:
         self._follow_config()
         return self._in_flight.can_acquire()
 
+    def begin_fetch(self) -> None:
+        """Nobody else fetches from it until `end_fetch`."""
+        self.is_fetching = True
+
+    def end_fetch(self) -> None:
+        """End a fetch: its records are acquired, or it was given up."""
+        self.is_fetching = False
+
     def _follow_config(self) -> ShareConfig:
         """The settings of the group as they are now, which are obeyed from now on."""
         config = self._config()
-        self._in_flight.max_records = config.max_records
-        self._in_flight.max_delivery_count = config.max_delivery_count
-        self._in_flight.has_dead_letters = bool(config.dead_letter_topic)
+        self._in_flight.follow_config(
+            max_records=config.max_records,
+            max_delivery_count=config.max_delivery_count,
+            has_dead_letters=bool(config.dead_letter_topic),
+        )
         return config
 
     def acquire(
@@ -316,7 +332,7 @@ class SharePartition:
         finally:
             self._in_flight.complete(transition, stored=is_stored)
             self._changed(self)
-            self._bury_soon()
+            self._write_dead_letters_soon()
 
     async def _store(self, batches: Sequence[StateBatch]) -> None:
         in_flight = self._in_flight
@@ -332,19 +348,10 @@ class SharePartition:
     # Locks
 
     def _new_lock(self, member_id: str) -> Lock:
-        lock = _TimedLock(self, member_id)
-        deadline = trio.current_time() + self._config().lock_duration_ms / 1000
-        lock.cell = self._deadlines.add(lock, deadline)
-        return lock
-
-    def _free_lock(self, lock: Lock) -> None:
-        if lock.cell is not None:
-            self._deadlines.leave(lock.cell)
-            lock.cell = None
+        return _TimedLock(self, member_id, self._deadlines, self._config().lock_duration_ms / 1000)
 
     def lock_expired(self, lock: Lock) -> None:
         """A member has not acknowledged in time: what it held is given to others."""
-        lock.cell = None
         if self.life is not Life.ACTIVE:
             return
         self.expired_locks += 1
@@ -362,25 +369,25 @@ class SharePartition:
         except CoordinatorError as error:
             # The next change that is stored says nothing of these: they are delivered once more if the leader is lost.
             logger.warning("%r: the end of a lock is not stored: %s", self, error)
-        self._bury_soon()
+        self._write_dead_letters_soon()
 
     # Dead letters
 
-    def _bury_soon(self) -> None:
+    def _write_dead_letters_soon(self) -> None:
         """Begin to write what is to go to the dead-letter queue, unless that is under way."""
-        if self.life is Life.ACTIVE and not self.is_burying and self._in_flight.dead():
-            self.is_burying = True
-            self._nursery.start_soon(self._bury)
+        if self.life is Life.ACTIVE and not self.is_writing_dead_letters and self._in_flight.dead():
+            self.is_writing_dead_letters = True
+            self._nursery.start_soon(self._write_dead_letters)
 
-    async def _bury(self) -> None:
+    async def _write_dead_letters(self) -> None:
         try:
             while self.life is Life.ACTIVE and (dead := self._in_flight.dead()):
                 written = await self._dead_letters.write(self, dead)
                 if self.life is Life.ACTIVE:
                     await self._archive_dead(written)
         finally:
-            self.is_burying = False
-            self._buried(self)
+            self.is_writing_dead_letters = False
+            self._dead_letters_ended(self)
 
     async def _archive_dead(self, spans: Iterable[tuple[int, int]]) -> None:
         """They are written, or could not be. It counts at once: what is lost of it is only written again."""

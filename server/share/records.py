@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ottla.coordinator.share.state import DeliveryState, StateBatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ottla.runtime.deadlines import Late
 
 
 class Span(NamedTuple):
@@ -33,7 +29,7 @@ class Acquired(NamedTuple):
         return self.last - self.first + 1
 
     def without(self, span: Span) -> list[Acquired]:
-        """What is left of them without those of a span."""
+        """The parts of it outside a span."""
         parts = (
             self._replace(last=min(self.last, span.first - 1)),
             self._replace(first=max(self.first, span.last + 1)),
@@ -42,14 +38,14 @@ class Acquired(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What a member says of records: one type for all of them, or one for each. The types are those of the wire."""
+    """A member's acknowledgement of records: one type for all, or one for each. The types are those of the wire."""
 
     first: int
     last: int
     types: list[int]
 
     def without_before(self, offset: int) -> Acknowledgement:
-        """What it says of the records from an offset on."""
+        """The part about records from an offset on."""
         if self.first >= offset:
             return self
         types = self.types[offset - self.first :] if len(self.types) > 1 else self.types
@@ -73,19 +69,35 @@ class Dead(NamedTuple):
 
 
 class Lock:
-    """A member's lock on records that it acquired together. Its creator is called when it ends, unless not needed.
+    """A member's lock on records that it acquired together. This one has no end: subclasses give it a time.
 
     `held` counts the records that are still under it; `has_expired` is set by the end of its time.
     """
 
-    __slots__ = ("cell", "has_expired", "held", "member_id")
+    __slots__ = ("has_expired", "held", "member_id")
 
     def __init__(self, member_id: str) -> None:
         self.member_id = member_id
         self.held = 0
         self.has_expired = False
-        #: For its owner: what to cancel its deadline with.
-        self.cell: list[Late] | None = None
+
+    def take(self, count: int) -> None:
+        """So many records more are under it."""
+        self.held += count
+
+    def drop(self, count: int) -> None:
+        """So many records are no longer under it."""
+        self.held -= count
+        assert self.held >= 0
+        if not self.held:
+            self.free()
+
+    def free(self) -> None:
+        """Nothing is under it any more, or was ever put there."""
+
+    def time_out(self) -> None:
+        """Its time is over."""
+        self.has_expired = True
 
 
 class Run:
@@ -124,6 +136,52 @@ class Run:
     def is_over(self) -> bool:
         """Whether it will never be delivered again, and that is stored."""
         return self.before is None and self.state.is_terminal
+
+    def acquire(self, lock: Lock) -> None:
+        """Deliver it once more, to the lock's member."""
+        self.state = DeliveryState.ACQUIRED
+        self.delivery_count += 1
+        self.put_under(lock)
+
+    def put_under(self, lock: Lock) -> None:
+        """It is under this lock from now on."""
+        self.lock = lock
+        lock.take(self.count)
+
+    def unlock(self) -> None:
+        """It is under no lock any more."""
+        lock, self.lock = self.lock, None
+        if lock is not None:
+            lock.drop(self.count)
+
+    def reject(self, *, is_rejected: bool) -> None:
+        """Whether its member rejects it."""
+        self.is_rejected = is_rejected
+
+    def begin(self, state: DeliveryState) -> None:
+        """Begin a change to this state, which has to be stored: `end` follows."""
+        assert self.lock is not None
+        self.before, self.state = self.lock, state
+
+    def end(self) -> Lock:
+        """The change was stored, or could not be. Returns the lock under which it was begun."""
+        assert self.before is not None
+        before, self.before = self.before, None
+        return before
+
+    def hold_again(self) -> None:
+        """Its change could not be stored: its member goes on holding it."""
+        self.state = DeliveryState.ACQUIRED
+        self.is_rejected = False
+
+    def give_back(self, state: DeliveryState) -> None:
+        """Its lock has ended, which leaves it in this state."""
+        self.is_rejected = False
+        self.state = state
+
+    def archive(self) -> None:
+        """It is not delivered any more."""
+        self.state = DeliveryState.ARCHIVED
 
     def cut(self, first: int) -> Run:
         """Split it before an offset; returns the second part. Nothing of it may be on its way."""
@@ -187,7 +245,7 @@ class Transition:
         self.runs: list[Run] = []
 
     def state_batches(self) -> list[StateBatch]:
-        """What is to be stored, in order, neighbours of one kind as one."""
+        """The changes as they are stored, in order, neighbours of one kind as one."""
         return joined_batches(self.runs)
 
 

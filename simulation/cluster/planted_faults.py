@@ -160,7 +160,7 @@ def _archived(batch: Any) -> Any:
     return batch._replace(delivery_state=int(DeliveryState.ARCHIVED)) if is_dead else batch
 
 
-def _bury_what_was_accepted(self: Any, transition: Any, run: Any, state: Any) -> None:
+def _write_what_was_accepted(self: Any, transition: Any, run: Any, state: Any) -> None:
     _begin_change(self, transition, run, state)
     if state is DeliveryState.ACKNOWLEDGED and run.delivery_count >= self.max_delivery_count:
         run.state = self._archived()
@@ -238,7 +238,7 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     PlantedFault("shared records are delivered for ever", ((SharePartition, "_begin", _begin_without_limit),)),
     PlantedFault("dead letters are archived before they are written", ((SharePartition, "_store", _store_archived),)),
     PlantedFault("the next leader forgets dead letters", ((InFlight, "__init__", _load_without_dead),)),
-    PlantedFault("dead letters are about accepted records, too", ((InFlight, "_begin", _bury_what_was_accepted),)),
+    PlantedFault("dead letters are about accepted records, too", ((InFlight, "_begin", _write_what_was_accepted),)),
     PlantedFault("a node is not forgotten when that is asked for", ((Controller, "unregister_broker", _nothing),)),
     PlantedFault("who stops hands nothing over", ((server_main, "hand_over_partitions", _nothing),)),
     PlantedFault("what was moved away stays on the disk", ((LogManager, "delete_logs", _nothing),)),

@@ -29,11 +29,8 @@ LEFT = {
     "replica/fetch_session.py": 8,
     "replica/manager.py": 6,
     "replica/following/replica_fetcher.py": 1,
-    "server/share/fetch.py": 2,
-    "server/share/in_flight.py": 22,
     "server/share/leader.py": 1,
     "server/share/manager.py": 1,
-    "server/share/partition.py": 6,
     "server/wiring/parts.py": 3,
 }
 """How many fields of the broker's own objects a file may assign at most. Nothing is added here."""

@@ -88,7 +88,12 @@ def test_what_is_said_of_records_before_the_start_is_passed_over() -> None:
 def test_a_lock_goes_on_while_more_is_put_under_it() -> None:
     """A member renews its hold on many records, and says meanwhile, by another request, that the first are done."""
     freed: list[Lock] = []
-    in_flight = InFlight(0, max_records=100, max_delivery_count=5, free_lock=freed.append)
+
+    class NotedLock(Lock):
+        def free(self) -> None:
+            freed.append(self)
+
+    in_flight = InFlight(0, max_records=100, max_delivery_count=5, new_lock=NotedLock)
     in_flight.acquire("m", 0, [Span(0, 99)], max_records=100, batch_size=100)
     former = {run.lock for run in in_flight.runs()}
     transition = Transition()

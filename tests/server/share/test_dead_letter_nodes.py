@@ -80,7 +80,7 @@ async def test_a_letter_that_waits_when_the_node_stops_is_written_by_the_next(
     async with serve_node(PATIENT) as node:
         queue_id, member = await begin(node)
         assert await member.acknowledge(0, 0, REJECT) == ErrorCode.NONE
-        assert [share.is_burying for share in node.broker.share.manager] == [True]
+        assert [share.is_writing_dead_letters for share in node.broker.share.manager] == [True]
     held.set()
     async with serve_node(PATIENT) as node:
         assert node.broker.replica_manager.get_partition(queue_id, 0).log.high_watermark == 0
@@ -105,7 +105,7 @@ async def test_a_member_that_leaves_does_not_end_what_is_written(
             await trio.aclose_forcefully(member.client.stream)
         await until(lambda: not len(manager.sessions))
         await trio.testing.wait_all_tasks_blocked(0.01)
-        assert [share.is_burying for share in manager] == [True]
+        assert [share.is_writing_dead_letters for share in manager] == [True]
         held.set()
         assert await letters(node, queue_id, 1) == [b"0"]
         await until(lambda: not list(manager))  # nothing is needed in memory

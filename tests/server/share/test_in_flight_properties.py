@@ -18,6 +18,21 @@ MAX_DELIVERIES = 4
 MAX_RECORDS = 30
 
 
+class ListedLock(Lock):
+    """A lock that is in a list as long as something may be under it."""
+
+    __slots__ = ("_listed",)
+
+    def __init__(self, member_id: str, listed: list[Lock]) -> None:
+        super().__init__(member_id)
+        self._listed = listed
+
+    def free(self) -> None:
+        assert not self.held
+        if self in self._listed:
+            self._listed.remove(self)
+
+
 class ShareHistory(RuleBasedStateMachine):
     """A log of record batches, some of them compacted away, members, a store that may refuse, and restarts.
 
@@ -46,18 +61,12 @@ class ShareHistory(RuleBasedStateMachine):
             max_records=MAX_RECORDS,
             max_delivery_count=MAX_DELIVERIES,
             new_lock=self._new_lock,
-            free_lock=self._free_lock,
         )
 
     def _new_lock(self, member_id: str) -> Lock:
-        lock = Lock(member_id)
+        lock = ListedLock(member_id, self.locks)
         self.locks.append(lock)
         return lock
-
-    def _free_lock(self, lock: Lock) -> None:
-        assert not lock.held
-        if lock in self.locks:
-            self.locks.remove(lock)
 
     @rule(count=st.integers(1, 12), hole=st.integers(0, 3))
     def produce(self, count: int, hole: int) -> None:

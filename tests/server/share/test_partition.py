@@ -98,7 +98,7 @@ class World:
         )
         self.partition = partition
         self.ended: list[SharePartition] = []
-        self.buried: list[SharePartition] = []
+        self.ended_letters: list[SharePartition] = []
         self.queue = Queue()
         self.share = SharePartition(
             KEY,
@@ -111,7 +111,7 @@ class World:
             changed=lambda share: None,
             ended=self.ended.append,
             dead_letters=self.queue,
-            buried=self.buried.append,
+            dead_letters_ended=self.ended_letters.append,
         )
 
     def acquire(self, member: str, count: int = 10) -> list[Acquired]:
@@ -375,8 +375,8 @@ class TestDeadLetters:
 
     async def done(self, world: World) -> None:
         await trio.testing.wait_all_tasks_blocked()
-        assert world.buried
-        assert not world.share.is_burying
+        assert world.ended_letters
+        assert not world.share.is_writing_dead_letters
 
     def stored(self, world: World) -> list[tuple[int, int, int]]:
         """The states that were stored, one after the other."""
@@ -447,7 +447,7 @@ class TestDeadLetters:
         world.queue.gate.set()
         await self.done(world)
         assert sorted(world.queue.letters) == [(offset, 1, Cause.REJECTED) for offset in (0, 1, 4, 5, 6, 7, 8)]
-        assert len(world.buried) == 1
+        assert len(world.ended_letters) == 1
         await world.share.acknowledge("a", [Acknowledgement(2, 3, [ACCEPT]), Acknowledgement(9, 9, [ACCEPT])])
         assert world.share.in_flight.start_offset == 10
 
