@@ -37,7 +37,7 @@ _PASSING: Final = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError,
 
 
 class OtherShareCoordinators(Protocol):
-    """What other brokers know about share groups. Each call returns or raises CoordinatorError in bounded time."""
+    """Other brokers' share coordinators and leaders. Each call returns or raises CoordinatorError in bounded time."""
 
     async def initialize(
         self, node_id: int, wanted: Sequence[Initialization]

@@ -103,7 +103,7 @@ class ShareCoordinator:
 
     @property
     def runtime(self) -> CoordinatorRuntime[ShareShard]:
-        """What runs the shards: their loading and their writes."""
+        """The runtime, which loads the shards and writes their records."""
         return self._runtime
 
     def _new_shard(self, partition: int) -> ShareShard:

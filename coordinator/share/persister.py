@@ -1,4 +1,4 @@
-"""Where the state of share partitions is kept, as group coordinators and the leaders of partitions see it.
+"""The store of share partitions' state, as group coordinators and the leaders of partitions see it.
 
 Kafka's counterpart is org.apache.kafka.server.share.persister.Persister. An implementation finds the coordinator of
 each share partition, which may be on another broker.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Initialization(NamedTuple):
-    """Where a share partition is to begin; -1 lets its leader decide, by `share.auto.offset.reset`."""
+    """The start offset of a share partition; -1 lets its leader decide, by `share.auto.offset.reset`."""
 
     key: SharePartitionKey
     state_epoch: int

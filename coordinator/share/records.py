@@ -30,7 +30,7 @@ class SnapshotRecord(NamedTuple):
 
 
 class UpdateRecord(NamedTuple):
-    """What has changed since the snapshot of this epoch."""
+    """The changes since the snapshot of this epoch."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -73,7 +73,7 @@ def tombstone(key: SharePartitionKey) -> CoordinatorRecord:
 
 
 def decode(record: CoordinatorRecord) -> SnapshotRecord | UpdateRecord:
-    """What a record says. Raises SkippedRecordError for types of a newer broker, DecodeError for damage."""
+    """Decode a record. Raises SkippedRecordError for types of a newer broker, DecodeError for damage."""
     try:
         key, value = record_types(SHARE_GROUP_STATE).parse(record.key, record.value)
     except UnknownRecordTypeError as error:

@@ -1,4 +1,4 @@
-"""What is known about one share partition: where deliveries begin, and what became of records beyond. Plain values."""
+"""The state of one share partition: its start offset, and the delivery states of records after it. Plain values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_BATCHES: Final = 10_000
 
 
 class DeliveryState(IntEnum):
-    """What may have become of a record; the numbers are those of the wire and of the state topic."""
+    """The delivery state of a record; the numbers are those of the wire and of the state topic."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -70,7 +70,7 @@ class ShareState(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """What a partition's leader writes: -1 leaves the start offset as it was; batches are combined with the stored."""
+    """A write of a partition's leader: -1 leaves the start offset as it was; batches are combined with former ones."""
 
     state_epoch: int
     leader_epoch: int
@@ -80,7 +80,7 @@ class StateChange(NamedTuple):
 
 
 def combine(former: Iterable[StateBatch], newer: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
-    """What holds after `newer` was written over `former`, from the start offset on, in the fewest batches.
+    """The batches after `newer` was written over `former`, from the start offset on, as few as possible.
 
     Where two overlap, the greater delivery count wins, and with equal counts the greater state: a record's history only
     moves on, so what is written late changes nothing (Kafka's `PersisterStateBatchCombiner`).

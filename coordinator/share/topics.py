@@ -1,4 +1,4 @@
-"""What the share coordinator needs to know about the cluster's topics."""
+"""The cluster's topics, as the share coordinator needs them."""
 
 from __future__ import annotations
 
