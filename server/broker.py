@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class OpenConnections(Protocol):
-    """What the listeners report about their connections."""
+    """The listeners' counts of connections."""
 
     @property
     def accepted(self) -> Mapping[str, int]: ...
@@ -58,7 +58,7 @@ class OpenConnections(Protocol):
 
 
 class ServedApi(Protocol):
-    """What handlers and metrics may know of an API that this node serves."""
+    """An API that this node serves, as handlers and metrics see it."""
 
     @property
     def key(self) -> ApiKey: ...

@@ -77,7 +77,7 @@ OPEN_AGAIN_SECONDS: Final = 1.0
 
 
 class Ready(NamedTuple):
-    """What a node says when it serves."""
+    """A node that has begun to serve."""
 
     node_id: int
     endpoints: tuple[Endpoint, ...]
@@ -230,7 +230,7 @@ class Node:
             nursery.cancel_scope.cancel()
 
     def _run_in_background(self, parts: Parts, nursery: trio.Nursery, following: trio.CancelScope) -> None:
-        """What goes on beside the requests until the nursery is cancelled; following others ends by its own scope."""
+        """Start the background tasks, which end with the nursery; following other leaders ends by its own scope."""
         keep = parts.broker.supervisor.keep
         nursery.start_soon(keep, parts.controllership.run)
         nursery.start_soon(keep, parts.death_watch.run)

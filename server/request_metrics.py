@@ -1,4 +1,4 @@
-"""What is counted of each API's requests: how many, how large, how they failed, and where their time went.
+"""Counters of each API's requests: their number, sizes and errors, and the parts of their time.
 
 The parts of a request's time are Kafka's (`kafka.network:type=RequestMetrics`):
 
@@ -160,7 +160,7 @@ def count_errors_of_partitions(errors: _Errors, response: Any) -> None:
 
 
 def _count_in_steps(errors: _Errors, answer: Any) -> Steps[None]:
-    """What `_counter_of` counts, and the special ones: an element's own code, or those of the elements in it."""
+    """Count the errors of any response in steps: an element's own code, or those of the elements in it."""
     code = getattr(answer, "error_code", 0) or getattr(answer, "partition_error_code", 0)
     if code:
         count_error(errors, code)

@@ -1,4 +1,4 @@
-"""What the broker knows of the client at the other end of a connection."""
+"""The client at the other end of a connection."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ class ConnectedClient:
         self.software = (name, version)
 
     def log_keys(self, error: Exception | None = None) -> dict[str, object]:
-        """What a log line about the connection can be found by."""
+        """The keys of log lines about the connection."""
         keys: dict[str, object] = {"client": repr(self), "client_id": self.client_id, "listener": self.listener}
         return keys if error is None else {**keys, "error": str(error)}

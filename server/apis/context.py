@@ -43,7 +43,7 @@ class RequestFrame(Releasable, Protocol):
 
 
 class RequestConnection(Protocol):
-    """What a request's handler may know of the connection, and do to it."""
+    """The connection of a request, as its handler sees it."""
 
     client: ConnectedClient
     #: None where the listener asks for no authentication.
@@ -71,7 +71,7 @@ class RequestConnection(Protocol):
 
 
 class RequestContext:
-    """Where a request came from, what serves it, and the memory that it and its response use.
+    """A request: its connection, the broker that serves it, and the memory that it and its response use.
 
     The frame is held until the response has been sent (or was given up): views of the request are valid that long. To
     keep one longer, retain `fragment`. Memory that a response refers to is handed over with `release_after_send`.
@@ -144,7 +144,7 @@ class RequestContext:
 
     @property
     def work(self) -> Work:
-        """What counts and slices the work on this request."""
+        """The counter of the work on this request, which divides it into slices."""
         if self.counted is None:
             self.counted = Work(self.broker.large_request_queue)
         return self.counted

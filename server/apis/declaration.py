@@ -1,4 +1,4 @@
-"""What a handler's module declares of its API: `API = Api(ApiKey.…, …)`, beside its `handle`."""
+"""The declaration of an API, in its handler's module: `API = Api(ApiKey.…, …)`, beside its `handle`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Codec:
-    """What parses the requests of an API and builds its responses."""
+    """The parser of an API's requests and builder of its responses."""
 
     parse: Callable[[int, Buffer, int], Request]
     parse_in_steps: Callable[[int, Buffer, int, codec.Begun], codec.Steps[Any]]
@@ -66,7 +66,7 @@ def general_codec(
     build_parts: Callable[[Any, int], Sequence[Part]] | None = None,
     build_in_steps: Callable[[Any, int], codec.Steps[Sequence[Part]]] | None = None,
 ) -> Codec:
-    """What is made of an API's schema, but for what builds its responses if that is given."""
+    """A codec made of an API's schema; the functions that are given replace those that build responses."""
     return Codec(
         parse=partial(codec.parse_request, key),
         parse_in_steps=partial(codec.parse_request_in_steps, key),

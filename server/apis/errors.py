@@ -1,4 +1,4 @@
-"""What a client is told of an exception. `kproto.error_responses` makes whole responses that carry only a code."""
+"""Error codes and messages of exceptions. `kproto.error_responses` makes whole responses that carry only a code."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def error_code(error: BaseException) -> ErrorCode:
 
 
 def error_message(error: BaseException) -> str:
-    """What a client is told about an error: its text, cut to a length that every client accepts."""
+    """The message of an error: its text, cut to a length that every client accepts."""
     return str(error)[:MAX_MESSAGE_LENGTH]

@@ -1,5 +1,4 @@
-"""What this broker asks of others, in Kafka's requests: the other side of the handlers WriteTxnMarkers and
-AddPartitionsToTxn.
+"""Requests to other brokers: the client side of the handlers WriteTxnMarkers and AddPartitionsToTxn.
 
 What many ask one broker at the same time is sent as one request (`Batches`). Markers wait for the other side's disks,
 so they have a connection of their own.

@@ -1,4 +1,4 @@
-"""What this broker asks of others for share groups: of their coordinators (requests 83 to 87), and where logs end."""
+"""Requests to other brokers for share groups: to share coordinators (APIs 83 to 87), and for the ends of logs."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class PeerShareCoordinators:
 
 
 def _only(node_id: int, found: Sequence[Any]) -> Any:
-    """What a broker answers for the partition that it was asked about: exactly one answer, or it is not believed."""
+    """The answer for the one partition that was asked for. An answer with none or several is refused."""
     if len(found) != 1:
         raise CoordinatorNotAvailableError(f"node {node_id} answered {len(found)} times for one partition")
     return found[0]

@@ -1,4 +1,4 @@
-"""What a handler returns if its answer is not there yet.
+"""Answers that are not there yet when a handler returns.
 
 A request has two phases, as in Redpanda (`process_result_stages`). In the first it keeps its place among the requests
 of its connection; in the second, which only pipelined requests have (`Api.pipelined`), the next one

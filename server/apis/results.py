@@ -1,4 +1,4 @@
-"""What handlers of the administrative APIs share: an outcome as code and message, and authorized operations."""
+"""Common parts of the administrative APIs' handlers: an outcome as code and message, and authorized operations."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def served() -> dict[ApiKey, str]:
 
 
 def needing_http() -> frozenset[ApiKey]:
-    """What is served only where the broker has an HTTP port: without `/metrics` nobody could read what clients push.
+    """The APIs that are served only where the broker has an HTTP port: without `/metrics` their data cannot be read.
     Kafka does not advertise them either unless it has a plugin that takes the metrics.
     """
     return frozenset(key for key, folder in served().items() if folder == _TELEMETRY)
@@ -48,7 +48,7 @@ def module_of(key: ApiKey, folder: str | None = None) -> ModuleType:
 
 
 def declaration(key: ApiKey) -> Api:
-    """What the module of a served API declares."""
+    """The declaration in the module of a served API."""
     declared: Api = module_of(key).API
     return declared
 

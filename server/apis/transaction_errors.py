@@ -17,7 +17,7 @@ FIRST_PRODUCE_OF_V2: Final = 12
 
 
 def produce_refusal(error: coordinator.CoordinatorError, version: int) -> tuple[ErrorCode, str | None]:
-    """What Produce answers when the coordinator refuses a transactional batch (Kafka's ReplicaManager, KIP-890).
+    """The error of a Produce whose transactional batch the coordinator refuses (Kafka's ReplicaManager, KIP-890).
 
     Only where the code is another one than the coordinator's, a sentence stands beside it.
     """

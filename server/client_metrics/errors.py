@@ -22,7 +22,7 @@ class TelemetryTooEarlyError(ClientMetricsError):
 
 
 class UnknownSubscriptionError(ClientMetricsError):
-    """What the client was told to push has changed: it asks again."""
+    """The client's subscription has changed: it asks for it again."""
 
     code = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
 

@@ -144,7 +144,7 @@ class ClientMetrics:
         return bool(self._subscriptions)
 
     def clients(self) -> Iterator[Client]:
-        """Those that are not silent for too long, with what they have pushed."""
+        """The clients that have pushed recently, with their metrics."""
         now_ms = trio.current_time() * 1000
         for client_id, client in list(self._clients.items()):
             if client.expires_at_ms < now_ms:

@@ -1,4 +1,4 @@
-"""What clients have pushed, as series of numbers: bounded in number and in the length of their labels."""
+"""Metrics that clients have pushed, as series of numbers: bounded in number and in the length of their labels."""
 
 from __future__ import annotations
 

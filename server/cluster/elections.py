@@ -44,7 +44,7 @@ class ElectionPlan(NamedTuple):
 
 
 async def plan_elections(image: MetadataImage, topics: Iterable[TopicImage], config: BrokerConfig) -> ElectionPlan:
-    """What has to change in these topics, so that only the living lead and are in sync."""
+    """The changes of these topics after which only live brokers lead and are in sync."""
     live = frozenset(broker.node_id for broker in image.live_brokers())
     plan = ElectionPlan({}, [], 0)
     leaderless = 0

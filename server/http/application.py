@@ -1,4 +1,4 @@
-"""What the HTTP port serves: a Starlette application made of the routes of several modules.
+"""The application of the HTTP port: Starlette, with the routes of several modules.
 
 A module of routes has `def routes(broker: Broker) -> list[BaseRoute]`, called once when the port is opened.
 """

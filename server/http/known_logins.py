@@ -91,5 +91,5 @@ async def _by_token(login: HttpLogin, token: str, host: str) -> _Kept:
 
 
 def _proof(login: HttpLogin, name: str | None) -> Hashable:
-    """What a login that was right depends on; a token on nothing but its time."""
+    """The credential that a valid login depends on; None of a token, which only its time ends."""
     return None if name is None else login.proof(name)

@@ -121,7 +121,7 @@ class HttpLogin:
         return user(name)
 
     def proof(self, name: str) -> Hashable:
-        """What the user's password is checked with now: while it stays, a login that was right stays right."""
+        """The user's stored credential: as long as it is unchanged, an earlier login stays valid."""
         return self._credentials.proof(name, self._users)
 
     async def _is_right(self, name: str, password: str) -> bool:
@@ -134,7 +134,7 @@ class HttpLogin:
 
 
 def _token_validator(config: BrokerConfig, credentials: Credentials) -> TokenValidator | None:
-    """What checks tokens, where the port is configured to take them; reads files. Raises ConfigError."""
+    """The validator of tokens, if the port is configured to take them; reads files. Raises ConfigError."""
     if (
         _MECHANISMS not in config.static
         or OAUTHBEARER not in config.for_listener(HTTP_LISTENER).sasl_enabled_mechanisms
@@ -148,7 +148,7 @@ def _token_validator(config: BrokerConfig, credentials: Credentials) -> TokenVal
 
 
 def login_of(broker: Broker) -> HttpLogin | None:
-    """What a broker's HTTP port asks for; None where anybody may come. Raises ConfigError."""
+    """The login of a broker's HTTP port; None where it does not authenticate. Raises ConfigError."""
     if not broker.config.ottla_http_security_protocol.startswith("SASL_"):
         return None
     assert broker.credentials is not None, "a broker that asks has something to compare with"

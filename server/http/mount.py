@@ -1,4 +1,4 @@
-"""What serves one of `http_ports`, as its module makes it."""
+"""The server of one of `http_ports`, as its module creates it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ async def _nothing() -> None:
 
 
 class Mounted(NamedTuple):
-    """What a module of `http_ports` makes: `run` keeps what it stands on, `serve` answers, both until cancelled.
+    """The server of an `http_ports` module: `run` runs its dependencies, `serve` answers, both until cancelled.
 
     `end` is awaited before the broker stops, as long as all of it still serves.
     """

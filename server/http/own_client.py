@@ -21,7 +21,7 @@ def own_endpoint(broker: Broker) -> Endpoint:
 
 
 def connect_as_node(broker: Broker, own: Endpoint, client_id: str) -> Callable[[str, int], TrioConnection]:
-    """What makes a connection to a broker's host and port, as this node does by that listener; it is not open yet."""
+    """A factory of connections to a broker's host and port, with this node's login at that listener; not open yet."""
     if own.security_protocol == "PLAINTEXT":
         return lambda host, port: TrioConnection(host, port, client_id=client_id)
     from ottla.security import between_brokers

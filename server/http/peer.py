@@ -1,4 +1,4 @@
-"""Where a request to the HTTP port comes from."""
+"""The address of an HTTP port's client."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class HttpServer:
 
 
 def url(address: ListenAddress, scheme: str = "http") -> str:
-    """Where to ask for what is served on an address."""
+    """The URL of a server at an address."""
     host = address.host
     return f"{scheme}://{f'[{host}]' if ':' in host else host or socket.gethostname()}:{address.port}"
 

@@ -17,11 +17,11 @@ _FIRST_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 5.0
 _NO_OFFSET: Final = -1
 _ANY_HIGH_WATERMARK: Final = (1 << 63) - 1
-"""What a consumer says where a follower says what it shows."""
+"""The high watermark in a consumer's fetch, where a follower names its own."""
 
 
 class CopiedPartition(FollowedLog):
-    """What is asked of the source for it, in one leader epoch here and one there."""
+    """A partition as it is fetched from the source, in one leader epoch here and one there."""
 
     __slots__ = ("_source_epoch", "source_id", "source_start")
 

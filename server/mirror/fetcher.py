@@ -38,8 +38,8 @@ _MAX_PAUSE_SECONDS: Final = 2.0
 #: How long to wait for the source while something has to be done here as soon as it is written.
 _WRITE_WAIT_MS: Final = 20
 _MOVED: Final = (*PASSING, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR)
-"""What the source answers where another broker leads, or soon will, or the topic is another one. The mirror learns that
-from the source's metadata; a replica is told by its own cluster's."""
+"""Errors of the source after a change of leader or topic. The mirror learns of the change from the source's metadata; a
+replica from its own cluster's."""
 
 
 class SourceFetcher(LogFollower[CopiedPartition]):
@@ -129,7 +129,7 @@ class SourceFetcher(LogFollower[CopiedPartition]):
         await self._follow_start(followed)
 
     async def _follow_start(self, copied: CopiedPartition) -> None:
-        """What the source has deleted is deleted here, as soon as what comes after it is written."""
+        """Delete the records that the source has deleted, as soon as those after them are written."""
         log, offset = copied.partition.log, copied.source_start
         self._starting.pop(copied.key, None)
         if log.log_start_offset >= offset or not copied.is_current:

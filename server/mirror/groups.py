@@ -166,7 +166,7 @@ class MirroredGroups:
     def _wanted(
         self, answered: OffsetFetchResponseGroup, image: MetadataImage, source_ids: Mapping[str, UUID]
     ) -> Offsets:
-        """What the group has committed of topics that are mirrored here now, and are still those at the source."""
+        """The group's committed offsets of topics that are mirrored here now, and are still those at the source."""
         wanted: Offsets = {}
         for answer in answered.topics:
             topic = image.topic(answer.name)

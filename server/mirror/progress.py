@@ -1,4 +1,4 @@
-"""What a node's part of the mirror has done, and what is left: for metrics."""
+"""The progress of a node's part of the mirror, and what is left, for metrics."""
 
 from __future__ import annotations
 

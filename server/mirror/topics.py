@@ -44,11 +44,11 @@ _LOCAL: Final = (
     "local.retention.",
     "ottla.mirror",
 )
-"""What a cluster decides by the replicas and disks that it has: not copied."""
+"""Settings that depend on a cluster's own replicas and disks: not copied."""
 
 
 class Plan(NamedTuple):
-    """What has to be done so that the mirror is as the source, and why some topics cannot be mirrored."""
+    """The changes that make the mirror like the source, and why some topics cannot be mirrored."""
 
     create: Sequence[NewTopic]
     extend: Sequence[NewPartitions]
@@ -171,7 +171,7 @@ def is_copied(config: str) -> bool:
 
 
 async def _configs(source: Source, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What is set on the source's topics themselves; a topic that may not be described is left out."""
+    """The configs of the source's topics themselves; a topic that may not be described is left out."""
     found: dict[str, dict[str, str]] = {}
     for first in range(0, len(topics), _DESCRIBED_AT_ONCE):
         asked = [

@@ -322,7 +322,7 @@ class Dispatcher:
 
 
 def _keys(context: RequestContext) -> dict[str, object]:
-    """What a log line about this request can be found by."""
+    """The keys of log lines about this request."""
     return {
         "api": context.api.key.name.lower(),
         "client": repr(context.connection),

@@ -1,4 +1,4 @@
-"""Where a node listens, and what it tells clients to connect to."""
+"""The addresses that a node listens on, and those that it advertises to clients."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def listener_protocols(config: BrokerConfig) -> dict[str, str]:
 
 
 def advertised_endpoints(config: BrokerConfig, bound: Iterable[ListenAddress]) -> tuple[Endpoint, ...]:
-    """What clients are told for each listener, given the ports that it really has.
+    """The advertised address of each listener, given the ports that are really bound.
 
     Without `advertised.listeners` it is where the listener listens: a wildcard becomes the machine's name, and
     localhost becomes 127.0.0.1, which some clients would else resolve to ::1. An advertised port 0

@@ -1,4 +1,4 @@
-"""What a node serves by HTTP beside its metrics and console, each on a port of its own."""
+"""The servers that a node runs by HTTP beside its metrics and console, each on a port of its own."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class HttpPort(NamedTuple):
     module: str
 
     def text(self, config: BrokerConfig) -> str | None:
-        """What is set, as host:port; None where it is not served."""
+        """The configured host:port; None where it is not served."""
         return self.value(config) or None
 
     def address(self, config: BrokerConfig) -> ListenAddress | None:
-        """Where it is to be served; None where it is not. Raises ConfigError."""
+        """The address to listen on; None where it is not served. Raises ConfigError."""
         text = self.text(config)
         return None if text is None else parse_http_address(text, self.setting)
 
@@ -55,5 +55,5 @@ PORTS: Final = (REGISTRY, REST)
 
 
 def configured(config: BrokerConfig) -> list[HttpPort]:
-    """Those that the node is to serve."""
+    """The ports that the configuration turns on."""
     return [port for port in PORTS if port.text(config) is not None]

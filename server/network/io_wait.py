@@ -61,7 +61,7 @@ def served_while_waiting(epoll: select.epoll, serving: Serving, turn: Turn) -> I
 
 
 def _runner() -> Any:
-    """What runs Trio's loop, if its wait can be replaced."""
+    """Trio's runner, if its I/O manager can be replaced."""
     try:
         from trio._core._io_epoll import EpollIOManager
         from trio._core._run import GLOBAL_RUN_CONTEXT
@@ -100,7 +100,7 @@ class _IOManager:
         self.close = manager.close
 
     def get_events(self, timeout: float) -> Any:
-        """What Trio's descriptors report, after at most `timeout` seconds, or when Trio has something to do."""
+        """The events of Trio's descriptors, after at most `timeout` seconds, or when Trio has something to do."""
         serving, turn = self._serving, self._turn
         while True:
             if turn.is_begun:

@@ -48,7 +48,7 @@ _STALLED_SECONDS: Final = 10
 
 
 class ListenAddress(NamedTuple):
-    """Where to listen: `host:port` under a listener's name. Port 0 takes a free one."""
+    """An address to listen on: `host:port` under a listener's name. Port 0 takes a free one."""
 
     name: str
     host: str
@@ -103,11 +103,11 @@ class Listeners:
         return len(self._connections)
 
     def set_listener_auths(self, listener_auths: Mapping[str, ListenerAuth]) -> None:
-        """What listeners ask of those who connect from now on; connections that are open keep what they have."""
+        """Set TLS and SASL of new connections; open connections keep theirs."""
         self._listener_auths = listener_auths
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """What holds from now on; connections that are open stay."""
+        """Set the limits from now on; open connections stay."""
         self._limits = limits
         self._slot_freed.set()
 

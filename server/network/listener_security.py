@@ -1,4 +1,4 @@
-"""What the listeners of a node ask of those who connect, kept in step with its settings and its certificates' files."""
+"""TLS and SASL of a node's listeners, which follow its settings and the files of its certificates."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _of_security(config: BrokerConfig) -> list[dict[str, str]]:
 
 
 def listener_auths(config: BrokerConfig, credentials: Credentials) -> dict[str, ListenerAuth]:
-    """What each listener that asks for anything asks for. Reads files, and raises ConfigError."""
+    """TLS and SASL of each listener that has either. Reads files, and raises ConfigError."""
     return {
         name: listener_auth(config, name, protocol, credentials)
         for name, protocol in listener_protocols(config).items()

@@ -22,7 +22,7 @@ class Accepted(Protocol):
     """A connection that has come, before anything is done with it."""
 
     def open(self, tls: ssl.SSLContext | None) -> Transport:
-        """What serves it, encrypted if there is a context. OSError if the peer has gone."""
+        """The connection's transport, encrypted if there is a context. OSError if the peer has gone."""
         ...
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ many clients are ready at the same time, which would otherwise hold up each othe
 
 
 class Served(Enum):
-    """What a connection has to do after it has served what has come."""
+    """The state of a connection after it has served the requests that had arrived."""
 
     ALL = "all"  # wait until more comes
     HAS_MORE = "has more"  # serve what is here already, when the others have had their turn

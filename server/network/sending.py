@@ -22,7 +22,7 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 
 
 def rest_of(views: Sequence[Buffer], sent_bytes: int) -> Sequence[Buffer]:
-    """What is left of the views when so much has been sent."""
+    """The rest of the views after so many bytes have been sent."""
     rest = []
     for view in views:
         if sent_bytes < len(view):

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class TaskWait:
-    """What a connection's task waits for now. One wait at a time; each also ends when the task is cancelled."""
+    """The wait of a connection's task. One at a time; each also ends when the task is cancelled."""
 
     __slots__ = ("_awaited", "_scope")
 
@@ -49,7 +49,7 @@ class TaskWait:
             self._awaited = -1
 
     async def interruptible(self, step: Callable[[], Awaitable[T]], *, deadline: float = inf) -> T | None:
-        """What `step` returns; None if `interrupt` or the deadline has ended it."""
+        """Run `step` and return its result; None if `interrupt` or the deadline has ended it."""
         result = None
         try:
             with trio.CancelScope(deadline=deadline) as self._scope:

@@ -28,7 +28,7 @@ _limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("TLS
 
 
 class _Step(Enum):
-    """What a handshake waits for."""
+    """The next wait of a handshake."""
 
     DONE = auto()
     READ = auto()
@@ -74,7 +74,7 @@ class TlsTransport:
                 await trio.lowlevel.wait_writable(self._socket)
 
     def _shake(self) -> _Step:
-        """What can be done of the handshake now. An exception that crosses threads leaves garbage to be collected."""
+        """Go on with the handshake as far as possible. (An exception that crosses threads leaves garbage.)"""
         try:
             self._socket.do_handshake()
         except ssl.SSLWantReadError:
@@ -91,7 +91,7 @@ class TlsTransport:
 
     @property
     def descriptor(self) -> None:
-        """What OpenSSL has decrypted already is no longer in the socket."""
+        """None: bytes that OpenSSL has decrypted already are no longer in the socket."""
 
     def receive_into(self, buffer: memoryview) -> int:
         """See `Transport.receive_into`."""
@@ -128,7 +128,7 @@ class TlsTransport:
 
     @property
     def files(self) -> None:
-        """What lies in a file is not encrypted."""
+        """None: bytes in a file are not encrypted."""
         return None
 
     async def wait_readable(self) -> None:

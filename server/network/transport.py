@@ -41,7 +41,7 @@ class Transport(Protocol):
 
     @property
     def files(self) -> FileSender | None:
-        """What sends parts of files; None where all that is sent has to be in memory."""
+        """The sender of parts of files; None where all that is sent has to be in memory."""
         ...
 
     async def handshake(self) -> None:
@@ -53,7 +53,7 @@ class Transport(Protocol):
 
     @property
     def descriptor(self) -> int | None:
-        """What epoll can watch until `close`; None where that does not say whether `receive_into` has something."""
+        """The descriptor for epoll, valid until `close`; None where it does not show whether there are bytes."""
 
     def receive_into(self, buffer: memoryview) -> int:
         """Fill the front of `buffer`; 0 is the end of the stream. BlockingIOError if nothing is there yet."""

@@ -32,7 +32,7 @@ _NO_OVERRIDES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class ListenerLimits(NamedTuple):
-    """What holds for one listener."""
+    """The limits of one listener."""
 
     max_connections: int = INT32_MAX
     max_creation_rate: int = INT32_MAX

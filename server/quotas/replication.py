@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ReplicationQuota:
-    """What a node may send to followers, or fetch as one, of the replicas that a throttle names.
+    """The replication quota: the bytes of throttled replicas that a node may send to followers, or fetch as one.
 
     What goes to and from replicas in sync is counted with the rest, and never held back: a throttle must not take
     anybody out of an in-sync set. `limit` says the bytes a second that are allowed now.

@@ -211,7 +211,7 @@ def _letters(topic: str, partition: int, misfits: Misfits, most_bytes: int) -> l
 
 
 def _headers(topic: str, partition: int, misfits: Misfits, index: int, reason: str) -> Iterator[tuple[str, bytes]]:
-    """What a letter says of a record, as those of share groups do (KIP-1191). Its offset is not known yet."""
+    """The headers of a dead letter, as share groups write them (KIP-1191). The record's offset is not known yet."""
     values: Mapping[str, object] = {"topic": topic, "partition": partition, "message": reason[:_MAX_REASON_LENGTH]}
     header = misfits.header
     if header.producer_id >= 0:

@@ -43,7 +43,7 @@ class Codecs:
         self._threads = trio.CapacityLimiter(_THREADS)
 
     def look_up_in(self, source: SchemaSource | None) -> None:
-        """Where schemas are known from now on; what was found before is kept by its text."""
+        """Look schemas up in this source from now on; codecs that were found before are kept by their schemas' text."""
         self.source = source
 
     async def find(self, schema_id: int) -> Codec | None:

@@ -58,7 +58,7 @@ class SchemaLookupError(RefusedRecordsError):
 
 
 class Part(NamedTuple):
-    """What is asked of a topic's keys or values."""
+    """The requirements on a topic's keys or values."""
 
     is_key: bool
     compares_bytes: bool
@@ -72,7 +72,7 @@ class Part(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What a topic asks for. `dead_letter_topic` is where records go that do not fit; "": their batch is refused."""
+    """A topic's requirements. Misfits go to `dead_letter_topic`; if it is "", their batch is refused."""
 
     topic: str
     parts: tuple[Part, ...]

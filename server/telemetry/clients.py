@@ -1,4 +1,4 @@
-"""What clients push of their own metrics (KIP-714): one series for each number, up to a limit."""
+"""Metrics that clients push (KIP-714): one series for each number, up to a limit."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ _TRAFFIC: Final[tuple[tuple[Metric, Callable[[TopicTraffic], float]], ...]] = (
 
 
 class _Totals(NamedTuple):
-    """What is added up over this broker's partitions."""
+    """Totals over this broker's partitions."""
 
     partitions: int
     leaders: int

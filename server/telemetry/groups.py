@@ -47,7 +47,7 @@ METRICS: Final = (
 
 
 class _Row(NamedTuple):
-    """What a group has of one partition: the committed offset, -1 for none, and the high watermark."""
+    """A group's position in one partition: the committed offset, -1 for none, and the high watermark."""
 
     group: str
     topic: str

@@ -1,4 +1,4 @@
-"""What this broker copies from the cluster that is mirrored. Nothing of it is there without a mirror."""
+"""Metrics of what this broker copies from a mirrored cluster. None of them exists without a mirror."""
 
 from __future__ import annotations
 

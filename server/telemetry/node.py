@@ -252,7 +252,7 @@ def _loop(broker: Broker) -> Iterator[Family]:
 
 
 def _process(data_path: str) -> list[Family]:
-    """What the system knows of the process and of its disk. May block."""
+    """The system's figures of the process and of its disk. May block."""
     families = process.collect()
     try:
         found = os.statvfs(data_path)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 def degradations(broker: Broker) -> list[str]:
-    """What is wrong though the node serves: records that cannot be read, work that was given up. Taking it out of
-    service would not help.
+    """Problems of a node that serves: unreadable records, failed background work. Taking it out of service would not
+    help.
     """
     given_up = broker.supervisor.given_up()
     failed = [f"the task {name} failed, and the log says where: {reason}" for name, reason in given_up.items()]
@@ -18,7 +18,7 @@ def degradations(broker: Broker) -> list[str]:
 
 
 def unready_reasons(broker: Broker) -> list[str]:
-    """What is missing until every request can be answered, each as a sentence; empty if nothing is."""
+    """Reasons why some requests cannot be answered yet, each as a sentence; empty if there are none."""
     reasons = []
     if not broker.is_serving:
         reasons.append("the node is starting or stopping")

@@ -55,7 +55,7 @@ def delegation_tokens(config: BrokerConfig, controller: Controller, clock: Clock
 def credentials(
     config: BrokerConfig, controller: Controller, clock: Clock, tokens: DelegationTokens | None
 ) -> Credentials | None:
-    """What passwords are compared with; None where no port asks for any, and then nothing of it is loaded."""
+    """The credentials of users; None where no port authenticates, and then their modules are not loaded."""
     if not (
         asks_for_anything(config) or ((config.ottla_http_listen or configured(config)) and _http_asks_for_login(config))
     ):
@@ -68,7 +68,7 @@ def credentials(
 def listener_security(
     config: BrokerConfig, credentials: Credentials | None, listeners: Listeners
 ) -> ListenerSecurity | None:
-    """What asks clients who they are; None where no listener does, and then nothing of it is loaded. Raises
+    """TLS and SASL of the listeners; None where no listener uses them, and then their modules are not loaded. Raises
     ConfigError.
     """
     if not asks_for_anything(config):
@@ -178,7 +178,7 @@ def _http_asks_for_login(config: BrokerConfig) -> bool:
 
 
 def tls_of_http(config: BrokerConfig) -> ReloadedTls | None:
-    """What the HTTP port is encrypted with; None in plain text. Reads files, and raises ConfigError."""
+    """The certificate of the HTTP port; None in plain text. Reads files, and raises ConfigError."""
     protocol = config.ottla_http_security_protocol
     if not protocol.endswith("SSL"):
         return None

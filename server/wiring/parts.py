@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class NodeEnvironment(NamedTuple):
-    """What a node has from outside."""
+    """The node's dependencies from outside."""
 
     config: BrokerConfig
     disk: Disk
@@ -283,7 +283,7 @@ class Parts:
             self._connection_settings.renew()
 
     def registration(self, endpoints: tuple[Endpoint, ...]) -> BrokerImage:
-        """What the other nodes are to know of this one."""
+        """This node's registration in the metadata."""
         node_dir = self.log_manager.node_dir
         return BrokerImage(
             self._config.node_id,

@@ -1,4 +1,4 @@
-"""What a start checks before it changes anything, and what it finds out about the folder behind it."""
+"""Checks of a start before it changes anything, and facts about the data folder's disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the four APIs of delegation tokens have in common (KIP-48)."""
+"""Common parts of the four APIs of delegation tokens (KIP-48)."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
 
 
 def _taken_for_another(request: ApiVersionsRequest, context: RequestContext) -> ErrorCode:
-    """What is wrong with the cluster and the node that a client names. Source: `ApiVersionsRequest.isValid`."""
+    """The error if a client names another cluster or node than this one. Source: `ApiVersionsRequest.isValid`."""
     if (request.cluster_id is None) != (request.node_id == _NO_NODE):
         return ErrorCode.INVALID_REQUEST
     broker = context.broker

@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: resources in, one result for each out."""
+"""Common parts of AlterConfigs and IncrementalAlterConfigs: resources in, one result for each out."""
 
 from __future__ import annotations
 

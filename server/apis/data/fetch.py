@@ -139,7 +139,7 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
 def _fetch_allowed(
     params: FetchParams, partitions: Sequence[AskedPartition], context: RequestContext, access: Access
 ) -> Stages[list[FetchResult]]:
-    """What the sender may read; a session's partitions are checked each time."""
+    """Fetch from the partitions that the sender may read; a session's partitions are checked each time."""
     topics = context.broker.metadata.topics_by_id
     is_follower = params.is_from_follower
     may_follow = is_follower and access.allows_on_cluster(AclOperation.CLUSTER_ACTION)
@@ -179,7 +179,7 @@ def _reads_any(partitions: Sequence[AskedPartition], context: RequestContext) ->
 
 
 def _refused_last(told: Sequence[int], results: Sequence[FetchResult]) -> Sequence[int]:
-    """What is not known or not allowed comes behind the rest (Kafka's KafkaApis.handleFetchRequest)."""
+    """Move unknown and unauthorized partitions behind the rest (Kafka's KafkaApis.handleFetchRequest)."""
     if not any(isinstance(results[position].error, _NOT_LOOKED_AT) for position in told):
         return told
     return sorted(told, key=lambda position: isinstance(results[position].error, _NOT_LOOKED_AT))

@@ -21,7 +21,7 @@ class LeaderHint(NamedTuple):
 
 
 def leader_hint(context: RequestContext, topic_id: UUID, partition: int) -> LeaderHint:
-    """What the metadata says about a partition's leader."""
+    """The current leader of a partition, from the metadata."""
     image = context.broker.metadata
     topic = image.topic_by_id(topic_id)
     if topic is None or not 0 <= partition < len(topic.partitions):

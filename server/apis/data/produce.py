@@ -206,7 +206,7 @@ class _Produce(Pending):
         self._of_topic = []
 
     def find(self, index: int) -> TopicIdPartition | _Refusal:
-        """Where records for a partition of the topic go, or why they go nowhere."""
+        """The partition of the topic to append to, or the refusal."""
         topic = self._topic
         if topic is None:
             by_id = self._version >= _FIRST_VERSION_BY_ID
@@ -448,7 +448,7 @@ class _Produce(Pending):
         self._watch = self._context.broker.replica_manager.watch_append(self.operation, ready)
 
     def give_up(self) -> None:
-        """What was appended stays, and nobody is told."""
+        """The appended records stay, and are not answered."""
         if self._watch is not None:
             self._watch.leave()
 

@@ -1,4 +1,4 @@
-"""What the records field of a produce request must hold, before its content is looked at."""
+"""Checks of a Produce request's records field, before its content is parsed."""
 
 from __future__ import annotations
 

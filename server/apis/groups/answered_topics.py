@@ -28,7 +28,7 @@ class AnsweredTopics(Generic[Key, Answer]):
         self._taken: list[Answer]
 
     def begin(self, key: Key, *, is_unknown: bool) -> None:
-        """What follows are the partitions of this topic. One that is not known is answered in any case."""
+        """Begin the partitions of this topic. An unknown topic is answered in any case."""
         self._key, self._taken = key, []
         if is_unknown:
             self._refused.setdefault(key, [])

@@ -39,7 +39,7 @@ _RESOURCES: Final = {0: AclResource.GROUP, 1: AclResource.TRANSACTIONAL_ID}
 
 
 class _OfOneKey(NamedTuple):
-    """What a key means depends on its type, and before version 4 there is one."""
+    """The rule for requests before version 4, whose one key names a resource by its type."""
 
     def refusal(self, request: Any, version: int, access: Access) -> ErrorCode:
         resource = _RESOURCES.get(request.key_type)

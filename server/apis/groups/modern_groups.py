@@ -1,4 +1,4 @@
-"""What the Describe requests of groups with one heartbeat share: the right to see a group, and the errors."""
+"""Common parts of the Describe requests of groups with one heartbeat: the right to see a group, and the errors."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ def names_of(topic_ids: Iterable[UUID], context: RequestContext) -> set[str]:
 
 
 def by_topic(assignment: Mapping[UUID, Collection[int]], message: Callable[..., T]) -> list[T]:
-    """What a heartbeat is answered: a message for each topic, with its partitions, all in order."""
+    """The assignment in a heartbeat's answer: a message for each topic, with its partitions, all in order."""
     return [message(topic_id=topic_id, partitions=sorted(assignment[topic_id])) for topic_id in sorted(assignment)]

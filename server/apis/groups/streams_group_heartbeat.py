@@ -85,7 +85,7 @@ async def handle(request: StreamsGroupHeartbeatRequest, context: RequestContext)
 
 
 def _check_size(context: RequestContext) -> None:
-    """What follows looks at all of a topology at once."""
+    """Limit the size of a topology, which is looked at as a whole afterwards."""
     if context.work.elements > MAX_ELEMENTS:
         raise StreamsInvalidTopologyError(f"A heartbeat with more than {MAX_ELEMENTS} elements is refused.")
 

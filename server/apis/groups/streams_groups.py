@@ -1,4 +1,4 @@
-"""What the streams group APIs have in common: topologies of messages."""
+"""Common parts of the streams group APIs: topologies of messages."""
 
 from __future__ import annotations
 

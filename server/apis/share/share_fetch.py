@@ -147,7 +147,7 @@ async def _forget(session: ShareSession, request: ShareFetchRequest, context: Re
 
 
 async def _fetch(session: ShareSession, request: ShareFetchRequest, context: RequestContext) -> list[ShareFetchResult]:
-    """What the session's partitions have for the member, except those that it may not read."""
+    """Fetch from the session's partitions, except those that the member may not read."""
     params = _params(request, context)
     denied, allowed = [], []
     async for partition in context.work.over(session.rotated(), counts=False):

@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: acknowledgements, and who leads a partition."""
+"""Common parts of ShareFetch and ShareAcknowledge: acknowledgements, and the leaders of partitions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _CODES: Final[Mapping[type[Exception], ErrorCode]] = {
 
 
 class AcknowledgementBatch(Protocol):
-    """What both requests call one."""
+    """A batch of acknowledgements, as both requests have it."""
 
     first_offset: int
     last_offset: int
@@ -71,7 +71,7 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey | Non
 
 
 def partition_error_code(error: Exception) -> ErrorCode:
-    """What members are told about a partition that cannot be served."""
+    """The error code of a partition that cannot be served."""
     code = _CODES.get(type(error))
     return error_code(error) if code is None else code
 

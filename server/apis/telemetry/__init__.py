@@ -1,1 +1,1 @@
-"""What clients push of their metrics (KIP-714): served only where the broker has an HTTP port."""
+"""APIs by which clients push metrics (KIP-714): served only where the broker has an HTTP port."""

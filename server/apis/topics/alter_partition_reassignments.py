@@ -75,7 +75,7 @@ async def handle(
 
 
 def _update(asked: ReassignablePartition, known: Sequence[int], *, allow_factor_change: bool) -> PartitionUpdate:
-    """What the request makes of the partition's state."""
+    """The request's change of the partition's state."""
     replicas = asked.replicas
 
     def update(state: PartitionState) -> PartitionState:

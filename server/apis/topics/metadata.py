@@ -167,7 +167,7 @@ def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stage
 
 
 def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> Answer | None:
-    """What is known about a topic; None if it is to be created."""
+    """The answer about a topic; None if the topic is to be created."""
     broker = context.broker
     if asked.topic_id != _NO_ID:
         topic = broker.metadata.topic_by_id(asked.topic_id)
