@@ -1,4 +1,4 @@
-"""When the garbage collector of a server runs."""
+"""The schedule of a server's garbage collector."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class LargeShare(MemoryBudget):
         self._unfinished_bytes += size_bytes
 
     def give_back(self, claim: Claim, size_bytes: int) -> None:
-        """What was reserved and is not filled is not needed at present."""
+        """Give back reserved memory that is not filled."""
         claim.reserved_bytes -= size_bytes
         self._unfinished_bytes -= size_bytes
         self.refund(size_bytes)
@@ -122,7 +122,7 @@ class LargeShare(MemoryBudget):
 
 
 class RequestBudget:
-    """What a node may hold in memory for requests under way."""
+    """The memory that a node may hold for requests under way."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -139,7 +139,7 @@ class RequestBudget:
 
     @property
     def used_bytes(self) -> int:
-        """What is charged now; it can exceed the limit by the requests that crossed it."""
+        """The bytes charged now; they can exceed the limit by the requests that crossed it."""
         return self.small.used_bytes + self.parsed.used_bytes + self.large.used_bytes
 
     @property

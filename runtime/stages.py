@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 R = TypeVar("R")
 
 Wait = Callable[[], Awaitable[Any]]
-"""What has to be waited for; called by the task that waits."""
+"""A wait; called by the task that waits."""
 
 
 class TurnWait:

@@ -1,4 +1,4 @@
-"""What becomes of background work that fails for a reason that nobody foresaw.
+"""Background work that fails unexpectedly.
 
 Only a failure after which going on could lose or falsify data ends the process; docs/architecture.md ("What ends the
 process") lists these few tasks. Everything else runs under the node's `Supervisor`: the failure is logged with where it
@@ -29,7 +29,7 @@ _PACKAGE: Final = "ottla.server."
 
 
 class Tasks(Protocol):
-    """Where background work is begun: a trio.Nursery, or `Supervisor.tasks`, which outlives its failures."""
+    """A starter of background work: a trio.Nursery, or `Supervisor.tasks`, which outlives its failures."""
 
     def start_soon(self, async_fn: Callable[..., Awaitable[object]], /, *args: Any) -> None: ...
 

@@ -152,7 +152,7 @@ class LoopWatchdog(trio.abc.Instrument):
 
 
 def _stack_of(thread: int, dump: IO[bytes]) -> traceback.StackSummary:
-    """What a thread does now, from where Trio steps the task on; the innermost last.
+    """The stack of a thread, from where Trio steps the task on; the innermost last.
 
     Frames of another thread that runs on must not be followed by Python code, which that thread takes turns with: a
     frame may be gone by the next step, and the interpreter crashes. `faulthandler` takes all of them in one.

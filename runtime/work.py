@@ -1,4 +1,4 @@
-"""What one request makes this node do: counted in elements, done in slices, and large requests one after the other.
+"""The work on one request: counted in elements, done in slices, and large requests one after the other.
 
 An element is what an array holds, of the request or of its answer: a name, a number, a partition. As an object it takes
 up to a hundred times the memory that it took on the wire, and microseconds of the event loop.
