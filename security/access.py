@@ -1,4 +1,4 @@
-"""What the sender of one request may do. Each question leaves a line in the audit log.
+"""Authorization of one request's sender. Each question leaves a line in the audit log.
 
 What is denied is logged at level info, what is allowed at debug. A question that only serves to leave something out of
 an answer, or to tell clients what they may do, is not logged.

@@ -63,7 +63,7 @@ class _Entry(NamedTuple):
 
 
 class _Asker:
-    """Where somebody asks from. The address is read when the first network is compared with it."""
+    """The client's address. It is parsed when the first network is compared with it."""
 
     __slots__ = ("_address", "hosts")
 

@@ -47,7 +47,7 @@ def login(config: BrokerConfig, endpoint: Endpoint) -> Login | None:
 
 
 def open_stream(config: BrokerConfig, endpoint: Endpoint) -> OpenStream:
-    """What connects to another broker's listener. Raises SecurityConfigError."""
+    """A function that connects to another broker's listener. Raises SecurityConfigError."""
     if not endpoint.security_protocol.endswith("SSL"):
         return partial(trio.open_tcp_stream, endpoint.host, endpoint.port)
     try:

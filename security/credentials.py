@@ -63,12 +63,12 @@ class Credentials:
         self._rest_until = 0.0
 
     def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """What a proof of the user's password is checked against; for an unknown user, something that no proof fits."""
+        """The SCRAM credential of a user; of an unknown user, one that no proof fits."""
         known = self._stored().get((user, mechanism))
         return self._unknown(user, mechanism) if known is None else known
 
     async def scram_of_token(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
-        """What a proof of a delegation token's secret is checked against, whether there is such a token or not.
+        """The SCRAM credential of a delegation token; of an unknown token, one that no proof fits.
 
         Raises InvalidCredentialsError if there are no tokens, or too many others wait for an answer.
         """
@@ -112,7 +112,7 @@ class Credentials:
         return result
 
     def proof(self, user: str, configured: Mapping[str, str]) -> Hashable:
-        """What a password of the user's is compared with now; it changes when the password does."""
+        """The user's stored credential; it changes when the password does."""
         expected = configured.get(user)
         if expected is not None:
             return expected

@@ -37,7 +37,7 @@ _WRONG: Final = (OSError, HTTPException, ValueError, RecursionError)
 
 
 class KeySource(Protocol):
-    """Where keys come from."""
+    """A source of keys."""
 
     def current(self, *, unknown: bool = False) -> list[PublicKey]:
         """The keys, fetched again first if it is time or if a token's was `unknown`. If that fails, the former ones."""

@@ -65,7 +65,7 @@ class JwtValidator:
         return self._checked(claims)
 
     def _claims(self, token: str) -> Mapping[str, Any]:
-        """What a token claims, if its issuer has signed it."""
+        """The claims of a token that its issuer has signed."""
         try:
             try:
                 return self._decoded(token, self._keys.current())

@@ -1,4 +1,4 @@
-"""What one listener asks of those who connect, according to its settings."""
+"""TLS and SASL of one listener, according to its settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ListenerAuth(NamedTuple):
 
 
 def listener_auth(config: BrokerConfig, listener: str, protocol: str, credentials: Credentials) -> ListenerAuth:
-    """What a listener asks for. Reads files, and raises ConfigError."""
+    """TLS and SASL of a listener. Reads files, and raises ConfigError."""
     tls = offer = None
     if protocol in ENCRYPTED:
         from ottla.security.tls import server_context

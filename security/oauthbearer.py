@@ -24,7 +24,7 @@ _READ: Final = b"\x01"
 
 
 class AccessToken(NamedTuple):
-    """What a good token says."""
+    """The content of a valid token."""
 
     name: str
     expires_at_ms: int
@@ -49,7 +49,7 @@ class TokenValidator(Protocol):
     """Decides about tokens; one for all connections of a listener."""
 
     async def validate(self, token: str) -> AccessToken:
-        """What a token says; raises TokenRefusedError."""
+        """Validate a token and return its content; raises TokenRefusedError."""
         ...
 
     def time_ms(self) -> int:

@@ -25,7 +25,7 @@ _SCRAM_LOGIN_MODULE: Final = "ScramLoginModule"
 
 
 def sasl_offer(config: BrokerConfig, listener: str, credentials: Credentials) -> SaslOffer:
-    """What a listener that speaks SASL offers; raises ConfigError."""
+    """The SASL mechanisms and limits of a listener; raises ConfigError."""
     own = config.for_listener(listener)
     names = tuple(dict.fromkeys(own.sasl_enabled_mechanisms))
     if not names or not set(names) <= set(MECHANISMS):
@@ -78,7 +78,7 @@ def configured_users(config: BrokerConfig, listener: str) -> dict[str, str]:
 
 
 def login_options(config: BrokerConfig, listener: str, mechanism: str) -> Mapping[str, str]:
-    """What the login configuration of a listener's mechanism says."""
+    """The options in the login configuration of a listener's mechanism."""
     where = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
     if not any(where in layer for layer in (config.dynamic, config.dynamic_default, config.static)):
         return {}  # without the mechanism in its name Kafka does not look at it either

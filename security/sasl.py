@@ -61,7 +61,7 @@ class OfferedMechanism(NamedTuple):
 
 
 class SaslOffer(NamedTuple):
-    """What a listener asks its clients for."""
+    """The SASL settings of a listener."""
 
     mechanisms: Mapping[str, OfferedMechanism]
     failure_delay_seconds: float

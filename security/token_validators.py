@@ -1,4 +1,4 @@
-"""What checks the tokens that clients show a listener by OAUTHBEARER, according to its settings.
+"""Validators of the tokens that clients send to a listener by OAUTHBEARER, according to its settings.
 
 Unsigned tokens are accepted only if Kafka's class for them is named, or its options are in the login configuration;
 Kafka itself accepts them by default.
