@@ -211,14 +211,14 @@ class Coordinators:
 
     @cached_property
     def markers(self) -> ReplicaMarkers:
-        """What writes the end of transactions into the partitions that this node leads."""
+        """Writes transaction markers into the partitions that this node leads."""
         from ottla.coordinator.transaction.markers import ReplicaMarkers
 
         return ReplicaMarkers(self._replica_manager, self.groups.offsets, self._topic_of, self._clock)
 
     @cached_property
     def transaction_verifier(self) -> TransactionVerifier:
-        """What asks the coordinator of a transaction, here or elsewhere, whether a partition takes part in it."""
+        """Verifies with the coordinator of a transaction, here or elsewhere, that a partition takes part in it."""
         from ottla.coordinator.transaction.other_brokers import TransactionVerifier
 
         return TransactionVerifier(

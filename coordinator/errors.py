@@ -1,4 +1,4 @@
-"""What coordinators refuse, and why."""
+"""Errors of coordinators."""
 
 from ottla.kproto.errors import ApiError, ErrorCode
 
@@ -159,7 +159,7 @@ class OffsetMetadataTooLargeError(CoordinatorError):
 
 
 class StateTooLargeError(CoordinatorError):
-    """What the request has to be stored as is more than `max.message.bytes` of the internal topic: no retry helps."""
+    """The records of the request exceed `max.message.bytes` of the internal topic: no retry helps."""
 
     # As Kafka's CoordinatorOperationExceptionHelper and TransactionStateManager have it.
     code = ErrorCode.UNKNOWN_SERVER_ERROR

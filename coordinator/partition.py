@@ -41,7 +41,7 @@ MAX_REASONS: Final = 10
 
 
 class Life(Enum):
-    """Where a partition stands, and what follows it."""
+    """The life of a partition, and the transitions between its states."""
 
     LOADING = "loading"  # its log is being replayed, or waits for its turn: SERVING, FAILED or CLOSED
     SERVING = "serving"  # its shard answers and takes writes: FAILED or CLOSED
@@ -220,7 +220,7 @@ class CoordinatorPartition(Generic[S]):
             self.shard.unloaded()
 
     def _fail(self, what: str, error: Exception) -> None:
-        """What the shard holds is not what the log says: serve nothing of it, until the partition is led again."""
+        """The shard's state and the log differ: serve nothing of it until the partition is led again."""
         if self.life not in (Life.LOADING, Life.SERVING):
             return
         self.life = Life.FAILED

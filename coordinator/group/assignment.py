@@ -1,4 +1,4 @@
-"""What a member of a consumer or share group is assigned."""
+"""Assignments of members of consumer and share groups."""
 
 from collections.abc import Mapping
 from typing import Final

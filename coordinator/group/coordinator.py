@@ -166,7 +166,7 @@ class GroupCoordinator:
 
     @property
     def runtime(self) -> CoordinatorRuntime[GroupShard]:
-        """What runs the shards: their loading and their writes."""
+        """The runtime, which loads the shards and writes their records."""
         return self._runtime
 
     def apply(self, delta: MetadataDelta) -> None:
@@ -194,7 +194,7 @@ class GroupCoordinator:
         return GroupShard(partition, self._protocols, self._look_through)
 
     def _look_through(self, partition: int) -> None:
-        """What was deleted while nobody led the partition is found when it is loaded."""
+        """Topics that were deleted while the partition had no leader are found when it is loaded."""
         self._deleted_topics.look_at(partition)
         self._nursery.start_soon(self._forget_shares, partition)
 

@@ -1,4 +1,4 @@
-"""What every group answers, whatever protocol its members speak. Plain state, no waiting, no I/O.
+"""The interface of every group, whatever protocol its members speak. Plain state, no waiting, no I/O.
 
 Kafka's counterpart is org.apache.kafka.coordinator.group.Group. A kind of group is added by a class below this one, a
 `GroupProtocol` that runs it, and its line among the coordinator's protocols (`coordinator.py`).
@@ -46,7 +46,7 @@ class Group(ABC):
     __slots__ = ()
 
     kind: ClassVar[str]
-    """What ListGroups calls a group of this kind (KIP-848's group type), and what messages call it."""
+    """The name of this kind of group in ListGroups (KIP-848's group type), and in messages."""
     gives_way: ClassVar[frozenset[str]] = frozenset()
     """The kinds to which an empty group leaves its id. Its offsets stay."""
 
@@ -61,7 +61,7 @@ class Group(ABC):
     @property
     @abstractmethod
     def protocol_type(self) -> str | None:
-        """What the members of the group are to each other: `consumer`, `connect`, `share`, `streams`."""
+        """The protocol type of the members: `consumer`, `connect`, `share`, `streams`."""
 
     @classmethod
     @abstractmethod
@@ -70,7 +70,7 @@ class Group(ABC):
 
     @abstractmethod
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What removes the group, its offsets aside."""
+        """The tombstones of the group, without those of its offsets."""
 
     def is_empty(self) -> bool:
         """Whether the group has no members, and nobody joins it."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class FromClient(Protocol):
-    """What knows the client that a member is."""
+    """A request that names its client."""
 
     @property
     def client_id(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What an offset of a group is (Kafka's OffsetAndMetadata)."""
+"""Committed offsets of groups (Kafka's OffsetAndMetadata)."""
 
 from typing import NamedTuple
 from uuid import UUID
@@ -22,7 +22,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetToCommit(NamedTuple):
-    """What a client commits for one partition. `retention_ms` is -1 except where OffsetCommit v2-4 set it."""
+    """A client's commit for one partition. `retention_ms` is -1 except where OffsetCommit v2-4 set it."""
 
     offset: int
     leader_epoch: int

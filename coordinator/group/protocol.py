@@ -1,4 +1,4 @@
-"""What runs the groups of one kind, and the table of all kinds."""
+"""The protocol that runs the groups of one kind, and the table of all kinds."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class GroupProtocols:
         self._by_key = {key: each for each in others for key in each.group_class.key_types()}
 
     def of(self, group: Group) -> GroupProtocol[Any]:
-        """What runs a group."""
+        """The protocol of a group."""
         return self._by_class[type(group)]
 
     def of_key(self, key_type: type) -> GroupProtocol[Any] | None:
-        """What runs the groups that such records are about; None for the default's, and for what is not known here."""
+        """The protocol of groups with such records; None for those of the default protocol, and for unknown types."""
         return self._by_key.get(key_type)

@@ -1,4 +1,4 @@
-"""What groups need to know about the cluster's topics: ids, partition counts, and which names an expression matches."""
+"""The cluster's topics as groups need them: ids, partition counts, and the names that an expression matches."""
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -75,7 +75,7 @@ class GroupTopics:
 
 
 class Pattern(Protocol):
-    """What a compiled expression can do."""
+    """A compiled expression."""
 
     def fullmatch(self, text: str) -> object | None: ...
 

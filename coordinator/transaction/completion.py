@@ -1,4 +1,4 @@
-"""What follows a decided transaction: a marker in every partition, then the record that says it is over."""
+"""Completion of a decided transaction: a marker in every partition, then the record that says it is complete."""
 
 import logging
 from collections.abc import Callable

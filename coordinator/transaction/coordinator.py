@@ -112,7 +112,7 @@ class TransactionCoordinator:
 
     @property
     def runtime(self) -> CoordinatorRuntime[TransactionShard]:
-        """What runs the shards: their loading and their writes."""
+        """The runtime, which loads the shards and writes their records."""
         return self._runtime
 
     def apply(self, delta: MetadataDelta) -> None:

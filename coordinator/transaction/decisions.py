@@ -1,4 +1,4 @@
-"""What a producer may do in the present state of its transactional id: decisions alone, without any waiting.
+"""Checks of requests against the state of a transactional id: decisions alone, without any waiting.
 
 The order of Apache Kafka 4.3's checks shows in its answers (TransactionCoordinator):
 
@@ -33,7 +33,7 @@ REFUSALS: Final = (
     InvalidTransactionStateError,
     ProducerFencedError,
 )
-"""What follows from the state of a transactional id alone."""
+"""Refusals that follow from the state of a transactional id alone."""
 
 
 def require_settled(current: Transaction) -> None:

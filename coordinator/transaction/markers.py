@@ -52,7 +52,7 @@ _PASSING: Final = (ReplicaError, StoreOfflineError, LogClosedError, CoordinatorE
 
 
 class MarkerSink(Protocol):
-    """Where a coordinator's markers go."""
+    """The receiver of a coordinator's markers."""
 
     async def write(self, partitions: Iterable[Partition], marker: EndTxnMarker) -> dict[Partition, Exception]:
         """Write the marker into each partition; returns those that failed and why. What is gone needs no marker.

@@ -30,7 +30,7 @@ Refusals = Mapping["Partition", CoordinatorError]
 
 
 class OtherBrokers(Protocol):
-    """What this broker asks of others for transactions. A broker that cannot be reached counts as a failure."""
+    """Requests to other brokers for transactions. A broker that cannot be reached counts as a failure."""
 
     async def write_markers(
         self, node_id: int, partitions: Collection[Partition], marker: EndTxnMarker
@@ -47,7 +47,7 @@ class OtherBrokers(Protocol):
         *,
         joins: bool,
     ) -> Refusals:
-        """What `TransactionVerifier.verify` does, at the broker that coordinates the transaction."""
+        """`TransactionVerifier.verify` at the broker that coordinates the transaction."""
         ...
 
 
@@ -63,7 +63,7 @@ class ClusterMarkers:
         self._image = image
 
     async def write(self, partitions: Iterable[Partition], marker: EndTxnMarker) -> dict[Partition, Exception]:
-        """What is gone needs no marker; what has no leader now fails."""
+        """A deleted partition needs no marker; one without a leader fails."""
         failed: dict[Partition, Exception] = {}
         by_leader: dict[int, list[Partition]] = {}
         image = self._image()

@@ -1,4 +1,4 @@
-"""What is done from time to time: transactions that take too long are aborted, ids that nobody uses are forgotten."""
+"""Periodic work: transactions that take too long are aborted, transactional ids that are unused expire."""
 
 import logging
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What the coordinator reads in the metadata that consumers embed in the classic protocol."""
+"""The metadata that consumers embed in the classic protocol, as far as the coordinator reads it."""
 
 from typing import Final
 

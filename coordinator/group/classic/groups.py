@@ -1,7 +1,7 @@
-"""What requests do to groups of the classic protocol: find or create the group. A member of a group of the consumer
+"""Requests to groups of the classic protocol: find or create the group. A member of a group of the consumer
 protocol is served there.
 
-Whatever is refused is a CoordinatorError.
+Refusals are CoordinatorErrors.
 """
 
 from __future__ import annotations

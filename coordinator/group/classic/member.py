@@ -18,7 +18,7 @@ class Protocol(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """What a JoinGroup answers: the same for every version."""
+    """The answer to a JoinGroup, the same for every version."""
 
     member_id: str
     generation_id: int
@@ -101,7 +101,7 @@ class ClassicMember:
         self.awaiting_join: Pending[JoinResult] | None = None
         self.awaiting_sync: Pending[SyncResult] | None = None
         self.deadline = math.inf
-        """When the session ends, on Trio's clock. A heartbeat only moves it; `Sessions.watch` looks when it wakes."""
+        """The end of the session, on Trio's clock. A heartbeat only moves it; `Sessions.watch` looks when it wakes."""
         self.removed = False
 
     def begin_first_join(self, deadline: float) -> None:
@@ -134,7 +134,7 @@ class ClassicMember:
         return pending
 
     def assign(self, assignment: bytes) -> None:
-        """What it has in the group's generation; empty while that is not decided."""
+        """Set the assignment in the group's generation; empty until it is decided."""
         self.assignment = assignment
 
     def rename(self, member_id: str) -> None:

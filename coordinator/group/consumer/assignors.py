@@ -13,7 +13,7 @@ from ottla.coordinator.group.assignment import Assignment
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows about a member. A static member keeps its place by its instance id."""
+    """A member as an assignor sees it. A static member keeps its place by its instance id."""
 
     member_id: str
     instance_id: str | None

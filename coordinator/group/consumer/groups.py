@@ -1,6 +1,6 @@
-"""What requests do to groups of the consumer protocol (KIP-848): find, create or convert the group, under its lock.
+"""Requests to groups of the consumer protocol (KIP-848): find, create or convert the group, under its lock.
 
-Whatever is refused is a CoordinatorError.
+Refusals are CoordinatorErrors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Conversion(Protocol):
-    """What turns classic groups into those of the consumer protocol. The caller holds the group's lock."""
+    """Converts classic groups into groups of the consumer protocol. The caller holds the group's lock."""
 
     async def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
         """Raises CoordinatorError, and then the group is as it was."""

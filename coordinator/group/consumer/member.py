@@ -22,14 +22,14 @@ class MemberState(IntEnum):
 
 
 class ClassicSide(NamedTuple):
-    """What a classic member said in its JoinGroup: during a migration it lives in a group of this protocol."""
+    """The JoinGroup of a classic member, which lives in a group of this protocol during a migration."""
 
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]
 
 
 class Subscription(NamedTuple):
-    """What a member said about itself: the content of its metadata record. `classic` is set for a classic member."""
+    """A member's subscription: the content of its metadata record. `classic` is set for a classic member."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -49,7 +49,7 @@ NO_EPOCHS: Final[AssignmentEpochs] = {}
 
 
 class Current(NamedTuple):
-    """Where a member stands: the content of its current-assignment record."""
+    """A member's current assignment: the content of its record."""
 
     epoch: int = 0
     previous_epoch: int = -1
@@ -60,7 +60,7 @@ class Current(NamedTuple):
 
     @property
     def held(self) -> Assignment:
-        """What the member is assigned, and what it has not yet given up."""
+        """The assigned partitions, and those that are not revoked yet."""
         topic_ids = {*self.assigned, *self.pending_revocation}
         nothing: frozenset[int] = frozenset()
         return {
@@ -69,7 +69,7 @@ class Current(NamedTuple):
         }
 
     def rejoined(self) -> "Current":
-        """Where a static member starts over: it keeps what it was assigned; what it was to revoke is free."""
+        """The state of a static member that joins again: it keeps its assignment; pending revocations are released."""
         return Current(previous_epoch=0, assigned=self.assigned, epochs=self.epochs)
 
     def away(self) -> "Current":

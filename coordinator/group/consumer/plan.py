@@ -1,4 +1,4 @@
-"""What a group will be once a heartbeat is committed: its epochs, its target, and who owns what."""
+"""The group as it will be once a heartbeat is committed: its epochs, target and owned partitions."""
 
 from collections.abc import Iterable, Set
 from functools import partial
@@ -72,7 +72,7 @@ class Plan:
         return self._resubscribed
 
     def subscribed(self, topic_ids: Iterable[UUID]) -> Set[UUID]:
-        """Those of some topics that the member subscribes to. Topics that were deleted are none of them."""
+        """The topics of these that the member subscribes to. Deleted topics are left out."""
         wanted = self._names(self._subscriptions[self._member_id])
         return {topic_id for topic_id, name in self._topics.names(topic_ids).items() if name in wanted}
 

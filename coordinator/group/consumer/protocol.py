@@ -244,7 +244,7 @@ def _is_full(beat: Heartbeat) -> bool:
 
 
 def _subscription(former: ConsumerMember | None, beat: Heartbeat) -> Subscription:
-    """What the member says about itself now: what it leaves out stays as it was."""
+    """The member's subscription after a heartbeat: fields that it leaves out stay as they were."""
     before = former.subscription if former is not None else None
     names, regex, assignor = beat.topic_names, beat.topic_regex, beat.server_assignor
     if before is not None:

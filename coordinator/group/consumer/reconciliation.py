@@ -20,7 +20,7 @@ def next_assignment(
     subscribed: Callable[[Iterable[UUID]], Set[UUID]],
     resubscribed: bool = False,
 ) -> Current:
-    """Where the member stands after a heartbeat that reported `owned` (None: not reported this time).
+    """The member's current assignment after a heartbeat that reported `owned` (None: not reported this time).
 
     `is_free` tells whether nobody else holds a partition; `subscribed` which of some topics the member subscribes to.
     The target may be older than a subscription that has changed (`resubscribed`): nothing of another topic is left to

@@ -91,7 +91,7 @@ def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
 
 
 def read_regex(value: schema.ConsumerGroupRegularExpressionValue) -> ResolvedRegex:
-    """What a record says that an expression matched."""
+    """The resolved regular expression in a record."""
     return ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
 
 

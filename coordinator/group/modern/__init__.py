@@ -1,1 +1,1 @@
-"""What consumer, share and streams groups have in common."""
+"""Common parts of consumer, share and streams groups."""

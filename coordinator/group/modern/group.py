@@ -1,4 +1,4 @@
-"""What consumer, share and streams groups have in common, whose members use a single heartbeat API. Plain state.
+"""Common state of consumer, share and streams groups, whose members use a single heartbeat API. Plain state.
 
 All of it comes from records: `replay` is called with what is committed, at load and after each write. Kafka's
 counterparts are ModernGroup and ModernGroupMember.
@@ -48,7 +48,7 @@ class ModernMember(Generic[S, C]):
         self.removed = False
 
     def expect_by(self, deadline: float) -> None:
-        """What a rebalance asks of it now, it must have done by then."""
+        """Set the deadline for what the rebalance asks of the member."""
         self.rebalance_deadline = deadline
 
     def expect_nothing(self) -> None:
@@ -83,11 +83,11 @@ class ModernGroup(Group, Generic[M, S, C, T]):
         self.metadata_hash = 0
         self.target_epoch = EPOCH_BEFORE_MEMBERS
         self.target_timestamp_ms = 0
-        """When the target was computed; 0 if it never was, or if that must not delay the next one."""
+        """The time at which the target was computed; 0 if it never was, or if that must not delay the next one."""
         self.members: dict[str, M] = {}
         self.target: dict[str, T] = {}
         self.predecessor_tombstones: Sequence[CoordinatorRecord] = ()
-        """What is written before its first record: the tombstones of the empty group that it replaces."""
+        """The tombstones of the empty group that it replaces, written before its first record."""
         self.removed = False
         """Whether the group was deleted or has moved to another broker."""
 
@@ -158,7 +158,7 @@ class ModernGroup(Group, Generic[M, S, C, T]):
 
     @abstractmethod
     def _new_current(self) -> C:
-        """Where a member stands that has just joined."""
+        """The current assignment of a member that has just joined."""
 
     def _hold(self, member: M) -> None:
         """The member now owns what it holds."""

@@ -1,6 +1,6 @@
-"""What requests do to groups whose members use a single heartbeat API: find or create the group, under its lock.
+"""Requests to groups whose members use a single heartbeat API: find or create the group, under its lock.
 
-Whatever is refused is a CoordinatorError.
+Refusals are CoordinatorErrors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Heartbeat(Protocol):
-    """What the heartbeats of all kinds say."""
+    """The common fields of all heartbeats."""
 
     @property
     def member_epoch(self) -> int: ...
@@ -61,7 +61,7 @@ class ModernGroups(Generic[G, B, R]):
                 return await self._protocol.heartbeat(created, beat)
 
     async def _heartbeat_elsewhere(self, other: Group, beat: B) -> R:
-        """What is done with a heartbeat for a group of another kind."""
+        """Handle a heartbeat for a group of another kind."""
         raise self._is_of_another_kind(other)
 
     def describe(self, group_id: str) -> G:
@@ -74,7 +74,7 @@ class ModernGroups(Generic[G, B, R]):
         raise self._not_found(group_id) if other is None else self._is_of_another_kind(other)
 
     def _not_found(self, group_id: str, beat: B | None = None) -> GroupIdNotFoundError:
-        """What is answered for a group that is not there, to a heartbeat or to another request."""
+        """The error for a group that does not exist, for a heartbeat or another request."""
         return GroupIdNotFoundError(f"Group {group_id} not found.")
 
     def _is_of_another_kind(self, group: Group) -> GroupIdNotFoundError:

@@ -1,4 +1,4 @@
-"""What the heartbeats of consumer groups and share groups are answered with."""
+"""The answer to heartbeats of consumer groups and share groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the protocols with one heartbeat share: how their groups' changes are committed, and the sessions of members."""
+"""Common parts of the protocols with one heartbeat: commits of their groups' changes, and the sessions of members."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class GroupServices(NamedTuple):
-    """What a protocol needs of the broker. `write` commits records of a group and replays them into it."""
+    """The broker's services for a protocol. `write` commits records of a group and replays them into it."""
 
     clock: Clock
     topics: GroupTopics

@@ -1,4 +1,4 @@
-"""What the records of consumer, share and streams groups have in common."""
+"""Common parts of the records of consumer, share and streams groups."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ModernRecords(NamedTuple):
         return self.group, self.member, self.target_epoch, self.target, self.current, self.own
 
     def member_tombstones(self, group_id: str, member_id: str) -> list[CoordinatorRecord]:
-        """What removes a member: its current and target assignment first, its subscription last."""
+        """The tombstones of a member: its current and target assignment first, its subscription last."""
         return [
             tombstone(key(group_id=group_id, member_id=member_id)) for key in (self.current, self.target, self.member)
         ]

@@ -111,7 +111,7 @@ class DeletedTopicCleanup:
     def _find_gone(
         self, shard: GroupShard, group_id: str, keys: Iterable[bytes], names: set[str], living: set[bytes]
     ) -> Iterator[bytes]:
-        """Those of the keys under which something is gone. `living` collects the ends of values that hold the id of a
+        """The keys under which some offset's topic is gone. `living` collects the ends of values that hold the id of a
         topic that exists.
         """
         for key in keys:
@@ -128,7 +128,7 @@ class DeletedTopicCleanup:
     def _tombstones(
         self, shard: GroupShard, group_id: str, keys: list[bytes], names: set[str]
     ) -> list[CoordinatorRecord]:
-        """What removes these offsets, except those that were committed meanwhile for a topic that exists."""
+        """The tombstones of these offsets, except those committed meanwhile for a topic that exists."""
         return [
             CoordinatorRecord(key, None)
             for key in keys

@@ -1,4 +1,4 @@
-"""What expires: offsets after their retention, and groups of which nothing else is left."""
+"""Expiry of offsets after their retention, and of groups of which nothing else is left."""
 
 import logging
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class Retention:
             logger.warning("offsets in partition %d do not expire now: %s", shard.partition, error, extra=keys)
 
     async def _expire_group(self, shard: GroupShard, group_id: str) -> None:
-        """What has expired now is looked at again when the write's turn has come: it may have been committed again."""
+        """Expired offsets are checked again when the write's turn has come: they may have been committed again."""
         keys = await self._find_expired(shard, group_id)
         # Even without offsets the group itself may go.
         for start in range(0, len(keys) or 1, WRITTEN):

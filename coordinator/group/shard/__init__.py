@@ -1,1 +1,1 @@
-"""What a partition of `__consumer_offsets` holds: groups and committed offsets."""
+"""The content of a partition of `__consumer_offsets`: groups and committed offsets."""

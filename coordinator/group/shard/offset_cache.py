@@ -111,7 +111,7 @@ class OffsetCache:
         return list(dict.fromkeys(chain(self._committed.get(group_id, _NONE), *pending)))
 
     def values(self, group_id: str, key: bytes) -> list[bytes]:
-        """What is under a key: the committed offset's value, and those of open transactions."""
+        """The values under a key: the committed offset's, and those of open transactions."""
         everywhere = (self._committed, *self._pending.values())
         return [groups[group_id][key][1] for groups in everywhere if key in groups.get(group_id, _NONE)]
 
@@ -129,7 +129,7 @@ class OffsetCache:
         since_ms: int | None,
         subscribed: frozenset[str],
     ) -> list[bytes]:
-        """Those of the keys whose offsets retention would remove now (KIP-211).
+        """The keys whose offsets retention would remove now (KIP-211).
 
         `since_ms` is when the group became empty (None: count from each commit, as for a group that never had members);
         offsets of the topics in `subscribed` do not expire, nor do those that an open transaction may still change.

@@ -38,7 +38,7 @@ def check_offset(key: bytes, value: bytes | None) -> None:
 
 
 def topic_place(key: bytes) -> tuple[int, int]:
-    """Where the topic is in a key, which is its type, a group, a topic and a partition. Raises DecodeError."""
+    """The place of the topic in a key, which is its type, a group, a topic and a partition. Raises DecodeError."""
     try:
         topic_start = 6 + (key[2] << 8 | key[3])
         topic_end = topic_start + (key[topic_start - 2] << 8 | key[topic_start - 1])
@@ -71,7 +71,7 @@ def metadata_of(value: bytes) -> bytes:
 
 
 def _fields_place(value: bytes) -> int:
-    """Where the tagged fields are in a value of the usual form: version 4, short ASCII metadata, at most a topic id.
+    """The place of the tagged fields in a value of the usual form: version 4, short ASCII metadata, at most a topic id.
 
     Zero for any other value.
     """

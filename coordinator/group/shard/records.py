@@ -27,7 +27,7 @@ Decoded = GroupRecord | OtherRecord
 
 
 def decode(record: CoordinatorRecord) -> Decoded:
-    """What a record says. Raises SkippedRecordError for types of a newer broker, DecodeError for damage."""
+    """Decode a record. Raises SkippedRecordError for types of a newer broker, DecodeError for damage."""
     try:
         key, value = record_types("__consumer_offsets").parse(record.key, record.value)
     except UnknownRecordTypeError as error:

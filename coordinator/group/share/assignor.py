@@ -18,7 +18,7 @@ Partition = tuple[UUID, int]
 
 
 class ShareMemberSpec(NamedTuple):
-    """What the assignor knows about a member."""
+    """A member as the assignor sees it."""
 
     member_id: str
     topic_ids: frozenset[UUID]

@@ -46,9 +46,9 @@ class ShareGroup(ModernGroup[ShareMember, ShareSubscription, ShareCurrent, Assig
         super().__init__(group_id)
         self.state_partitions = StatePartitions()
         self.initializing_since_ms: dict[UUID, int] = {}
-        """When this broker began to set up each topic. Not stored: a new coordinator begins again."""
+        """The time at which this broker began to initialize each topic. Not stored: a new coordinator begins again."""
         self.attempts: set[Attempt] = set()
-        """What this broker is setting up now."""
+        """The attempts at initialization that this broker has under way."""
         self.seen: tuple[int, StatePartitions] | None = None
         """The revision of the cluster's metadata, and the state, with which the group's target was last looked at."""
 

@@ -1,6 +1,6 @@
-"""What requests do to share groups (KIP-932): find or create the group, under its lock.
+"""Requests to share groups (KIP-932): find or create the group, under its lock.
 
-Whatever is refused is a CoordinatorError.
+Refusals are CoordinatorErrors.
 """
 
 from __future__ import annotations

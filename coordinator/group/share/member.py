@@ -13,7 +13,7 @@ from ottla.coordinator.group.modern.group import JOIN_EPOCH, ModernMember
 
 
 class ShareSubscription(NamedTuple):
-    """What a member said about itself: the content of its metadata record."""
+    """A member's subscription: the content of its metadata record."""
 
     rack_id: str | None = None
     client_id: str = ""
@@ -22,7 +22,7 @@ class ShareSubscription(NamedTuple):
 
 
 class ShareCurrent(NamedTuple):
-    """Where a member stands: the content of its current-assignment record."""
+    """A member's current assignment: the content of its record."""
 
     epoch: int = 0
     previous_epoch: int = -1

@@ -333,7 +333,7 @@ def share_keys(group_id: str, topics: Mapping[UUID, TopicPartitions]) -> list[Sh
 
 
 def _added_later(group: ShareGroup, wanted: Mapping[UUID, TopicPartitions]) -> frozenset[tuple[UUID, int]]:
-    """Those of the partitions that come to a topic of which the group has others."""
+    """The partitions that were added to topics of which the group has others."""
     known = group.state_partitions
     found: set[tuple[UUID, int]] = set()
     for topic_id, (_, partitions) in wanted.items():
@@ -351,7 +351,7 @@ def _all_names(subscriptions: Iterable[ShareSubscription]) -> frozenset[str]:
 
 
 def _subscription(former: ShareMember | None, beat: ShareHeartbeat) -> ShareSubscription:
-    """What the member says about itself now: what it leaves out stays as it was."""
+    """The member's subscription after a heartbeat: fields that it leaves out stay as they were."""
     before = None if former is None else former.subscription
     names = beat.topic_names
     if names is None:

@@ -88,7 +88,7 @@ def _current(value: schema.ShareGroupCurrentMemberAssignmentValue) -> ShareCurre
 
 
 def read_state_partitions(value: schema.ShareGroupStatePartitionMetadataValue) -> StatePartitions:
-    """What a record says of delivery state."""
+    """The state partitions in a record."""
     return StatePartitions(
         _topics(value.initializing_topics),
         _topics(value.initialized_topics),

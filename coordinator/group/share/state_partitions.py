@@ -22,7 +22,7 @@ Partitions = Mapping[UUID, TopicPartitions]
 
 
 class StatePartitions(NamedTuple):
-    """Where delivery state is being set up, is set up, or is being deleted: the content of one record."""
+    """Partitions whose delivery state is being initialized, initialized, or being deleted: one record's content."""
 
     initializing: Mapping[UUID, TopicPartitions] = {}
     initialized: Mapping[UUID, TopicPartitions] = {}
@@ -70,7 +70,7 @@ class StatePartitions(NamedTuple):
 
 
 class Attempt:
-    """What a broker is setting up. What is changed otherwise meanwhile is taken out of `wanted`."""
+    """An attempt to initialize partitions. Partitions that change otherwise meanwhile are taken out of `wanted`."""
 
     __slots__ = ("wanted",)
 

@@ -43,7 +43,7 @@ NO_TASKS = TaskSet()
 
 
 class StreamsMemberSpec(NamedTuple):
-    """What the assignor knows about a member: its process, its tasks now, and how far its state of any task is."""
+    """A member as the assignor sees it: its process, its current tasks, and how far its state of any task is."""
 
     member_id: str
     process_id: str

@@ -25,7 +25,7 @@ MAX_SIZE_BYTES: Final = 256 * 1024
 
 
 class NodeType(IntEnum):
-    """What a node of a topology is; the numbers are those of the messages."""
+    """The type of a topology's node; the numbers are those of the messages."""
 
     SOURCE = 1
     PROCESSOR = 2
@@ -33,7 +33,7 @@ class NodeType(IntEnum):
 
 
 class DescriptionStatus(IntEnum):
-    """What StreamsGroupDescribe says about the description."""
+    """The status of the description in StreamsGroupDescribe."""
 
     NOT_REQUESTED = 0
     NOT_STORED = 1

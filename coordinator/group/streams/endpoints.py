@@ -1,4 +1,4 @@
-"""Where the members of a streams group answer queries, and for which partitions (`application.server`)."""
+"""The addresses at which members of a streams group answer queries, by partition (`application.server`)."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
         return StreamsGroupState.STABLE
 
     def said(self) -> GroupSaid:
-        """What its metadata record says."""
+        """The content of its metadata record."""
         return GroupSaid(
             self.group_epoch,
             self.metadata_hash,
@@ -247,7 +247,7 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
         self.delayed_until = until
 
     def endpoints_changed(self) -> None:
-        """What members are told about each other's endpoints has changed."""
+        """The endpoints that members get in heartbeats have changed."""
         self.endpoint_epoch += 1
 
     def count_endpoints_from(self, epoch: int) -> None:

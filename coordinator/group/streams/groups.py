@@ -1,6 +1,6 @@
-"""What requests do to streams groups (KIP-1071): find or create the group, under its lock.
+"""Requests to streams groups (KIP-1071): find or create the group, under its lock.
 
-Whatever is refused is a CoordinatorError.
+Refusals are CoordinatorErrors.
 """
 
 from __future__ import annotations

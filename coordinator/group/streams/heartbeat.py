@@ -1,4 +1,4 @@
-"""What goes into one step of the streams protocol (KIP-1071), and what comes out of it."""
+"""The input and the result of one step of the streams protocol (KIP-1071)."""
 
 from __future__ import annotations
 

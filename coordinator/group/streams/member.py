@@ -24,14 +24,14 @@ class StreamsMemberState(IntEnum):
 
 
 class Endpoint(NamedTuple):
-    """Where an application answers queries (`application.server`)."""
+    """The address at which an application answers queries (`application.server`)."""
 
     host: str
     port: int
 
 
 class StreamsSubscription(NamedTuple):
-    """What a member said about itself: the content of its metadata record."""
+    """A member's subscription: the content of its metadata record."""
 
     rack_id: str | None = None
     client_id: str = ""
@@ -73,7 +73,7 @@ NOTHING_HELD: Final = HeldTasks()
 
 
 class StreamsCurrent(NamedTuple):
-    """Where a member stands: the content of its current-assignment record."""
+    """A member's current assignment: the content of its record."""
 
     epoch: int = 0
     previous_epoch: int = 0
@@ -90,7 +90,7 @@ class StreamsCurrent(NamedTuple):
         return self._replace(epoch=LEAVE_STATIC_EPOCH, assigned=assigned, pending_revocation=NOTHING_HELD)
 
     def back(self) -> StreamsCurrent:
-        """Where who takes a static member's place starts."""
+        """The state of a member that replaces a static one."""
         return self._replace(epoch=0, previous_epoch=0)
 
 

@@ -1,4 +1,4 @@
-"""What a streams group will be once a heartbeat is committed: its topology, its epochs and its target."""
+"""The streams group as it will be once a heartbeat is committed: its topology, epochs and target."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class StreamsPlan:
         *,
         as_static: bool,
     ) -> None:
-        """What a member says. `former` is the member as it was, under another id if a static one takes its place.
+        """Apply a heartbeat. `former` is the member as it was, under another id if a static one takes its place.
 
         Of a static member that says so (`as_static`) only what its tasks depend on calls for a new assignment.
         """

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ENDPOINT_EPOCHS: Final = 0x3FFF_FFFF
-"""Where a group that was loaded may begin to count: each millisecond of twelve days somewhere else."""
+"""Endpoint epochs with which a loaded group may begin: another one in each millisecond of twelve days."""
 
 
 class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbeat, StreamsHeartbeatResult]):
@@ -291,7 +291,7 @@ class _Step:
         self.offsets = NOTHING_REPORTED if is_new_group or is_back else reported
 
     def next(self, target: TaskSet, target_epoch: int, group: StreamsGroup) -> StreamsCurrent:
-        """Where the member stands then."""
+        """The member's current assignment after the heartbeat."""
         return next_tasks(
             self.start,
             process_id=self.said.process_id,
@@ -332,7 +332,7 @@ def _told_at_the_end(
 
 
 def _subscription(former: StreamsMember | None, beat: StreamsHeartbeat) -> StreamsSubscription:
-    """What the member says about itself now: what it leaves out stays as it was, but for the endpoint of who joins."""
+    """The member's subscription after a heartbeat: omitted fields stay as they were, except the endpoint at a join."""
     before = StreamsSubscription() if former is None else former.subscription
     timeout_ms = beat.rebalance_timeout_ms
     former_endpoint = None if beat.member_epoch == JOIN_EPOCH else before.user_endpoint

@@ -22,7 +22,7 @@ def next_tasks(
     owned: TaskSet | None,
     owners: Owners,
 ) -> StreamsCurrent:
-    """Where the member stands after a heartbeat that reported `owned` (None: not reported this time)."""
+    """The member's current assignment after a heartbeat that reported `owned` (None: not reported this time)."""
     epoch = current.epoch
     if current.state is StreamsMemberState.STABLE and epoch == target_epoch:
         return current

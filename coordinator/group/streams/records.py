@@ -117,7 +117,7 @@ def _with_epochs(tasks: Mapping[str, Mapping[int, int]]) -> list[schema.CurrentT
 
 
 def read_group_metadata(value: schema.StreamsGroupMetadataValue) -> GroupSaid:
-    """What a group's metadata record says."""
+    """The content of a group's metadata record."""
     return GroupSaid(
         value.epoch,
         value.metadata_hash,

@@ -21,7 +21,7 @@ _SHOWN: Final = 3
 
 
 class StreamsStatus(IntEnum):
-    """What a member is told besides its assignment; the numbers are those of StreamsGroupHeartbeat."""
+    """Statuses that a member gets beside its assignment; the numbers are those of StreamsGroupHeartbeat."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
