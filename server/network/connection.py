@@ -451,7 +451,7 @@ class Connection:
         """Wait until the connection is no longer muted, or is stopped, with the frame that came meanwhile."""
         try:
             while not self._stopping and trio.current_time() < self._muted_until:
-                await self._wait.until_interrupted(deadline=self._muted_until)
+                await self._wait.interruptible(trio.sleep_forever, deadline=self._muted_until)
                 await self._settle()
         except BaseException:
             frame.release()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, cast
 import trio
 
 from ottla.runtime.errors import CloseConnectionError
-from ottla.server.network.sending import MAX_FILE_BYTES, MAX_SEND_BYTES, MAX_SEND_VIEWS, next_group, rest_of
 from ottla.storage.errors import StorageError
 from ottla.storage.reading.file_range import FileRange
 
@@ -20,8 +19,13 @@ if TYPE_CHECKING:
 LARGE_ANSWER_BYTES: Final = 32 * 1024
 """An answer that takes a good part of a slice of time to send."""
 
+_MAX_SEND_VIEWS: Final = 1024
+# One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
+_MAX_SEND_BYTES: Final = 512 * 1024
+# The same of a range of a file, which is not copied.
+_MAX_FILE_BYTES: Final = 1024 * 1024
 # After this much others may run; a send more may come on top.
-_HELD_BYTES: Final = MAX_SEND_BYTES
+_HELD_BYTES: Final = _MAX_SEND_BYTES
 
 
 class ResponseSender:
@@ -61,13 +65,13 @@ class ResponseSender:
     def send_at_once(self, count: int, parts: Sequence[Part], size_bytes: int) -> bool:
         """Send the answers of `count` requests by one call. False if something of them is `unsent` now."""
         rest = parts
-        if parts and size_bytes <= LARGE_ANSWER_BYTES and len(parts) <= MAX_SEND_VIEWS:
+        if parts and size_bytes <= LARGE_ANSWER_BYTES and len(parts) <= _MAX_SEND_VIEWS:
             small = cast("Sequence[Buffer]", parts)  # nothing as short is in a file
             try:
                 sent = self._transport.send(small)
             except BlockingIOError:
                 sent = 0
-            rest = () if len(small) == 1 and sent == len(small[0]) else rest_of(small, sent)
+            rest = () if len(small) == 1 and sent == len(small[0]) else _rest_of(small, sent)
         if rest:
             self.unsent = count, rest
             return False
@@ -102,7 +106,7 @@ class ResponseSender:
             part = parts[first]
             try:
                 if not isinstance(part, FileRange):
-                    group, wanted = next_group(parts, first, offset)
+                    group, wanted = _next_group(parts, first, offset)
                     following = first + len(group)
                     if self._files is not None and following < count and isinstance(parts[following], FileRange):
                         sent = self._files.send_before(group)
@@ -110,7 +114,7 @@ class ResponseSender:
                         sent = self._transport.send(group)
                 else:
                     assert self._files is not None  # only then are ranges named
-                    wanted, following = min(len(part) - offset, MAX_FILE_BYTES), first + 1
+                    wanted, following = min(len(part) - offset, _MAX_FILE_BYTES), first + 1
                     if not part.is_cached(offset, wanted):
                         parts = [*parts[:first], await part.load(), *parts[following:]]
                         continue
@@ -137,3 +141,32 @@ class ResponseSender:
                 sent -= len(parts[first])
                 first += 1
             offset = sent
+
+
+def _rest_of(views: Sequence[Buffer], sent_bytes: int) -> Sequence[Buffer]:
+    """The rest of the views after so many bytes have been sent."""
+    rest = []
+    for view in views:
+        if sent_bytes < len(view):
+            rest.append(memoryview(view)[sent_bytes:])
+        sent_bytes = max(0, sent_bytes - len(view))
+    return rest
+
+
+def _next_group(parts: Sequence[Part], first: int, offset: int) -> tuple[Sequence[Buffer], int]:
+    """The views that one send takes from `offset` bytes into part `first` on, and their size in bytes.
+
+    The first is a view, and the group ends before a part that is not.
+    """
+    group: list[Buffer] = []
+    size_bytes = 0
+    for part in parts[first : first + _MAX_SEND_VIEWS]:
+        if isinstance(part, FileRange):
+            break
+        piece = memoryview(part)[offset : offset + _MAX_SEND_BYTES - size_bytes]  # type: ignore[arg-type]
+        offset = 0
+        group.append(piece)
+        size_bytes += len(piece)
+        if size_bytes >= _MAX_SEND_BYTES:
+            break
+    return group, size_bytes

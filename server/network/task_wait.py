@@ -36,10 +36,6 @@ class TaskWait:
         """Whether the task waits until at most so many requests are in flight."""
         return in_flight <= self._awaited
 
-    async def until_interrupted(self, *, deadline: float = inf) -> None:
-        """Wait until `interrupt`, or the deadline."""
-        await self.interruptible(trio.sleep_forever, deadline=deadline)
-
     async def until_in_flight(self, allowed: int) -> None:
         """Wait until `interrupt`, which is called when at most `allowed` requests are in flight (`is_ended_by`)."""
         self._awaited = allowed

@@ -225,7 +225,7 @@ class InFlight:
         for batch, run in self._runs_between(first, last):
             if run.state is state and run.before is None:
                 part = batch.isolate(run, first, last)
-                part.archive()
+                part.become(DeliveryState.ARCHIVED)
                 part.unlock()
         for batch in self._batches_between(first, last):
             batch.join()
@@ -348,7 +348,7 @@ class InFlight:
             before = run.end()
             if not stored:
                 if not before.has_expired:
-                    run.hold_again()
+                    run.become(DeliveryState.ACQUIRED)
                     continue
                 self._give_back(run)
             run.unlock()
@@ -361,7 +361,7 @@ class InFlight:
 
     def _give_back(self, run: Run) -> None:
         """Its lock has ended."""
-        run.give_back(self._given_back(run))
+        run.become(self._given_back(run))
         self._may_redeliver |= run.state is DeliveryState.AVAILABLE
 
     def _given_back(self, run: Run) -> DeliveryState:
@@ -413,7 +413,7 @@ class InFlight:
         for batch, run in self._runs_between(first, last):
             if run.state is DeliveryState.ARCHIVING and run.before is None:
                 part = batch.isolate(run, first, last)
-                part.archive()
+                part.become(DeliveryState.ARCHIVED)
                 changed.append(part)
         stored = joined_batches(changed)
         for batch in self._batches_between(first, last):

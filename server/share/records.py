@@ -169,19 +169,10 @@ class Run:
         before, self.before = self.before, None
         return before
 
-    def hold_again(self) -> None:
-        """Its change could not be stored: its member goes on holding it."""
-        self.state = DeliveryState.ACQUIRED
-        self.is_rejected = False
-
-    def give_back(self, state: DeliveryState) -> None:
-        """Its lock has ended, which leaves it in this state."""
-        self.is_rejected = False
+    def become(self, state: DeliveryState) -> None:
+        """Be in this state at once, and not rejected: no change of it is begun."""
         self.state = state
-
-    def archive(self) -> None:
-        """It is not delivered any more."""
-        self.state = DeliveryState.ARCHIVED
+        self.is_rejected = False
 
     def cut(self, first: int) -> Run:
         """Split it before an offset; returns the second part. Nothing of it may be on its way."""
