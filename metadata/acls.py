@@ -26,7 +26,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class AclResource(IntEnum):
-    """What may be protected; the numbers are those of the wire."""
+    """The type of a protected resource; the numbers are those of the wire."""
 
     TOPIC = 2
     GROUP = 3
@@ -44,7 +44,7 @@ class AclPattern(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What somebody may do."""
+    """An operation that an ACL allows or denies."""
 
     ALL = 2
     READ = 3

@@ -1,4 +1,4 @@
-"""What is written before a node follows the metadata: a new cluster's first keys, and each start of a node.
+"""Writes before a node follows the metadata: a new cluster's first keys, and each start of a node.
 
 Kafka's counterpart of the former is org.apache.kafka.metadata.bootstrap.BootstrapMetadata.
 """

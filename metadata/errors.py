@@ -1,4 +1,4 @@
-"""What the controller raises."""
+"""Errors of the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to believe where folders of several nodes tell of the same topics (`ottla restore --metadata-from-data`).
+"""Reconciles the topics found in folders of several nodes (`ottla restore --metadata-from-data`).
 
 Nodes were down at different times, so their folders are of different ages. The rules are those by which replicas agree
 (KIP-101): of two logs the one with the later leader epoch counts, and of two with the same epoch the longer one. What
@@ -64,7 +64,7 @@ class Choice(NamedTuple):
     namesakes: list[tuple[str, UUID, tuple[int, ...]]]
 
     def kept_logs(self, node_id: int, now_ms: int) -> list[KeptLog]:
-        """What a node must keep, before there is metadata by which it is cut."""
+        """The logs that a node must keep until there is metadata by which they are truncated."""
         return [
             KeptLog(
                 it.topic_id, it.partition, it.topic, it.log.start_offset, it.log.end_offset, now_ms, not it.is_replica
@@ -102,7 +102,7 @@ def choose(found: Mapping[int, FoundTopics], prefer: int | None = None) -> Choic
 
 
 def metadata_of(choice: Choice, cluster_id: str, found: Mapping[int, FoundTopics]) -> list[Operation]:
-    """What to write into an empty store. Leaders start in epochs, and producers with ids, that no record has."""
+    """The writes into an empty store. Leaders start in epochs, and producers with ids, that no record has."""
     epoch = max(of_node.largest_epoch for of_node in found.values()) + 1
     # No fewer than its folder has seen: it would take this metadata for an older copy.
     starts = {node_id: max(epoch, of_node.starts) for node_id, of_node in found.items()}

@@ -87,7 +87,7 @@ class TopicImage(NamedTuple):
 
 
 class ResourceType(IntEnum):
-    """What a set of configs belongs to; the numbers are those of the wire and of the official clients."""
+    """The type of resource that configs belong to; the numbers are those of the wire and of the official clients."""
 
     TOPIC = 2
     BROKER = 4
@@ -104,7 +104,7 @@ class ConfigResource(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a broker's listener is reached by clients (the advertised address)."""
+    """The advertised address of a broker's listener."""
 
     listener: str
     host: str
@@ -194,7 +194,7 @@ class MetadataImage:
         return image.partitions[partition]
 
     def resource_configs(self, resource: ConfigResource) -> Mapping[str, str]:
-        """What was set on the resource itself; empty if nothing was."""
+        """The configs set on the resource itself; empty if there are none."""
         if resource.type is ResourceType.TOPIC:
             topic = self.topics.get(resource.name)
             return _EMPTY if topic is None else topic.configs
@@ -214,7 +214,7 @@ class PartitionChange(NamedTuple):
 
 
 class MetadataDelta(NamedTuple):
-    """What differs between two images; subscribers apply it in the order of the fields.
+    """The differences between two images; subscribers apply them in the order of the fields.
 
     A topic that was deleted and created again under its name is in `deleted_topics` with the old id and
     in `created_topics` with the new one; `changed_partitions` includes those of created topics. The first

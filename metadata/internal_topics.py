@@ -19,7 +19,7 @@ SHARE_GROUP_STATE: Final = "__share_group_state"
 
 
 def internal_topic(name: str, config: BrokerConfig, brokers: int) -> NewTopic:
-    """What to create for one of INTERNAL_TOPICS."""
+    """The topic to create for one of INTERNAL_TOPICS."""
     from ottla.metadata.changes.topic_changes import NewTopic
 
     if name == CONSUMER_OFFSETS:

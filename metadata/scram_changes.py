@@ -36,7 +36,7 @@ class ScramMechanism(IntEnum):
 
 
 class ScramCredential(NamedTuple):
-    """What RFC 5802 has a server keep of a user's password."""
+    """The credential that a server keeps of a user's password (RFC 5802)."""
 
     salt: bytes
     stored_key: bytes
@@ -72,7 +72,7 @@ def plan_scram(
     deletions: Iterable[ScramDeletion],
     upsertions: Iterable[ScramUpsertion],
 ) -> ScramPlan:
-    """What to store (None: remove), and for each user the error that says why nothing was changed, or None."""
+    """The credentials to store (None: remove), and for each user the error, or None."""
     changes: dict[str, tuple[ScramKey, ScramCredential | None]] = {}
     errors: dict[str, MetadataError | None] = {}
     asked: Sequence[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
@@ -117,7 +117,7 @@ def _change(
 
 
 def credential_of(mechanism: ScramMechanism, salt: bytes, salted_password: bytes, iterations: int) -> ScramCredential:
-    """What is kept of a salted password (RFC 5802, section 3)."""
+    """The credential of a salted password (RFC 5802, section 3)."""
     import hashlib
     import hmac
 

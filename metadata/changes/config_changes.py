@@ -29,7 +29,7 @@ from ottla.settings.types import SettingType
 
 
 class ConfigOperation(IntEnum):
-    """What to do with one config; the numbers are those of IncrementalAlterConfigs."""
+    """An operation on one config; the numbers are those of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1

@@ -31,7 +31,7 @@ PartitionOutcome = PartitionState | MetadataError
 
 
 def in_transactions(asked: Mapping[PartitionKey, PartitionUpdate]) -> Iterator[dict[PartitionKey, PartitionUpdate]]:
-    """What was asked, divided into parts that a store takes in one transaction."""
+    """The updates, divided into parts that a store takes in one transaction."""
     part: dict[PartitionKey, PartitionUpdate] = {}
     topics: set[UUID] = set()
     for key, update in asked.items():

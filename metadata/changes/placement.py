@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go (org.apache.kafka.metadata.placement.StripedReplicaPlacer)."""
+"""Placement of new partitions' replicas (org.apache.kafka.metadata.placement.StripedReplicaPlacer)."""
 
 from __future__ import annotations
 

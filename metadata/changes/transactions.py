@@ -25,7 +25,7 @@ RevisionOf = Callable[[str], int]
 """The revision of a key's last change as far as the image shows it, 0 for an absent key."""
 
 Plan = tuple[Sequence[Compare], Sequence[Operation], R]
-"""What must not have changed, what to do, and what to answer then."""
+"""The comparisons, the operations, and the answer if they are committed."""
 
 Planner = Callable[[MetadataImage, RevisionOf], Awaitable[Plan[R]]]
 """Plans a change on an image; called again if somebody else was faster. What it raises refuses the change."""
