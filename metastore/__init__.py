@@ -1,1 +1,1 @@
-"""Where a cluster's metadata is stored: a small, strongly consistent map with revisions, in a file or in etcd."""
+"""The store of a cluster's metadata: a small, strongly consistent map with revisions, in a file or in etcd."""

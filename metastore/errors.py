@@ -1,4 +1,4 @@
-"""What a metadata store raises, and the base of what else is raised about the metadata."""
+"""Errors of a metadata store, and the base of all errors about the metadata."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Keys:
 
 
 def encode_value(value: bytes) -> bytes:
-    """What is stored for a value."""
+    """The stored form of a value."""
     if len(value) >= _COMPRESS_FROM_BYTES:
         packed = _COMPRESSED + zlib.compress(value, 6)
         if len(packed) < len(value):

@@ -205,8 +205,8 @@ class SqliteMetadataStore:
 
     @contextmanager
     def _unsynchronised(self) -> Iterator[None]:
-        """What is written inside is durable once the next transaction is, and never half written: a crash of the
-        machine may lose it, a crash of this process does not."""
+        """Writes inside are durable once the next transaction is, and never half written: a crash of the machine may
+        lose them, a crash of this process does not."""
         self._connection.execute("PRAGMA synchronous = NORMAL")
         try:
             yield

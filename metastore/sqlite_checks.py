@@ -43,7 +43,7 @@ def checked(row: tuple[str, bytes, int, int, int, int]) -> KeyValue:
 
 
 def sealed_revision(revision: int) -> int:
-    """What the revision adds to the digest."""
+    """The revision's part of the digest."""
     return crc32(revision.to_bytes(8, "big"))
 
 
@@ -82,7 +82,7 @@ def upgrade_from_1(connection: sqlite3.Connection) -> None:
 
 
 def check_file(path: Path) -> str | None:
-    """What is wrong with a file that nobody uses, by SQLite's whole check and ours; None if nothing is. Blocks."""
+    """The damage of a file that no process uses, by SQLite's whole check and ours; None if there is none. Blocks."""
     # Even to read, SQLite would create a file beside this one, which a read-only file system does not allow.
     is_read_only = os.statvfs(path.parent).f_flag & os.ST_RDONLY
     try:

@@ -1,4 +1,4 @@
-"""Where the cluster's metadata is kept: a small, strongly consistent map with revisions.
+"""The store of the cluster's metadata: a small, strongly consistent map with revisions.
 
 Every change is one transaction and one revision, a number that only grows. `MetadataStore` is what etcd offers,
 cut down to what a broker needs; SQLite stands in for etcd on one machine, and a dictionary in tests.
@@ -71,7 +71,7 @@ class Listing(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What one transaction did under a watched prefix: the keys set, as they are now, and those removed."""
+    """One transaction's changes under a watched prefix: the keys set, as they are now, and those removed."""
 
     revision: int
     puts: tuple[KeyValue, ...]
