@@ -1,4 +1,4 @@
-"""What a setting's value must satisfy beyond its type.
+"""Checks of a setting's value beyond its type.
 
 A check raises ValueError with Kafka's reason and, where that is not the whole value, the part which is wrong.
 """

@@ -23,7 +23,7 @@ _MAX_MEMORY_BYTES: Final = 1 << 20
 
 
 class Pattern(Protocol):
-    """What a compiled expression can do."""
+    """A compiled expression."""
 
     def fullmatch(self, text: str) -> object | None: ...
 

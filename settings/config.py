@@ -107,17 +107,17 @@ class BrokerConfig(_BrokerSettings):
 
     @property
     def dynamic(self) -> Mapping[str, str]:
-        """What was set on this broker while it ran."""
+        """The dynamic settings of this broker."""
         return self._layers[0]
 
     @property
     def dynamic_default(self) -> Mapping[str, str]:
-        """What was set on all brokers while they ran."""
+        """The dynamic settings of all brokers."""
         return self._layers[1]
 
     @property
     def static(self) -> Mapping[str, str]:
-        """What file, environment and flags say."""
+        """The settings from file, environment and flags."""
         return self._layers[2]
 
     def with_dynamic(self, broker: Mapping[str, str], default: Mapping[str, str]) -> BrokerConfig:

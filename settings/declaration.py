@@ -42,7 +42,7 @@ class InvalidSettingError(ValueError):
 
 
 class Resolver(Protocol):
-    """What a class with settings must offer: the current value of each."""
+    """The interface of a class with settings: the current value of each."""
 
     def resolve(self, setting: Setting) -> Any:
         """The value that applies now, parsed."""

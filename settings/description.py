@@ -1,5 +1,5 @@
-"""What DescribeConfigs says of a resource: each setting with its value, where that comes from, and what else
-could have given it (Kafka's ConfigHelper and DynamicBrokerConfig)."""
+"""The configs of a resource in DescribeConfigs: each setting with its value, its source and its synonyms (Kafka's
+ConfigHelper and DynamicBrokerConfig)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ottla.settings.declaration import Setting
 from ottla.settings.types import SettingType
 
 OTTLAS_OWN: Final = "ottla."
-"""What the names of settings begin with that Kafka does not have."""
+"""The prefix of settings that Kafka does not have."""
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the numbers are those of DescribeConfigs."""
+    """The source of a value; the numbers are those of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -166,7 +166,7 @@ def _describe_overriding(
 
 
 def _given(broker: BrokerConfig) -> set[str]:
-    """What was set on the broker, statically or while it ran."""
+    """The settings of the broker that were set, statically or dynamically."""
     return {*broker.dynamic, *broker.dynamic_default, *broker.static}
 
 

@@ -1,4 +1,4 @@
-"""What a broker's settings may be while it runs, beyond what each may be by itself.
+"""Rules for changes of a running broker's settings, beyond the checks of each setting by itself.
 
 Kafka's counterparts are DynamicBrokerConfig, with the classes that it reconfigures, and what KafkaConfig requires of
 all settings together. The reasons are Kafka's own words. A rule compares the settings after a change with those
@@ -92,7 +92,7 @@ def refusal(after: BrokerConfig, before: BrokerConfig) -> str | None:
 def usable(
     static: BrokerConfig, node_id: int, own: Mapping[str, str], of_all: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str], list[Unusable]]:
-    """What a broker can use of the settings that are stored for it and for all brokers, and what it leaves out.
+    """The stored settings that a broker can use, its own and those for all brokers, and those that it leaves out.
 
     Stored values were checked by the broker that took them: by an earlier release, against another broker's file, or
     at the same time as a change that they do not suit.
@@ -133,7 +133,7 @@ def _wrong_alone(name: str, text: str, *, of_all: bool) -> str | None:
 
 
 def _stored(names: tuple[str, ...], layers: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    """Where these settings are stored, with a listener's prefix or without."""
+    """The layers in which these settings are stored, with a listener's prefix or without."""
     for name in names:
         for broker, layer in layers.items():
             for stored in layer:
@@ -227,7 +227,7 @@ def _retention(after: BrokerConfig, _: BrokerConfig) -> str | None:
 
 
 def _local(name: str, whole: str) -> _Rule:
-    """What is kept on local disks beside tiered storage is at most what is kept at all (DynamicRemoteLogConfig)."""
+    """Local retention beside tiered storage is at most the whole retention (DynamicRemoteLogConfig)."""
 
     def of(config: BrokerConfig) -> tuple[int, int]:
         topic = config.topic_config({})
@@ -246,7 +246,7 @@ def _local(name: str, whole: str) -> _Rule:
 
 
 def _copy_lag(name: str, local: str) -> _Rule:
-    """What is not copied yet to remote storage is at most what is kept locally (DynamicRemoteLogConfig of 4.4)."""
+    """The lag of copies to remote storage is at most the local retention (DynamicRemoteLogConfig of 4.4)."""
 
     def of(config: BrokerConfig) -> tuple[int, int]:
         topic = config.topic_config({})

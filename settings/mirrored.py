@@ -1,4 +1,4 @@
-"""What a topic's setting `ottla.mirror` says: whether the topic is a copy of another cluster's, and of which."""
+"""The topic setting `ottla.mirror`: whether the topic is a copy of another cluster's, and of which."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIRROR_SETTING: Final = "ottla.mirror"
 
 
 class Mirroring(Enum):
-    """What a topic is to the cluster that it was copied from."""
+    """The relation of a topic to the one that it was copied from."""
 
     NO = ""
     """A topic like any other."""
@@ -53,7 +53,7 @@ def check_mirror(text: str) -> None:
 
 
 def mirrored(configs: Mapping[str, str]) -> Mirrored:
-    """What a topic's own configs say; what cannot be read counts as not set."""
+    """The mirroring in a topic's own configs; a value that cannot be parsed counts as not set."""
     try:
         return parse_mirrored(configs.get(MIRROR_SETTING, "").strip())
     except ValueError:

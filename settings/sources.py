@@ -1,4 +1,4 @@
-"""Where a broker's static settings come from: a TOML file, a server.properties, the environment, flags.
+"""Sources of a broker's static settings: a TOML file, a server.properties, the environment, flags.
 
 The later of these overrides the earlier. Whatever is unknown or wrong is a `ConfigError` that says where it
 stands and which name was probably meant, and the broker does not start. Unknown variables of the environment are
@@ -115,7 +115,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _check(given: Given) -> Given:
-    """What was given, with a unit made into the number that the setting is in; raises ConfigError."""
+    """The settings that were given, their units converted to those of the setting; raises ConfigError."""
     setting = setting_of_broker(given.name)
     if setting is None:
         if given.name in OBSOLETE or given.name.startswith(_OBSOLETE_PREFIX):
@@ -139,7 +139,7 @@ def _check_order(config: BrokerConfig, least: str, most: str) -> None:
 
 
 def _from_environment(environment: Mapping[str, str], unknown: list[str]) -> Iterator[Given]:
-    """What the environment gives. Variables that are no settings may be there for others: they go to `unknown`."""
+    """Settings in the environment. Variables that are no settings may be for other programs: they go to `unknown`."""
     names = {name.replace(".", "_").upper(): name for name in BROKER_SETTINGS}
     for variable, text in environment.items():
         if not variable.startswith(_ENVIRONMENT_PREFIX) or variable.startswith(_ENVIRONMENT_IGNORED):

@@ -15,7 +15,7 @@ _STREAMS_ASSIGNORS: Final = ("sticky", "org.apache.kafka.coordinator.group.strea
 
 
 def streams_assignor_names(configured: tuple[str, ...]) -> tuple[str, ...]:
-    """What groups call the assignors of `group.streams.assignors`, which may name their classes."""
+    """The names in groups of the assignors in `group.streams.assignors`, which may name their classes."""
     return tuple(_STREAMS_ASSIGNORS[0] for _ in configured)
 
 

@@ -1,4 +1,4 @@
-"""What this cluster mirrors of another one."""
+"""The settings of a mirror of another cluster."""
 
 from __future__ import annotations
 
