@@ -1,4 +1,4 @@
-"""What a metric is: its name, kind, labels and help; and a family, which is a metric with its samples."""
+"""Metrics, each with its name, kind, labels and help; and families, which are metrics with their samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the system knows of this process, by Prometheus' usual names."""
+"""Metrics of this process, by Prometheus' usual names."""
 
 from __future__ import annotations
 
