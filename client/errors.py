@@ -1,4 +1,4 @@
-"""What the client raises. Each text is one sentence for people: what happened, and where."""
+"""Errors of the client. Each text is one sentence for people: what happened, and where."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.kproto.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """What was asked for could not be done."""
+    """The request could not be carried out."""
 
 
 class AddressError(ClientError):
@@ -29,7 +29,7 @@ class UnreachableError(ConnectionLostError):
 
 
 class UnexpectedAnswerError(ConnectionLostError):
-    """What came is not what a broker answers; nothing that follows it can be trusted."""
+    """The bytes received are no answer of a broker; nothing that follows them can be trusted."""
 
 
 class RequestTimedOutError(ConnectionLostError):
@@ -41,7 +41,7 @@ class AuthenticationError(ConnectionLostError):
 
 
 class SecurityConfigError(ClientError):
-    """What says how to connect securely is wrong or incomplete."""
+    """The settings of TLS and SASL are wrong or incomplete."""
 
 
 class UnsupportedVersionError(ClientError):
@@ -74,7 +74,7 @@ class BrokerError(ClientError):
 
 
 def system_reason(error: BaseException) -> str:
-    """What the system said, from within Trio's error for one or several attempts to connect, send or receive."""
+    """The system's reason within Trio's error for one or several attempts to connect, send or receive."""
     while error.__cause__ is not None:
         error = error.__cause__
         if isinstance(error, BaseExceptionGroup):

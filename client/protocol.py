@@ -191,7 +191,7 @@ class ClientProtocol:
         return outgoing
 
     def buffer(self) -> memoryview:
-        """Where the next bytes that are received belong. To be let go of before `received` is called."""
+        """The memory for the next bytes that are received. Release it before `received` is called."""
         return self._frames.buffer()
 
     def received(self, count: int) -> list[Answer]:

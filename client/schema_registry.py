@@ -114,7 +114,7 @@ class Registry:
         return SchemaText(str(answer.get("schemaType", "AVRO")), self._text(answer, what), references)
 
     def _add_references(self, answer: dict[str, Any], what: str, found: dict[str, str], asked: set[str]) -> None:
-        """Those that others refer to come first; a circle is left where it closes."""
+        """Add referenced schemas before those that refer to them; a circle is left where it closes."""
         for reference in answer.get("references") or ():
             try:
                 name, subject, version = str(reference["name"]), str(reference["subject"]), int(reference["version"])
@@ -191,7 +191,7 @@ class Registry:
 
 
 def _message(error: urllib.error.HTTPError) -> str:
-    """What the registry says, as the end of a sentence."""
+    """The registry's error message, as the end of a sentence."""
     try:
         said = json.loads(error.read(MAX_ANSWER_BYTES))["message"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

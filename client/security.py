@@ -98,7 +98,7 @@ def read_properties(path: str | Path) -> dict[str, str]:
 
 
 def from_properties(properties: Mapping[str, str]) -> Security:
-    """What a client's configuration says; other settings in it do not matter here. Raises SecurityConfigError."""
+    """TLS and SASL from a client's properties; other properties are ignored. Raises SecurityConfigError."""
     protocol = properties.get("security.protocol", PLAINTEXT).upper()
     if protocol not in _PROTOCOLS:
         raise SecurityConfigError(f"security.protocol is {protocol}; known are {', '.join(_PROTOCOLS)}")

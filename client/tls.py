@@ -25,7 +25,7 @@ from ottla.client.errors import SecurityConfigError
 
 
 class Tls(NamedTuple):
-    """What to encrypt with; texts are PEM."""
+    """The certificates of a TLS client; texts are PEM."""
 
     authorities: str | None = None
     key_and_chain: str | None = None
@@ -38,7 +38,7 @@ class Tls(NamedTuple):
 
 
 def from_properties(properties: Mapping[str, str]) -> Tls:
-    """What a client's configuration says; reads files, and raises SecurityConfigError."""
+    """TLS from a client's properties; reads files, and raises SecurityConfigError."""
     authorities = properties.get("ssl.truststore.certificates") or properties.get("ssl.ca.pem")
     for name in ("ssl.truststore.location", "ssl.ca.location"):
         authorities = authorities or _read(properties, name)

@@ -63,7 +63,7 @@ class TopicReader:
         return all(self._offsets[index] >= self._ends.get(index, 1 << 63) for index in self._offsets)
 
     def ends(self) -> dict[int, int]:
-        """Where each partition ends now."""
+        """The end offsets of the partitions now."""
         from ottla.client.offsets import LATEST, TopicPartition, offsets_at
 
         asked = [TopicPartition(self.topic, index) for index in self._leaders]
@@ -78,7 +78,7 @@ class TopicReader:
     def poll(
         self, max_wait_ms: int, partitions: Iterable[int] | None = None, partition_bytes: int = _FETCH_BYTES
     ) -> list[Entry]:
-        """What follows in these partitions (None: in all), those of one partition in order; waits for the first."""
+        """The next records of these partitions (None: of all), in order within each; waits for the first."""
         entries: list[Entry] = []
         wanted = sorted(self._leaders if partitions is None else partitions)
         for leader in sorted({self._leaders[index] for index in wanted}):

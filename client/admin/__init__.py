@@ -1,1 +1,1 @@
-"""What administrators ask of a cluster, and how people write it."""
+"""Administration of a cluster, and the texts in which people write it."""

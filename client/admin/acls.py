@@ -40,7 +40,7 @@ class AclTextError(ValueError):
 
 
 class AclTarget(NamedTuple):
-    """What an entry is about, by the numbers of the wire."""
+    """The resource of an entry, by the numbers of the wire."""
 
     type: int
     name: str
@@ -66,7 +66,7 @@ def operations(text: str) -> list[int]:
 
 
 def target(text: str) -> AclTarget:
-    """What RESOURCE_HELP shows; raises AclTextError."""
+    """Parse a resource as RESOURCE_HELP shows it; raises AclTextError."""
     kind, colon, name = text.partition(":")
     number = _RESOURCES.get(kind.lower().replace("_", "-"))
     if number is None or (bool(colon and name) is (number == _RESOURCES["cluster"])):
@@ -100,7 +100,7 @@ def creations(
 
 
 def parse_entry(text: str) -> list[AclCreation]:
-    """What `ottla acl add` takes, as one text: `alice all topic:secret --deny --host 10.0.0.1`; raises AclTextError."""
+    """Parse an entry of `ottla acl add`: `alice all topic:secret --deny --host 10.0.0.1`; raises AclTextError."""
     words = text.split()
     permission = "allow"
     host = "*"

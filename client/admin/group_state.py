@@ -1,4 +1,4 @@
-"""What a cluster knows of a group: its members, its offsets and how far they lag.
+"""The state of a group: its members, its offsets and their lag.
 
 Classic groups, groups of the consumer protocol (KIP-848), share groups (KIP-932) and streams groups (KIP-1071) come out
 as the same values. Each request goes to the group's coordinator and is repeated while that is loading or moving, no
@@ -43,7 +43,7 @@ _WITH_DESCRIPTIONS: Final = 1
 #: UNSUPPORTED_VERSION unless its new groups are enabled.
 _NOT_OF_THIS_KIND: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 _DEAD: Final = "Dead"
-"""What DescribeGroups says before version 6 about a group that does not exist."""
+"""The state in DescribeGroups before version 6 of a group that does not exist."""
 
 _RETRIABLE: Final = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -152,7 +152,7 @@ def find_group(coordinator: Coordinator, group_id: str) -> Group | None:
 
 
 def classic_group(described: Any, node_id: int) -> Group:
-    """What DescribeGroups says of a group, which `node_id` coordinates."""
+    """A group from DescribeGroups, which `node_id` coordinates."""
     group = Group(described.group_id, "classic", described.group_state, described.protocol_data, node_id)
     for member in described.members:
         assignment = _classic_assignment(bytes(member.member_assignment))
@@ -173,12 +173,12 @@ def _classic_assignment(data: bytes) -> list[TopicPartition]:
 
 
 def consumer_group(described: Any, node_id: int) -> Group:
-    """What ConsumerGroupDescribe says of a group, which `node_id` coordinates."""
+    """A group from ConsumerGroupDescribe, which `node_id` coordinates."""
     return _modern_group(described, "consumer", node_id, [member.instance_id for member in described.members])
 
 
 def share_group(described: Any, node_id: int) -> Group:
-    """What ShareGroupDescribe says of a group, which `node_id` coordinates. Its members are never static."""
+    """A group from ShareGroupDescribe, which `node_id` coordinates. Its members are never static."""
     return _modern_group(described, SHARE, node_id, [None] * len(described.members))
 
 
@@ -212,7 +212,7 @@ def _assignment(member: Any) -> list[TopicPartition]:
 
 
 def streams_group(described: Any, node_id: int) -> Group:
-    """What StreamsGroupDescribe says of a group, which `node_id` coordinates."""
+    """A group from StreamsGroupDescribe, which `node_id` coordinates."""
     group = Group(
         described.group_id,
         STREAMS,

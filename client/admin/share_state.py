@@ -1,4 +1,4 @@
-"""Where a share group (KIP-932) is with its partitions, and what became of the records beyond."""
+"""The positions of a share group (KIP-932) in its partitions, and the delivery states of records after them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STATES: Final = {0: "available", 1: "acquired", 2: "acknowledged", 3: "archivin
 
 
 class SharePosition(NamedTuple):
-    """Where a share group is with a partition: the first record that is not over, and how many records are not."""
+    """A share group's position in a partition: the first record that is not finished, and how many are not."""
 
     topic_id: UUID
     start_offset: int
@@ -80,7 +80,7 @@ class Delivered(NamedTuple):
 
 
 def share_positions(coordinator: Coordinator, group_id: str) -> dict[TopicPartition, SharePosition]:
-    """Where a share group is with all partitions that it has begun with."""
+    """The positions of a share group in all partitions that it has begun to read."""
     asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
     answer = coordinator.call(
         group_id,
@@ -102,7 +102,7 @@ def share_positions(coordinator: Coordinator, group_id: str) -> dict[TopicPartit
 def share_deliveries(
     client: Client, group_id: str, positions: Mapping[TopicPartition, SharePosition]
 ) -> dict[TopicPartition, list[Delivered]]:
-    """What is stored of the records beyond the first that is not over.
+    """The stored delivery states of records after the first that is not finished.
 
     The share coordinators tell it to brokers and to those who may act for the cluster: partitions of which this client
     is told nothing are left out.

@@ -18,7 +18,7 @@ _SALT_BYTES: Final = 16
 
 
 def credential(user: str, password: str, mechanism: str) -> ScramCredentialUpsertion:
-    """What a user's password is set by; takes milliseconds."""
+    """The change that sets a user's password; takes milliseconds."""
     salt = secrets.token_bytes(_SALT_BYTES)
     return ScramCredentialUpsertion(
         name=user,
