@@ -118,7 +118,7 @@ class Member(RunningNode):
 
 
 class Cluster:
-    """Nodes by their ids. Whoever made it has the nursery that runs them."""
+    """Nodes by their ids. Its creator has the nursery that runs them."""
 
     def __init__(self, folder: Path, nursery: trio.Nursery, settings: Mapping[str, str]) -> None:
         self.store = MemoryMetadataStore()

@@ -54,7 +54,7 @@ def talk(broker: Broker, say: Callable[[Asked], Any], *options: str) -> None:
     """Let a client say something to a server in this process."""
 
     async def main() -> None:
-        from mcp.client import Client  # a second that whoever runs no test of this file need not wait for
+        from mcp.client import Client  # it takes a second: not at collection
 
         async with Client(mcp.new_server(parsed("-b", broker.bootstrap, *options))) as client:
             await say(Asked(client))
@@ -218,7 +218,7 @@ def test_a_cluster_that_does_not_answer_ends_no_tool(broker: Broker) -> None:
 
 
 def test_a_command_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ottla.cli.agents import calls  # half a second that whoever runs no test of this file need not wait for
+    from ottla.cli.agents import calls  # it takes half a second: not at collection
 
     async def main() -> None:
         commands = calls.Commands([], 0.05)

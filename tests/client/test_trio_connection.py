@@ -55,7 +55,7 @@ class Peer:
     """The other end of a connection in memory, which answers when the test says so."""
 
     def __init__(self, session_lifetime_ms: int = 0) -> None:
-        """With a lifetime, whoever connects has to log in."""
+        """With a lifetime, clients have to log in."""
         self.ours, self.stream = trio.testing.memory_stream_pair()
         self._session_lifetime_ms = session_lifetime_ms
         self.received: list[Received] = []

@@ -26,7 +26,7 @@ class MovedAway:
 
 
 async def test_a_partition_that_moves_away_while_it_is_read_is_coordinated_elsewhere() -> None:
-    """Which is no failure of the load: whoever resigns from it is still to hear of that."""
+    """That is no failure of the load: the coordinator resigns when it hears of the change."""
     manager: Any = SimpleNamespace(get_partition=lambda *_: SimpleNamespace(log=MovedAway()))
     with pytest.raises(NotCoordinatorError):
         async for _ in ReplicaLog(manager, lambda: UUID(int=1)).read(0):

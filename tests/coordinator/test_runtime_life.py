@@ -191,7 +191,7 @@ async def test_cancelling_everything_settles_what_is_under_way_and_what_waits(st
 
 
 async def test_a_write_whose_turn_does_not_end_any_more_is_refused(stepped: SteppedLog) -> None:
-    """Whoever serves the sockets was cancelled with all the rest, and ends no turn."""
+    """The task that serves the sockets was cancelled with all the others, and ends no turn."""
     with stepped.turn.served():
         async with running(stepped) as world:
             writes = world.begin("a", "b")

@@ -1,4 +1,4 @@
-"""Who may lead beside the in-sync set, and that nothing committed is lost whoever does."""
+"""Eligible leaders beside the in-sync set: no committed record is lost when one of them leads."""
 
 from __future__ import annotations
 

@@ -671,7 +671,7 @@ async def test_errors_are_kept_without_the_frames_that_they_were_raised_in(node:
 
 
 async def test_what_comes_before_a_fetch_has_its_task_ends_its_wait(node: Node, topic: TopicImage) -> None:
-    """It is begun by whoever received it: until its own task waits, nobody tells it of anything."""
+    """It is begun where it was received: until its own task waits, no signal reaches it."""
     params = FetchParams(max_wait_ms=60_000, min_bytes=1)
     rest: Any = begin(node.manager.begin_fetch(params, [FetchPartition(topic.topic_id, 0, 0)]))
     await node.append_flushed(topic)

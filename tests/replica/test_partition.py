@@ -308,7 +308,7 @@ def test_who_does_not_fetch_any_more_is_not_waited_for() -> None:
     partition.log.log_end_offset = partition.log.flushed_end_offset = 20
     follow(partition, 2, 20, now_ms=10_100, broker_epoch=7)
     assert partition.log.high_watermark == 10
-    # The next fetch of whoever is in sync finds it out, though it has nothing new to say itself.
+    # The next fetch of an in-sync replica finds it out, though it has nothing new itself.
     assert follow(partition, 2, 20, now_ms=10_600, broker_epoch=7)
     assert partition.log.high_watermark == 20
 

@@ -288,7 +288,7 @@ async def test_who_watches_is_called_once_and_after_the_change() -> None:
     assert (it.operation.tries, it.calls, it.purgatory.wake_ups) == (2, [], 1)
     it.operation.result = "done"
     it.purgatory.signal("b")
-    assert it.operation.tries == 2, "whoever signals runs none of its code"
+    assert it.operation.tries == 2, "a signal runs none of the operation's code"
     it.run()
     it.purgatory.signal("b")
     it.run()

@@ -138,7 +138,7 @@ async def _proxy(node: RunningNode, ways: Ways, folder: str) -> AsyncIterator[in
     async with trio.open_nursery() as nursery:
         ready = await nursery.start(proxy.serve)
         try:
-            # Whoever may see the brokers learns their ports.
+            # A user who may see the brokers learns their ports.
             client = await logged_in(ready.port, "alice")
             (broker,) = (await client.call(MetadataRequest(topics=[]), 12)).brokers
             await client.stream.aclose()

@@ -211,7 +211,7 @@ class Conversation:
         return correlation_id, answer
 
     def _check_step(self, answer: Any) -> None:
-        """SCRAM's first answer is for everybody. Whoever is let in gets a proof, or by PLAIN an empty answer."""
+        """SCRAM's first answer is for everybody. A client that is let in gets a proof, or by PLAIN an empty answer."""
         if not bytes(answer.auth_bytes).startswith(b"r=") or answer.session_lifetime_ms:
             raise ViolationError(f"a stranger is let in: {answer}")
 

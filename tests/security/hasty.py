@@ -15,7 +15,7 @@ from ottla.proxy.login import ClientLogin
 
 
 class Hasty(Admission):
-    """Forwards and serves while SASL requests are unanswered: filters are made for whoever the client is by then."""
+    """Forwards and serves while SASL requests are unanswered: filters are made for the principal of that moment."""
 
     def __init__(self, login: ClientLogin | None, principal: str) -> None:
         super().__init__(login, principal)

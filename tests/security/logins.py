@@ -162,7 +162,7 @@ class Login(Conversation):
         return [Sent(SaslAuthenticateRequest(auth_bytes=message), 2, 0, user, is_right=user in self._knows)]
 
     def _left_for_another(self) -> list[Sent]:
-        """An exchange that is not ended before another begins, and a request in whoever's name."""
+        """An exchange that is not ended before another begins, and a request in either name."""
         return [*self._scram_login(), *self._any_mechanism(), *self._ask()]
 
     def _versions_(self) -> Sent:

@@ -118,7 +118,7 @@ def test_doubles_survive_their_text(value: float) -> None:
 def test_settings_are_in_use_exactly_if_the_code_reads_them() -> None:
     """What the reference page says has an effect has one, and what it says is without effect has none.
 
-    Whoever begins or ceases to read a setting changes `in_use` in its declaration, and writes the page anew.
+    When code begins or ceases to read a setting, change `in_use` in its declaration, and generate the page.
     """
     owners = {owner for view in (BrokerConfig, TopicConfig, GroupConfig) for owner in view.__mro__}
     declarations = {Path(inspect.getfile(owner)).resolve() for owner in owners if owner.__module__.startswith("ottla.")}

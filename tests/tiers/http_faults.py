@@ -52,7 +52,7 @@ class _Server(ThreadingHTTPServer):
         self.lock = threading.Lock()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        return  # whoever asked has gone
+        return  # the client has gone
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -79,7 +79,7 @@ async def test_random_faults_lose_nothing_and_name_nothing_that_is_not_there(
     for _ in range(3):
         source = log_of(0, offset=offset, previous_epoch=1 if offset else -1)
         written += source.content
-        # Whoever copies tries again until the manifest has it, whichever attempt that was.
+        # The copier tries again until the manifest has it, whichever attempt that was.
         for _ in range(20):
             with suppress(ObjectStoreUnavailableError):
                 await tier.copy([source])

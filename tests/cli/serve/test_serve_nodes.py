@@ -210,7 +210,7 @@ def test_a_folder_of_one_node_grows_to_a_cluster_and_does_not_shrink_unseen(star
     text = refusal(tmp_path, "--port", "0")
     assert text.startswith(f"{data} holds data of nodes 2, 3, which would not be served: start it with `{command}`")
     assert "to start only node 1, add --set node.id=1" in text
-    # Whoever names the node starts each one by itself.
+    # With node.id each node is started by itself.
     named = start("--set", "node.id=1")
     assert named.stop() == 0
 

@@ -41,7 +41,7 @@ T0 = TopicPartition("t", 0)
 
 @asynccontextmanager
 async def running(log: Any) -> AsyncIterator[GroupCoordinator]:
-    """A broker from its start to its death: whoever waits for an answer when it ends never gets one."""
+    """A broker from its start to its death: requests that wait when it ends are never answered."""
     image = MetadataImage(revision=1)
     topic = TopicImage(name="t", topic_id=T, partitions=(STATE,) * 4)
     image = MetadataImage(

@@ -224,7 +224,7 @@ def test_locks_that_were_lost_make_no_second_batch(
 def test_a_group_that_was_reset_delivers_again(
     stream: Stream, new_topic: NewTopic, broker: OttlaBroker, group: str
 ) -> None:
-    """Whoever resets a group wants its records again, also those of the last batch before."""
+    """After a reset the group's records are wanted again, also those of the last batch before."""
     topic = new_topic(records=10)
     before = stream(subscribe=topic)
     start = before.initialOffset()

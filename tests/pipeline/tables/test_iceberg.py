@@ -276,7 +276,7 @@ class Dying:
     """Ends its writer at the n-th change of files or of the catalogue, before or after it is made."""
 
     def __init__(self, patch: pytest.MonkeyPatch, step: int, before: bool) -> None:
-        # Imports that whoever runs no test of this file need not wait for.
+        # Imported here, so that collecting this file costs nothing.
         from pyiceberg.catalog.rest import RestCatalog
         from pyiceberg.catalog.sql import SqlCatalog
         from pyiceberg.io.pyarrow import PyArrowFileIO

@@ -1,4 +1,4 @@
-"""A mirror of several nodes: whoever leads a partition copies it, and the others have what it has."""
+"""A mirror of several nodes: a partition's leader copies it, and the followers have what the leader has."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def commit(side: Side, group: str, offsets: dict[TopicPartition, OffsetToC
 
 
 def is_committed(cluster: Cluster, group: str) -> bool:
-    """Whether whoever coordinates the group has all its offsets."""
+    """Whether the group's coordinator has all its offsets."""
     for node in cluster.nodes.values():
         try:
             found = node.broker.group_coordinator.offsets.fetch(group, None, require_stable=False)

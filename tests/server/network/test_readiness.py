@@ -175,7 +175,7 @@ async def test_who_does_not_read_its_answers_holds_up_nobody_else(serve_handlers
 
 
 @pytest.mark.parametrize("large_answer_bytes", [10, 1 << 20])
-async def test_an_answer_is_sent_whole_by_whoever_sends_it(
+async def test_an_answer_is_sent_whole_by_the_turn_and_by_the_task(
     serve_handlers: Serve, monkeypatch: pytest.MonkeyPatch, large_answer_bytes: int
 ) -> None:
     monkeypatch.setattr(response_sender, "LARGE_ANSWER_BYTES", large_answer_bytes)

@@ -263,7 +263,7 @@ async def test_a_share_partition_that_ends_while_it_is_loaded(autojump_clock: Mo
 async def test_state_that_makes_no_sense_ends_the_share_partition_alone(
     batch: StateBatch, autojump_clock: MockClock
 ) -> None:
-    """Whoever may write state may write anything."""
+    """A writer of state may write anything."""
     async with trio.open_nursery() as nursery:
         world = World(nursery)
         world.persister.state = ShareState(1, 0, 0, 0, (batch,))

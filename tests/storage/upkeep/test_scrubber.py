@@ -113,7 +113,7 @@ async def test_a_flipped_bit_is_found_and_stays_known(harness: Any, byte: int, c
 
 
 async def test_it_says_what_a_reader_would_meet(harness: Any) -> None:
-    """One place, told once, whoever comes upon it first."""
+    """One place, logged once, whether a reader or the scrubber finds it first."""
     async with harness.manager(**SETTINGS) as manager:
         log = await fill(harness, manager)
         path = Path(log.store.files.segments[1].data_path)

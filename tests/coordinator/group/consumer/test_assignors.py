@@ -66,7 +66,7 @@ def test_uniform_moves_only_what_it_must(before: int, after: int, counts: dict[U
     )
     total = sum(counts.values())
     stayed = min(before, after)
-    # Whoever stays keeps as much as its new share holds.
+    # A member that stays keeps as much as its new share holds.
     assert (
         kept
         >= sum(sorted((load(first[f"m{i}"]) for i in range(stayed)), reverse=True))

@@ -133,7 +133,7 @@ def test_nobody_is_given_nothing() -> None:
 
 
 def test_standbys_go_where_most_state_is() -> None:
-    """Without a standby so far, whoever reports the greatest offset; who is one already keeps it."""
+    """A new standby is the member that reports the greatest offset; an existing one stays."""
     subtopologies = {"0": SubtopologySpec(1, is_stateful=True)}
     active = TaskSet(active={"0": frozenset({0})})
     specs = [

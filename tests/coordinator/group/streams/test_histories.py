@@ -219,7 +219,7 @@ class History:
             assert found == [(name, index) for name in "01" for index in range(self.topics.counts["in"])]
 
     def check_log(self) -> None:
-        """Whoever reads the log finds the same group, also when it was compacted."""
+        """A coordinator that loads the log finds the same group, also when the log was compacted."""
         other = StreamsGroup("g")
         replay(other, self.log)
         assert summary(other) == summary(self.group)
