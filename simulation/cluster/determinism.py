@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -46,22 +46,27 @@ def deterministic(seed: int, workers: Workers) -> Iterator[None]:
 
     make_id = divided(ids(seed), _real_uuid4)
     clocks = {real: divided(now, real) for real in (time.perf_counter, time.monotonic)}
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        with (
-            mock.patch.object(uuid, "uuid4", make_id),
-            mock.patch.object(time, "perf_counter", clocks[time.perf_counter]),
-            mock.patch.object(time, "monotonic", clocks[time.monotonic]),
-            replaced(trio.to_thread, "run_sync", run_sync),
-            replaced(trio.lowlevel, "spawn_system_task", spawn_system_task),
-            mock.patch.dict(Controller.__init__.__kwdefaults__, new_uuid=make_id),
-            repeatable(workers.new_lock),
-            _in_modules({**clocks, _real_uuid4: make_id}),
-        ):
-            yield
-    finally:
-        random.setstate(state)
+    with (
+        mock.patch.object(uuid, "uuid4", make_id),
+        mock.patch.object(time, "perf_counter", clocks[time.perf_counter]),
+        mock.patch.object(time, "monotonic", clocks[time.monotonic]),
+        _drawn_from(random.Random(seed)),
+        replaced(trio.to_thread, "run_sync", run_sync),
+        replaced(trio.lowlevel, "spawn_system_task", spawn_system_task),
+        mock.patch.dict(Controller.__init__.__kwdefaults__, new_uuid=make_id),
+        repeatable(workers.new_lock),
+        _in_modules({**clocks, _real_uuid4: make_id}),
+    ):
+        yield
+
+
+@contextmanager
+def _drawn_from(rng: random.Random) -> Iterator[None]:
+    """While this is open, the functions of `random` draw from `rng` in this thread."""
+    with ExitStack() as stack:
+        for name in ("random", "uniform", "randrange", "randint", "choice", "shuffle", "sample"):
+            stack.enter_context(replaced(random, name, getattr(rng, name)))
+        yield
 
 
 @contextmanager

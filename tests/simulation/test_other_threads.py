@@ -93,7 +93,9 @@ def first_ids(count: int) -> list[UUID]:
 @pytest.mark.parametrize("seed", [cluster_seed, lambda: coordinators.deterministic(SEED)], ids=["cluster", "groups"])
 def test_a_broker_in_another_thread_goes_on(seed: Callable[[], AbstractContextManager[None]]) -> None:
     began = (_clocks[0](), _clocks[1](), _clocks[1]())
+    state = random.getstate()
     with seed():
+        assert random.getstate() == state
         own = [uuid.uuid4()]
         seen = in_another_thread(live)
         own.append(uuid.uuid4())
