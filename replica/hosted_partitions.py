@@ -28,7 +28,7 @@ from ottla.storage.kept_logs import KEPT_CONFIG
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.metadata.image import MetadataDelta, PartitionState, TopicImage
+    from ottla.metadata.image import MetadataDelta, PartitionChange, PartitionState, TopicImage
     from ottla.replica.kept_logs import KeptLogs
     from ottla.replica.topic_rules import TopicRules
     from ottla.storage.clock import Clock
@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 _TOPICS_A_STEP: Final = 64
 _PARTITIONS_A_STEP: Final = 50
+#: The stores of so many partitions are opened by one call of a worker thread.
+_OPENED_AHEAD: Final = 256
+_OPENED_A_STEP: Final = 4
 _NOTHING: Final[Mapping[int, Partition]] = {}
 
 
@@ -154,8 +157,7 @@ class HostedPartitions:
                 for partition in some:
                     partition.delete()
                 await self._remove(topic, some)
-        for change in delta.changed_partitions:
-            await self._follow_state(change.topic, change.partition, change.after)
+        await self._follow_changes(delta.changed_partitions)
         if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
             for number, topic_id in enumerate(list(self._topics), 1):
                 self._reconfigure(delta.after.topic_by_id(topic_id))
@@ -167,6 +169,22 @@ class HostedPartitions:
             for store in {partition.log.store for partition in self.of_topic(topic.topic_id).values()}:
                 store.describe(partial(_description, topic), soon=True)
         await self.settle_losses()
+
+    async def _follow_changes(self, changes: Sequence[PartitionChange]) -> None:
+        for first in range(0, len(changes), _OPENED_AHEAD):
+            some = changes[first : first + _OPENED_AHEAD]
+            missing = list(self._missing(some))
+            await self._log_manager.open_ahead(missing)
+            for number, change in enumerate(some, 1):
+                await self._follow_state(change.topic, change.partition, change.after)
+                if missing and number % _OPENED_A_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+
+    def _missing(self, changes: Iterable[PartitionChange]) -> Iterator[tuple[UUID, str, int]]:
+        """Those that this node gets."""
+        for topic, index, _, state in changes:
+            if self._node_id in state.replicas and index not in self.of_topic(topic.topic_id):
+                yield topic.topic_id, topic.name, index
 
     async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
         held = self._topics.get(topic.topic_id, {}).get(index)

@@ -17,17 +17,17 @@ import trio
 from ottla.storage.clock import Clock
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
 from ottla.storage.disk.disk import Disk
-from ottla.storage.disk.passing import RETRY_SECONDS, is_full, is_out_of_descriptors
+from ottla.storage.disk.passing import RETRY_SECONDS, is_full
 from ottla.storage.errors import DiskFullError, LogClosedError, StorageError
 from ottla.storage.format.block import RunKind, log_key
 from ottla.storage.format.topic_file import topic_folder_name
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.node_dir import DELETED_SUFFIX, NodeDir, remove_folder, store_directories
 from ottla.storage.reading.reader import Reader
-from ottla.storage.start.recovered_logs import NewLog
+from ottla.storage.start.opening import begin_to_serve, recover_stores
 from ottla.storage.start.recovery import Recovery
 from ottla.storage.store.context import RunBlocking, StorageContext, StoreListener
-from ottla.storage.store.maintenance import Maintenance, checkpoint_after_loss, maintain
+from ottla.storage.store.maintenance import Maintenance, maintain
 from ottla.storage.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 
 _SHARED_STORE = "shared"
 _ATTEMPTS_AT_CLOSE = 5
-_ATTEMPTS_TO_OPEN = 100
 
 
 Keep = Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]
@@ -102,7 +101,7 @@ class LogManager:
         self._opening = trio.Lock()
         # By topic's folder: one store of it is opened or deleted at a time, as the last one takes the folder with it.
         self._deleting: dict[str, trio.Event] = {}
-        self._opening_in = ""
+        self._opening_in: set[str] = set()
         if listener is not None:
             self.set_listener(listener)
 
@@ -271,7 +270,7 @@ class LogManager:
         deleted = self._deleting[topic_folder] = trio.Event()
         try:
             await self._close(store)
-            folders = {self._opening_in, *(os.path.dirname(other) for other in self._stores)}
+            folders = {*self._opening_in, *(os.path.dirname(other) for other in self._stores)}
             doomed = f"{topic_folder}.{name}{DELETED_SUFFIX}"
             remove = partial(remove_folder, with_parent=topic_folder not in folders)
             await self.context.offload(remove, self.context.disk, directory, doomed)
@@ -336,69 +335,48 @@ class LogManager:
         while True:
             if topic_folder in self._deleting:
                 await self._deleting[topic_folder].wait()
-            async with self._opening:
-                if topic_folder in self._deleting:
-                    continue
-                store = self._stores.get(directory)
-                if store is None:
-                    self._opening_in = topic_folder
-                    try:
-                        store = MessageStore(self.context, directory, self.maintenance.request)
-                        await self._recover(store)
-                        self._stores[directory] = store
-                        self._opened.add(directory)
-                    finally:
-                        self._opening_in = ""
+                continue
+            store = self._stores.get(directory)
+            if store is not None:
                 return store
+            errors = await self._open([directory])
+            if errors:
+                raise errors[0]
 
-    async def _recover(self, store: MessageStore) -> None:
-        context = self.context
-        new_log = partial(PartitionLog, store, self.reader)
-        recovery = await self._run_recovery(store.files.directory, new_log)
-        for loss in recovery.losses:
-            context.damage.found(loss.path, loss.position, loss.message)
-        recovery.hand_over(store)
-        if recovery.has_lost:
-            store.lost_something()
-            if not recovery.is_marked:
-                context.space.require(f"what is lost of {store.files.directory} cannot be noted", recovery.mark)
-        for log in recovery.logs.lost:
-            known_end = log.log_end_offset
-            await log.find_end()
-            if log.log_end_offset < known_end:
-                logger.error("%s: offsets up to %d are lost, the log ends early", log, known_end - 1)
-        for log in recovery.logs.stale:
-            await log.rebuild_producers()
-        for log in [*recovery.logs.cut, *recovery.logs.lost]:
-            await log.count_size()
-        if recovery.logs.lost:
-            try:
-                # A checkpoint begins in a segment that is written to, and recovery has sealed all.
-                next(iter(recovery.logs.lost)).note_log_start()
-                await checkpoint_after_loss(store)
-            except BaseException:
-                with trio.CancelScope(shield=True):
-                    await store.close()
-                raise
-        elif recovery.replayed_bytes or recovery.logs.stale:
-            self.maintenance.request(store)
+    async def open_ahead(self, partitions: Iterable[tuple[UUID, str, int]]) -> None:
+        """Open the stores of logs (topic id, topic, partition) that are about to be opened, by one call of a worker
+        thread for all. Where one cannot be opened, `open_log` tries it again, and says why.
+        """
+        directories = dict.fromkeys(self._store_directory(*partition) for partition in partitions)
+        missing = [directory for directory in directories if directory not in self._stores]
+        if missing:
+            await self._open(missing)
 
-    async def _run_recovery(self, directory: str, new_log: NewLog) -> Recovery:
-        """Recover, from the beginning again while there are no descriptors."""
-        context = self.context
-        attempts = _ATTEMPTS_TO_OPEN
-        while True:
-            recovery = Recovery(context.disk, context.clock, context.boot_id, directory, new_log)
+    async def _open(self, directories: Sequence[str]) -> list[StorageError | OSError]:
+        """Open those of the stores which are not open, nor in a folder that is being deleted. Returns what failed."""
+        errors: list[StorageError | OSError] = []
+        async with self._opening:
+            stores = [
+                MessageStore(self.context, directory, self.maintenance.request)
+                for directory in directories
+                if directory not in self._stores and os.path.dirname(directory) not in self._deleting
+            ]
+            self._opening_in = {os.path.dirname(store.files.directory) for store in stores}
             try:
-                await context.offload(recovery.run)
-            except OSError as error:
-                attempts -= 1
-                if not is_out_of_descriptors(error) or not attempts:
-                    raise
-                context.shed_descriptors()
-                await trio.sleep(RETRY_SECONDS)
-            else:
-                return recovery
+                outcomes = await recover_stores(self.context, self.reader, stores)
+                for store, outcome in zip(stores, outcomes, strict=True):
+                    try:
+                        if not isinstance(outcome, Recovery):
+                            raise outcome
+                        await begin_to_serve(store, outcome, self.maintenance)
+                    except (StorageError, OSError) as error:
+                        errors.append(error)
+                    else:
+                        self._stores[store.files.directory] = store
+                        self._opened.add(store.files.directory)
+            finally:
+                self._opening_in = set()
+        return errors
 
 
 async def _delete_from(store: MessageStore, logs: Sequence[PartitionLog]) -> None:

@@ -141,6 +141,9 @@ class Simulation(SimulationState):
         left = {key for history in self.stores.values() for key in history.keys_left()}
         self.topics = {key: topic for key, topic in self.topics.items() if key in left or key not in self.deleted}
         self.deleted = set()
+        await self.manager.open_ahead(
+            (topic_id, self.topics[topic_id, partition].name, partition) for topic_id, partition in self.topics
+        )
         for key in list(self.topics):
             tracked = await self.open(key)
             if key in self.half_deleted:

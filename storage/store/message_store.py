@@ -104,7 +104,6 @@ class MessageStore:
         # What has made bytes in sealed segments dead is counted; and what the last look at them had seen.
         self._released = 0
         self._reclaimed = (-1, -1)
-        context.space.add(self.writer)
 
     def __repr__(self) -> str:
         return f"<MessageStore {self.files.directory}, {self.gate.life.value}>"
@@ -133,6 +132,7 @@ class MessageStore:
         self.dirty.update(dict.fromkeys(changed))
         self.snapshots = snapshots
         self.recovery_position = position
+        self.context.space.add(self.writer)
         self.gate.open()
 
     async def close(self) -> None:

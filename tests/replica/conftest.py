@@ -195,6 +195,9 @@ class FakeLogManager:
         self.fail_to_open = False
         self.fail_to_delete = False
 
+    async def open_ahead(self, partitions: Iterable[tuple[UUID, str, int]]) -> None:
+        """Nothing: fake logs have no stores."""
+
     async def open_log(self, topic_id: UUID, topic: str, partition: int, config: LogConfig) -> FakeLog:
         await trio.lowlevel.checkpoint()
         if self.fail_to_open:

@@ -1,0 +1,59 @@
+"""A start with many topics: what the first image asks of worker threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
+from ottla.replica.hosted_partitions import HostedPartitions
+from ottla.replica.topic_rules import TopicRules
+from ottla.storage.clock import ManualClock
+from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.disk.simulated_disk import SimulatedDisk
+from ottla.storage.log_manager import LogManager
+from tests.replica.test_real_logs import in_place
+
+TOPICS = 600
+A_CALL = 256
+
+
+def first_delta() -> MetadataDelta:
+    image = MetadataImage()
+    topics = image.topics
+    by_id = image.topics_by_id
+    changes = []
+    for number in range(TOPICS):
+        topic = TopicImage(f"topic-{number}", UUID(int=number + 1), (PartitionState.initial((0,)),))
+        topics, by_id = topics.set(topic.name, topic), by_id.set(topic.topic_id, topic)
+        changes.append(PartitionChange(topic, 0, None, topic.partitions[0]))
+    after = replace(image, topics=topics, topics_by_id=by_id)
+    return MetadataDelta(image, after, changed_partitions=changes)
+
+
+async def test_the_stores_of_hundreds_of_topics_are_opened_by_one_call() -> None:
+    calls = 0
+
+    async def run_blocking(function: Callable[[], Any]) -> Any:
+        nonlocal calls
+        calls += 1
+        return await in_place(function)
+
+    clock = ManualClock()
+    manager = LogManager(SimulatedDisk(1), "/data", StorageConfig(), clock, run_blocking=run_blocking)
+    async with manager.run():
+        partitions = HostedPartitions(
+            manager,
+            clock,
+            node_id=0,
+            topic_rules=lambda topic: TopicRules(LogConfig()),
+            last_high_watermark=lambda topic_id, partition: 0,
+            changed=lambda partition: None,
+            max_lag_ms=30_000,
+        )
+        before = calls
+        await partitions.apply(first_delta())
+        assert len(list(partitions)) == TOPICS
+        assert calls - before <= -(-TOPICS // A_CALL)
