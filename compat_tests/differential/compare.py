@@ -48,7 +48,7 @@ def _kind(path: str, value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and not path.endswith("error_code"):
         return str(min(max(value, -3), 0)) if value < 1 else "a number"
     # The numbers of names depend on how much came before.
-    return re.sub(r"\b(member|producer|topic|session) \d+", r"\1", shown(value))
+    return re.sub(r"\b(member|producer|topic|session) \d+(?: of [^\s\"]+)?", r"\1", shown(value))
 
 
 #: Stands for the step at which a broker's process ended.
@@ -105,7 +105,7 @@ def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]
         codes = [name for name in one if name.endswith("error_code")]
         is_refused = any(one[name] != other.get(name) for name in codes)
         for name in one | other:
-            if is_refused and name not in codes and name not in SUBJECTS:
+            if is_refused and name not in codes and (name not in SUBJECTS or name == "topic_id"):
                 # It follows from the code.
                 continue
             below = f"{path}.{name}" if path else name
@@ -135,4 +135,5 @@ def _of_lists(path: str, one: list[Any], other: list[Any]) -> Iterator[tuple[str
 
 def _roles(surplus: Counter[str]) -> set[str]:
     """Names and numbers of what one of the lists lacks do not matter, as `_kind` has it."""
-    return {re.sub(r'"~[^"]*"', "a name", re.sub(r"\b\d+\b", "n", each)) for each in surplus} or {"nothing more"}
+    roles = {re.sub(r'"topic \d+ of [^"]+"', '"topic n"', each) for each in surplus}
+    return {re.sub(r'"~[^"]*"', "a name", re.sub(r"\b\d+\b", "n", each)) for each in roles} or {"nothing more"}

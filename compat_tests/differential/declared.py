@@ -6,7 +6,7 @@ path = "topics[].is_internal"
 kafka = "*"
 ottla = "*"
 request = "regular expression"   # optional: found in the request's fields, as JSON
-after = "regular expression"     # optional: found in name, fields and cut_bytes of this request, or an earlier one
+after = "regular expression"     # optional: found in this request, or an earlier one, as `_asked` writes it
 reason = "why a user would accept it"
 row = "words of the row in docs/compatibility.md or of the decision that says so"
 ends = true                      # optional: what comes after may follow from it, and is not looked at
@@ -57,7 +57,7 @@ class Declaration:
 
 def _asked(step: Step) -> str:
     cut = f' {{"cut_bytes": {step.cut_bytes}}}' if step.cut_bytes else ""
-    return f"{step.api} {json.dumps(step.fields, ensure_ascii=False)}{cut}"
+    return f"{step.connection} {step.api} {json.dumps(step.fields, ensure_ascii=False)}{cut}"
 
 
 def _fits(text: str, pattern: str) -> bool:

@@ -1,8 +1,9 @@
 """What two brokers may answer differently becomes the same: ids become names, wording and the time of day go.
 
 One `Normaliser` sees the answers of one broker to one history in the order of their steps. Ids that brokers choose
-(members, producers, topics) are named in the order in which they first appear. Lists that Apache Kafka answers in the
-order of a hash table are sorted; those of `_ORDERED` keep their order.
+(members, producers, topics) are named in the order in which they first appear, and the id of a topic after the topic
+where the answer names both. Lists that Apache Kafka answers in the order of a hash table are sorted; those of
+`_ORDERED` keep their order.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ class Normaliser:
         self._new_epoch = new_epoch
         self._of_nodes = of_nodes
         self._names: dict[str, dict[Any, str]] = {}
+        #: What ids of topics are called whose topics have been named beside them.
+        self._topics: dict[UUID, str] = {}
+        self._ids_of_topics: dict[str, set[UUID]] = {}
 
     def answer(self, step: Step, answer: Any) -> Any:
         """The answer to a step, made of what JSON has."""
@@ -110,6 +114,7 @@ class Normaliser:
             if api in _DESCRIBE_TOPICS and str(value.get("name")).startswith("__"):
                 # How often its partitions were led anew is the brokers' own affair.
                 value = value | {"partitions": [_without_epoch(each) for each in value["partitions"]]}
+            self._name_topic(value)
             # The producer of what is not there is no producer.
             own_name = self._known if value.get("error_code") else name
             return {
@@ -124,7 +129,7 @@ class Normaliser:
         if isinstance(value, bytes):
             return self._bytes(api, field, value, name)
         if isinstance(value, UUID):
-            return _KNOWN_UUIDS.get(value) or name("topic", value)
+            return _KNOWN_UUIDS.get(value) or self._topics.get(value) or name("topic", value)
         if isinstance(value, int) and not isinstance(value, bool):
             return self._number(field, value, name)
         return value
@@ -161,6 +166,14 @@ class Normaliser:
             return value - self._new_epoch
         return "now" if abs(value - self._now_ms) < _NEAR_MS else value
 
+    def _name_topic(self, element: dict[str, Any]) -> None:
+        """By its name: one of the brokers may have told more ids before than the other one."""
+        name, topic_id = element.get("name"), element.get("topic_id")
+        if isinstance(name, str) and isinstance(topic_id, UUID) and topic_id not in self._topics:
+            ids = self._ids_of_topics.setdefault(name, set())
+            ids.add(topic_id)
+            self._topics[topic_id] = f"topic {len(ids)} of {name.replace(self._prefix, PREFIX_MARK)}"
+
     def _known(self, kind: str, value: Any) -> str:
         """To sort by: what has no name yet is given none."""
         return self._names.get(kind, {}).get(value, kind)
@@ -171,10 +184,13 @@ class Normaliser:
 
 
 def subject(element: Any) -> str:
-    """What an element of a list is about."""
+    """What an element of a list is about: of a topic its name, if there is one; a topic that is refused has no id."""
     if not isinstance(element, dict):
         return json.dumps(element, default=str)
-    return json.dumps({name: value for name, value in element.items() if name in SUBJECTS}, default=str)
+    about = {name: value for name, value in element.items() if name in SUBJECTS}
+    if about.get("name") is not None:
+        about.pop("topic_id", None)
+    return json.dumps(about, default=str)
 
 
 def _place(element: Any) -> tuple[str, str]:

@@ -160,6 +160,22 @@ def test_ids_are_named_in_the_order_in_which_they_appear() -> None:
     assert asked("METADATA", topic_id=UUID(int=0)) == {"topic_id": "none"}
 
 
+def test_the_id_of_a_topic_is_called_after_its_name_whatever_was_told_before() -> None:
+    created = Step(id=1, api="CREATE_TOPICS", fields={"topics": [{"name": "~t"}]})
+    told_more, told_less = Normaliser(PREFIX, NOW_MS), Normaliser(PREFIX, NOW_MS)
+    told_more.answer(Step(id=0, api="METADATA", fields={"topics": [{}]}), {"topics": [], "topic_id": uuid4()})
+    for number in (1, 2):
+        for normaliser in (told_more, told_less):
+            answer = normaliser.answer(created, {"topics": [{"name": f"{PREFIX}t", "topic_id": uuid4()}]})
+            assert answer == {"topics": [{"name": "~t", "topic_id": f"topic {number} of ~t"}]}
+
+
+def test_a_topic_that_one_broker_refuses_differs_in_its_code_alone() -> None:
+    made = {"topics": [{"name": f"{PREFIX}t", "topic_id": uuid4(), "error_code": 0}]}
+    refused = {"topics": [{"name": f"{PREFIX}t", "topic_id": UUID(int=0), "error_code": 40}]}
+    assert differences("CREATE_TOPICS", made, refused) == [("topics[].error_code", 0, 40)]
+
+
 def test_leader_epochs_count_from_that_of_a_new_topic() -> None:
     normaliser = Normaliser(PREFIX, NOW_MS, new_epoch=4)
     step = Step(id=0, api="FETCH")
@@ -226,6 +242,7 @@ def test_a_key_does_not_depend_on_names_and_offsets_but_on_codes() -> None:
     assert key("error_code", 5, 8) != key("error_code", 5, 9)
     assert key("name", "~a", "~b") == key("name", "~c", "~d")
     assert key("id", "member 1", "") == key("id", "member 2", "")
+    assert key("id", "topic 1 of ~t0", "none") == key("id", "topic 2 of ~t1", "none")
 
 
 def test_a_death_is_told_by_the_last_error_of_the_log() -> None:
