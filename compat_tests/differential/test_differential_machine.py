@@ -163,7 +163,8 @@ def test_ids_are_named_in_the_order_in_which_they_appear() -> None:
 def test_the_id_of_a_topic_is_called_after_its_name_whatever_was_told_before() -> None:
     created = Step(id=1, api="CREATE_TOPICS", fields={"topics": [{"name": "~t"}]})
     told_more, told_less = Normaliser(PREFIX, NOW_MS), Normaliser(PREFIX, NOW_MS)
-    told_more.answer(Step(id=0, api="METADATA", fields={"topics": [{}]}), {"topics": [], "topic_id": uuid4()})
+    asked = Step(id=0, api="METADATA", fields={"topics": [{"name": "~t"}]})
+    told_more.answer(asked, {"topics": [{"name": f"{PREFIX}t", "topic_id": UUID(int=0)}], "topic_id": uuid4()})
     for number in (1, 2):
         for normaliser in (told_more, told_less):
             answer = normaliser.answer(created, {"topics": [{"name": f"{PREFIX}t", "topic_id": uuid4()}]})
