@@ -1,4 +1,4 @@
-"""Who the client of one connection is, from its first request to its last.
+"""The principal of one connection, from its first request to its last.
 
 If the proxy itself requires SASL, its `ClientLogin` decides. Otherwise SASL's messages are forwarded, and the proxy
 reads in upstream's answers whom upstream has let in. Only an answer changes who the client is, and nothing overlaps:
@@ -83,7 +83,7 @@ class Admission:
 
     @property
     def principal(self) -> str:
-        """Who the client is, by what has been answered so far."""
+        """The client's principal, by the answers so far."""
         return self._principal if self.login is None else self.login.principal
 
     def enter(self) -> str:

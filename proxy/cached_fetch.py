@@ -135,7 +135,7 @@ class CachedFetch:
     # What is there
 
     def _reader(self) -> object:
-        """Who is reading, as far as upstream can tell clients apart."""
+        """The reader, as far as upstream can tell clients apart."""
         exchange = self._exchange
         return "the proxy" if exchange.shared.own_login else exchange.admission.principal or self._only_this
 
@@ -179,7 +179,7 @@ class CachedFetch:
         await self._ask(request, pending, wanted, deadline)
 
     def _flight(self, request: FetchRequest, wanted: Sequence[Wanted]) -> Flight | None:
-        """What another client has already asked for, if that is all that is wanted here."""
+        """The flight of another client that brings all that is wanted here, if there is one."""
         found = {self._cache.flights.get(it.route(request.isolation_level)) for it in wanted}
         flight = next(iter(found))
         if len(found) > 1 or flight is None or flight.min_bytes > max(1, request.min_bytes):
@@ -291,7 +291,7 @@ class CachedFetch:
             await self._send(answer, pending, held)
 
     def _told(self, one: Wanted, level: int, version: int) -> PartitionData:
-        """What upstream has said about a partition now, or just before; without records if it was not asked for any."""
+        """Upstream's latest answer about a partition; without records if none were asked for."""
         data, index = one.data, one.asked.partition
         if one.state in (State.HIT, State.TAIL) and (data is None or one.state is State.HIT):
             partition = self._cache.partition(one.key, one.leader_epoch)

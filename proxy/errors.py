@@ -1,4 +1,4 @@
-"""What the proxy raises. Each text is one sentence for people."""
+"""Errors of the proxy. Each text is one sentence for people."""
 
 from __future__ import annotations
 

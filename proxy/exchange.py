@@ -1,4 +1,4 @@
-"""What both flows of one client's connection share: who the client is, its filters, and the requests without answers.
+"""The state that both flows of a client's connection share: its principal, filters, and unanswered requests.
 
 An answer that the proxy gives itself takes its place in the queue of requests: it leaves after those before it. The
 client's filters are made when it is known who the client is: when it first asks for anything other than to log in, and
@@ -125,11 +125,11 @@ class Exchange:
         logger.warning("closed the connection from %r: %s", self, reason, extra=self.keys(reason))
 
     def keys(self, error: str = "") -> dict[str, object]:
-        """What identifies this connection in a log line."""
+        """The keys of log lines about this connection."""
         return {"client": self.peer, "client_id": self.client_id, "listener": self.listener, "error": error}
 
     def flow_options(self) -> dict[str, Any]:
-        """What both flows have in common."""
+        """The options that both flows have in common."""
         shared = self.shared
         return {"chunks": shared.chunks, "max_frame_bytes": shared.max_frame_bytes}
 

@@ -35,7 +35,7 @@ _RESERVE_FACTOR: Final = 4
 
 
 class Next(Enum):
-    """What to do with a frame whose first bytes have arrived."""
+    """The next step for a frame whose first bytes have arrived."""
 
     MORE = auto()  # too little of it is here to say
     THROUGH = auto()  # its bytes go on as they are

@@ -1,4 +1,4 @@
-"""What must be read of a frame in order to forward it: which request it is, and whether it will be answered."""
+"""The parts of a frame that forwarding needs: the request's API, and whether it will be answered."""
 
 from __future__ import annotations
 

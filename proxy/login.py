@@ -1,4 +1,4 @@
-"""Who a client is: by SASL here, by a certificate that it has shown, or by its SASL exchange with upstream.
+"""Authentication of clients: by SASL here, by a certificate that it has shown, or by its SASL exchange with upstream.
 
 If the proxy itself requires SASL, a `ClientLogin` decides until it is complete; `admission.py` asks it.
 """
@@ -19,7 +19,7 @@ UNKNOWN: Final = ""
 
 SASL_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 BEFORE_LOGIN: Final = SASL_KEYS | {ApiKey.API_VERSIONS}
-"""What a client may ask before it is known who it is. No filter sees these."""
+"""The APIs that a client may call before it has authenticated. No filter sees these."""
 
 
 class ClientLogin(Protocol):
@@ -30,7 +30,7 @@ class ClientLogin(Protocol):
 
     @property
     def principal(self) -> str:
-        """Who the client is, once it is complete."""
+        """The client's principal, once the login is complete."""
         ...
 
     @property

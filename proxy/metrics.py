@@ -1,4 +1,4 @@
-"""What the proxy counts, as families of metrics (`ottla.metrics`)."""
+"""The proxy's counters, as families of metrics (`ottla.metrics`)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class Ready(NamedTuple):
-    """What a proxy reports when it accepts connections."""
+    """A proxy that accepts connections."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""What comes from a client: which requests are read, and what of them is sent to upstream."""
+"""The flow from a client: which requests are parsed, and what of them is sent to upstream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes from upstream: which answers are read, and what of them is sent to the client."""
+"""The flow from upstream: which answers are parsed, and what of them is sent to the client."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Responses(Flow):
         await self.send(framed(*([frame] if parts is None else parts)))
 
     async def _filter(self, pending: Pending, frame: Buffer, body_start: int) -> list[Buffer] | None:
-        """What becomes of an answer that filters want; None if it stays unchanged."""
+        """An answer after the filters that want it; None if it is unchanged."""
         assert pending.call is not None
         response = codec.parse_response(pending.key, pending.version, frame, body_start)
         outcome = await self._exchange.chain.response(response, pending.call)

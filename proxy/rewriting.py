@@ -95,7 +95,7 @@ def rewrite_message(response: Response, localize: Localize) -> None:
 
 
 def _named(response: Any) -> list[Any]:
-    """What has a host and a port in a response."""
+    """The parts of a response with a host and a port."""
     match response.API_KEY:
         case ApiKey.METADATA:
             return list(response.brokers)

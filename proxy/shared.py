@@ -1,4 +1,4 @@
-"""What all connections of a proxy share."""
+"""The state that all connections of a proxy share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONNECT_SECONDS: Final = 10.0
 
 
 class CacheSettings(NamedTuple):
-    """What is kept of upstream's records, and where."""
+    """The settings of the cache: its size and its folder."""
 
     size_bytes: int
     folder: str
@@ -39,10 +39,10 @@ class CacheSettings(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What the operator chose."""
+    """The operator's settings."""
 
     upstream: Sequence[tuple[str, int]]
-    """Where to ask for the brokers first."""
+    """The bootstrap servers of upstream."""
     listen: tuple[str, int]
     """The bootstrap address; brokers get the ports that follow, or free ones if the port is 0."""
     advertise: str | None = None

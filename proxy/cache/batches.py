@@ -1,4 +1,4 @@
-"""What is read from records before they are kept: whether they are sound, where batches begin, what was aborted."""
+"""Checks of records before they are cached: their integrity, the positions of batches, aborted transactions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Batches(NamedTuple):
     bases: array[int]
     """The base offsets of some batches, the first one's among them."""
     positions: array[int]
-    """Where those batches begin."""
+    """The positions of those batches."""
     is_transactional: bool
     aborts: Sequence[tuple[int, int]]
     """Producer id and offset of the markers that abort."""

@@ -1,4 +1,4 @@
-"""What a proxy keeps of upstream's records, and which of them may be served."""
+"""The cache of upstream's records, and the rules by which they may be served."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR
 
 
 class Counters:
-    """What the cache has done."""
+    """Counters of the cache."""
 
     def __init__(self) -> None:
         self.hits = 0  # partitions that were served
@@ -51,7 +51,7 @@ class Counters:
 
 
 class Partition:
-    """What is kept of one partition in one leader epoch. A later epoch starts with nothing."""
+    """The cache of one partition in one leader epoch. A later epoch starts empty."""
 
     def __init__(self, leader_epoch: int) -> None:
         self.leader_epoch = leader_epoch
@@ -83,7 +83,7 @@ class Partition:
 
 
 class Told(NamedTuple):
-    """What upstream, asked at `asked_at`, answered to a reader of this isolation level that connected to this port."""
+    """Upstream's answer to a fetch at `asked_at` by a reader of this isolation level on this port."""
 
     data: PartitionData
     reader: object
@@ -109,7 +109,7 @@ class Found(NamedTuple):
 Key = tuple["UUID", int]
 """A topic's id, and the index of a partition."""
 Route = tuple[Key, int, int, int]
-"""What a flight brings: a partition's records in one leader epoch, from an offset on, for one isolation level."""
+"""The records of a flight: a partition's, in one leader epoch, from an offset on, for one isolation level."""
 
 
 class Cache:
@@ -135,7 +135,7 @@ class Cache:
         return self._segments.used_bytes
 
     def partition(self, key: Key, leader_epoch: int) -> Partition | None:
-        """What is kept of a partition, if it is from this leader epoch."""
+        """The cache of a partition, if it is from this leader epoch."""
         found = self._partitions.get(key)
         return found if found is not None and found.leader_epoch == leader_epoch else None
 

@@ -24,7 +24,7 @@ READ_COMMITTED: Final = 1
 
 
 class Seen(NamedTuple):
-    """What upstream last said about a partition to readers of one isolation level, at time `at`."""
+    """Upstream's last answer about a partition to readers of one isolation level, at time `at`."""
 
     high_watermark: int
     last_stable_offset: int
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
 
 
 class Readers:
-    """Who was allowed to read which topic, and when."""
+    """The readers that were allowed to read each topic, and when."""
 
     def __init__(self) -> None:
         self._let: OrderedDict[tuple[object, UUID], float] = OrderedDict()

@@ -1,4 +1,4 @@
-"""What is kept of one partition, in the order of offsets."""
+"""Cached records of one partition, in the order of offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known about topics: their ids and names, who leads their partitions, and whether they may be kept.
+"""Topics as upstream describes them: ids, names, leaders of partitions, and whether records may be kept.
 
 A compacted topic is not kept: a reader might get a record whose deletion upstream has already forgotten.
 """
@@ -40,7 +40,7 @@ Name = UUID | str
 
 
 class Topic(NamedTuple):
-    """What upstream said about a topic, at time `at`."""
+    """Upstream's description of a topic, at time `at`."""
 
     topic_id: UUID
     name: str
@@ -51,7 +51,7 @@ class Topic(NamedTuple):
 
 
 class Topics:
-    """What is known about all topics. Those in `vouched` are kept without asking."""
+    """All known topics. Those in `vouched` are cached without asking."""
 
     def __init__(self, vouched: re.Pattern[str] | None = None) -> None:
         self._vouched = vouched
@@ -63,7 +63,7 @@ class Topics:
         return all(served.get(key, -1) >= version for key, version in _VERSIONS.items())
 
     def known(self, name: Name) -> Topic | None:
-        """What was said about a topic just now."""
+        """The description of a topic, if it is recent."""
         topic = self._topics.get(name)
         return topic if topic is not None and trio.current_time() - topic.at < COUNTS_SECONDS else None
 

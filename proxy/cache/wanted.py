@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """What the cache has of a partition."""
+    """The state of a wanted partition in the cache."""
 
     HIT = auto()  # records, which may be served
     CHECK = auto()  # records, but upstream has to be asked whether they may be served
@@ -37,11 +37,11 @@ class Wanted:
         self.data: PartitionData | None = None
 
     def route(self, isolation_level: int) -> Route:
-        """What a flight has to bring for it."""
+        """The route of a flight for it."""
         return (self.key, self.leader_epoch, self.asked.fetch_offset, isolation_level)
 
     def question(self) -> tuple[UUID, FetchPartition]:
-        """What a client asks for, with the epoch that it may not know."""
+        """The client's fetch, with the leader epoch that it may not know."""
         return self.key[0], FetchPartition(
             partition=self.asked.partition,
             current_leader_epoch=self.leader_epoch,

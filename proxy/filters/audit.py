@@ -1,4 +1,4 @@
-"""Who did what: a JSON line for each request, and one for its answer.
+"""The audit log: a JSON line for each request, and one for its answer.
 
     [[filter]]
     type = "audit"

@@ -82,7 +82,7 @@ NO_FILTERS: Final = Filters(())
 
 
 class Chain:
-    """What happens to the messages of one connection."""
+    """The filters of one connection's messages."""
 
     def __init__(self, filters: Filters, client: Client, metrics: Metrics) -> None:
         self._filters = [(it.name, it.filter.for_client(client)) for it in filters.filters if it.scope.includes(client)]
@@ -94,7 +94,7 @@ class Chain:
         self.responses = frozenset[ApiKey]().union(*self._responses)
 
     async def request(self, request: Request, call: Call) -> Request | Response | None:
-        """What becomes of a request: another one, its answer, or None if it goes on unchanged.
+        """A request after the filters: another one, its answer, or None if it is unchanged.
 
         Raises RefusedError if the connection must end because a refusal cannot be answered.
         """
@@ -122,7 +122,7 @@ class Chain:
         return request if changed else None
 
     async def response(self, response: Response, call: Call, before: int | None = None) -> Response | None:
-        """What becomes of a response in the filters before this number; None if it goes on unchanged.
+        """A response after the filters before this number; None if it is unchanged.
 
         A filter that fails ends the connection with RefusedError: what it would have hidden must not be seen.
         """

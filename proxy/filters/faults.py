@@ -42,7 +42,7 @@ class FaultError(RefusedError):
 
 
 class Rule:
-    """What happens to which requests: `times` of them, after the first `after`, with the probability `share`."""
+    """A fault and the requests that it hits: `times` of them, after the first `after`, with probability `share`."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         unknown = sorted(table.keys() - _KNOWN)

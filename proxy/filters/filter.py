@@ -1,4 +1,4 @@
-"""What a filter is.
+"""The interface of a filter.
 
 A filter is made once, when the proxy starts, from its table in the configuration: the keys of the table are the keyword
 arguments of its constructor, which raises ValueError or TypeError with a sentence if it cannot accept them. Its hooks
@@ -68,7 +68,7 @@ class InvalidRecordsError(RefusedByFilterError):
 
 
 class Client(NamedTuple):
-    """Who is connected, and to which port of the proxy (`bootstrap`, `broker-1`, …).
+    """The client of a connection, and the port of the proxy (`bootstrap`, `broker-1`, …).
 
     `principal` is whom the client has authenticated as, such as `User:alice`; `User:ANONYMOUS` if no login was
     required, and empty if only upstream knows.

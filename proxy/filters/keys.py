@@ -1,4 +1,4 @@
-"""Where the keys of the encryption filter come from.
+"""Sources of the encryption filter's keys.
 
 Values are encrypted with data keys that are made as they are needed. A key service wraps each of them with a key of its
 own, which never leaves the service, or only for this machine's memory. The wrapped key is stored with every value.

@@ -1,4 +1,4 @@
-"""What clients may not do here, even if upstream allows it.
+"""Limits for clients, even where upstream allows more.
 
 [[filter]]
 type = "limits"

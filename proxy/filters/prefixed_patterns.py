@@ -104,7 +104,7 @@ class _Walk:
         self._before, self._passed = self._passed, passed
 
     def _assert(self, token: str, *, empty: str) -> str:
-        """What becomes of an anchor, or of a boundary of words."""
+        """Rewrite an anchor, or a boundary of words."""
         self._before = self._passed
         is_word = token in ("\\b", "\\B")
         if self._passed is Passed.SOMETHING or (is_word and not self._swaps):

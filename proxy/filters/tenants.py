@@ -75,7 +75,7 @@ OFFERED: Final = frozenset(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
     }
 )
-"""What tenants may ask; each of these messages was searched for names."""
+"""The APIs that tenants may call; each of these messages was searched for names."""
 
 _WITHOUT_NAMES: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER}
@@ -108,7 +108,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
 class Kind(Enum):
-    """What a field holds."""
+    """The kind of name in a field."""
 
     NAME = auto()
     NAMES = auto()
