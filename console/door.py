@@ -21,7 +21,7 @@ Page = Callable[["Console", "Request"], Awaitable[Response]]
 
 
 class Need(NamedTuple):
-    """What a page asks an authorizer about the topic or group in its address."""
+    """The right that a page needs on the topic or group in its address."""
 
     operation: AclOperation
     resource: AclResource

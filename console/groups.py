@@ -1,4 +1,4 @@
-"""What a page says about a group: the same for all protocols, and wherever its coordinator is."""
+"""A group as the pages show it: the same for all protocols, and wherever its coordinator is."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class GroupView(NamedTuple):
         return found
 
     def owners(self) -> dict[tuple[str, int], MemberView]:
-        """Who has which partition."""
+        """The owner of each partition."""
         return {
             (topic, partition): member
             for member in self.members
@@ -308,7 +308,7 @@ async def _streams_view(group: StreamsGroup) -> GroupView:
 
 
 def _streams_member(group: StreamsGroup, member: StreamsMember) -> MemberView:
-    """What its active tasks read."""
+    """A streams member, with the partitions that its active tasks read."""
     about = member.subscription
     active = member.current.assigned.active
     sources = {} if group.topology is None else group.topology.source_topics

@@ -52,7 +52,7 @@ class Curve:
 
 
 class Totals(NamedTuple):
-    """What had been counted since the node's start when a sample was taken."""
+    """The totals since the node's start when a sample was taken."""
 
     at: float
     appended_bytes: int

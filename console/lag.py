@@ -40,7 +40,7 @@ class Committed(NamedTuple):
 
 
 async def committed(broker: Broker, group_id: str, limit: int) -> Committed:
-    """What a group has committed; nothing while its coordinator is here and still loading it. Raises NodeError."""
+    """The committed offsets of a group; none while its coordinator is here and still loading it. Raises NodeError."""
     node_id = coordinator_of(broker, group_id)
     if node_id is not None:
         return await _committed_there(broker, node_id, group_id, limit)
@@ -54,7 +54,7 @@ async def committed(broker: Broker, group_id: str, limit: int) -> Committed:
 
 
 async def committed_in(shard: GroupShard, group_id: str, limit: int) -> list[tuple[TopicPartition, int]]:
-    """What a group whose coordinator is here has committed, in slices of the loop's time."""
+    """The committed offsets of a group whose coordinator is here, read in slices of the loop's time."""
     slices = TimeSlice()
     found = []
     for where, offset in islice(shard.offsets.offsets(group_id), limit):

@@ -1,4 +1,4 @@
-"""Where a topic's bytes lie: how much of each stretch of its store's segment files belongs to each partition."""
+"""The layout of a topic's bytes: how much of each stretch of its store's segment files belongs to each partition."""
 
 from __future__ import annotations
 

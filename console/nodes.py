@@ -25,7 +25,7 @@ class NodeError(Exception):
 
 
 class Answers(NamedTuple):
-    """What the nodes answered, by id, and a sentence for each that did not."""
+    """The nodes' answers, by id, and a sentence for each node that did not answer."""
 
     by_node: dict[int, Any]
     problems: list[str]

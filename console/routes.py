@@ -67,7 +67,7 @@ _STATIC: Final = {
 
 
 class Site(NamedTuple):
-    """What an application takes in: the routes, and a lifespan for what runs beside them while they are served."""
+    """The routes for an application, and a lifespan for the tasks that run while they are served."""
 
     routes: list[BaseRoute]
     running: Callable[..., AbstractAsyncContextManager[None]]

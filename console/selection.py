@@ -40,7 +40,7 @@ class Ranking(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, columns: Container[str | None]) -> Ranking:
-        """What the address asks for; by name where it names none of the columns."""
+        """The ranking in the address; by name where it names none of the columns."""
         asked = request.query_params.get("sort")
         query = [(name, value) for name, value in request.query_params.items() if name not in ("sort", "asc", *_PAGING)]
         descending = request.query_params.get("asc") != "1"

@@ -1,4 +1,4 @@
-"""Where a share group is with its partitions."""
+"""The positions of a share group in its partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Shares(NamedTuple):
-    """Where a share group is with partitions, in order, and how many more there are."""
+    """The positions of a share group in partitions, in order, and how many more partitions there are."""
 
     lags: list[PartitionLag]
     hidden: int

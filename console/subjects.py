@@ -1,4 +1,4 @@
-"""What the pages of schemas show: subjects, two versions side by side, and who uses them."""
+"""The data of the pages of schemas: subjects, two versions side by side, and the topics that use them."""
 
 from __future__ import annotations
 

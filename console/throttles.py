@@ -46,7 +46,7 @@ async def throttled(broker: Broker, topic: TopicImage, indexes: Collection[int])
 
 
 def rates(broker: Broker, marked: Iterable[ThrottledReplicas]) -> list[NodeRates]:
-    """Those of all nodes that have such replicas, in their order."""
+    """The rates of all nodes that have such replicas, in their order."""
     nodes = {node_id for each in marked for node_id in (*each.sent_by, *each.fetched_by)}
     return [
         NodeRates(node_id, _rate(broker, node_id, _LEADER_RATE), _rate(broker, node_id, _FOLLOWER_RATE))

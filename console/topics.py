@@ -1,4 +1,4 @@
-"""What a page says of topics and partitions: of those that this node holds, and of those that others lead."""
+"""Topics and partitions as the pages show them: those that this node holds, and those that others lead."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TopicSummary(NamedTuple):
 
 
 class PartitionFigures(NamedTuple):
-    """Where a partition begins and ends, and what it takes."""
+    """The offsets and the size of a partition."""
 
     log_start_offset: int
     high_watermark: int
@@ -46,7 +46,7 @@ class PartitionFigures(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Those of several partitions, and a sentence about each node that could not be asked for its own."""
+    """The figures of several partitions, and a sentence about each node that could not be asked for its own."""
 
     of: Mapping[tuple[UUID, int], PartitionFigures]
     problems: list[str]

@@ -36,7 +36,7 @@ class DeniedError(Exception):
 
 
 class Visitor:
-    """Who sends a request to the console, and what they may do."""
+    """The sender of a request to the console, and their rights."""
 
     def __init__(self, principal: str, access: Access | None, name: str | None = None) -> None:
         self.principal = principal
@@ -98,7 +98,7 @@ class Visitors:
         self.login = login
 
     def of(self, request: Request) -> Visitor | None:
-        """Who sends a request; None if they have to log in before."""
+        """The sender of a request; None if they have to log in before."""
         if self.login is None:
             return Visitor(ANONYMOUS, self._access(request, ANONYMOUS))
         key = request.cookies.get(session_cookie(request), "")

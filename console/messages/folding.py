@@ -14,7 +14,7 @@ _SHORT_LINES: Final = 10
 
 
 class Piece(NamedTuple):
-    """What follows in a value: lines, the line that opens a part, or the line that closes it.
+    """A piece of a value: lines, the line that opens a part, or the line that closes it.
 
     All texts together are the value's text.
     """

@@ -37,7 +37,7 @@ class Page(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What one answer shows: a page of a group of partitions, and where the next group begins, if there is one."""
+    """One answer: a page of a group of partitions, and where the next group begins, if there is one."""
 
     page: Page
     partitions: list[Readable]

@@ -49,7 +49,7 @@ class Fetched(NamedTuple):
 
 
 class Readable(Protocol):
-    """What the pages need of a partition. The offsets of another node's are those of when it was last asked."""
+    """A partition as the pages read it. Offsets from another node are as old as its last answer."""
 
     @property
     def topic_id(self) -> UUID: ...
@@ -177,7 +177,7 @@ class RemotePartition:
 
 
 def refusal(node_id: int, where: TopicPartition, code: int) -> NodeError:
-    """What a page says of an error code of another node."""
+    """The error of a page for an error code of another node."""
     return NodeError(f"Node {node_id} refuses {where}: {ErrorCode.name_of(code)}.")
 
 

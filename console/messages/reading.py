@@ -33,7 +33,7 @@ _WINDOW_BYTES: Final = 4 * 1_048_576
 
 
 class Budget:
-    """What one page may cost: records looked at, bytes read, and time. Shared by all partitions of the page."""
+    """The budget of one page: records looked at, bytes read, and time. Shared by all partitions of the page."""
 
     def __init__(self, *, records: int = 50_000, size_bytes: int = 32 * 1_048_576, seconds: float = 2.0) -> None:
         self.records = records
@@ -47,7 +47,7 @@ class Budget:
 
 
 class Kind(Enum):
-    """What a row of the page is; the values are shown."""
+    """The kind of a row; the values are shown."""
 
     RECORD = "record"
     COMMIT = "commit"
@@ -81,7 +81,7 @@ Keep: TypeAlias = Callable[[Message], Awaitable[bool]]
 
 
 class Scan(NamedTuple):
-    """What a scan found, in the order of offsets; everything before `next_offset` was looked at."""
+    """The rows that a scan found, in the order of offsets; everything before `next_offset` was looked at."""
 
     messages: list[Message]
     next_offset: int

@@ -1,4 +1,4 @@
-"""Where the console's schemas come from: a folder, a registry or the broker's own; a descriptor set for Protobuf."""
+"""The source of the console's schemas: a folder, a registry or the broker's own; a descriptor set for Protobuf."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Schemas:
         return self._codecs.source is not None
 
     async def get(self, number: int) -> tuple[Codec | None, str]:
-        """What reads the values of a schema; or None, and why."""
+        """The codec of a schema's values; or None, and the reason."""
         try:
             found = await self._codecs.find(number)
         except (SchemaError, SchemasUnavailableError) as error:
@@ -81,7 +81,7 @@ class _Folder:
 
 
 def _own_source(config: BrokerConfig) -> SchemaSource | None:
-    """What the console's settings name, if they do; an address that is none has no schemas."""
+    """The source in the console's settings, if there is one; an invalid address has no schemas."""
     if config.ottla_console_schema_dir:
         return _Folder(config.ottla_console_schema_dir)
     try:

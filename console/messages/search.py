@@ -1,4 +1,4 @@
-"""What a reader looks for in a topic: where to begin, and what messages have to have."""
+"""A search in a topic: where to begin, and the conditions on messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_POSITIONS_TEXT: Final = 8_192
 
 
 class Start(Enum):
-    """Where a page begins."""
+    """The start of a page."""
 
     NEWEST = "newest"
     OLDEST = "oldest"
@@ -34,7 +34,7 @@ class Start(Enum):
 
 
 class Search(NamedTuple):
-    """What the form says. `at` are the positions of a page that follows another one, `first` is its first partition."""
+    """A search in a form. `at` are the positions of a page that follows another one, `first` its first partition."""
 
     start: Start
     partition: int | None
@@ -50,7 +50,7 @@ class Search(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, topic: TopicImage) -> Search:
-        """What an address asks for."""
+        """The search in an address."""
         start = next((each for each in Start if each.value == request.query_params.get("start")), Start.NEWEST)
         partition = integer(request, "partition", -1)
         return cls(
@@ -77,7 +77,7 @@ class Search(NamedTuple):
 
     @property
     def query(self) -> dict[str, Any]:
-        """What an address says to ask for the same from its beginning."""
+        """The query of an address that repeats the search from its beginning."""
         return {
             "start": self.start.value,
             "partition": self.partition,
@@ -134,7 +134,7 @@ async def _holds(condition: Condition, data: bytes | None, topic: TopicImage, sc
 
 
 def as_bytes(written: str) -> bytes:
-    """What a person writes for bytes: text, or digits after `0x`."""
+    """The bytes that a person has written: as text, or as digits after `0x`."""
     if written.startswith("0x"):
         try:
             return bytes.fromhex(written[2:])

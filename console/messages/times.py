@@ -8,7 +8,7 @@ from ottla.settings.units import duration_ms
 
 
 class TimeError(Exception):
-    """What was written is not a time; the text is for the form."""
+    """The text in the form is not a time; the error's text is for the form."""
 
 
 def read_time_ms(text: str, now_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""Who may do what and how much of it: users with passwords, access control lists, and quotas; shown and changed."""
+"""The page of access: users with passwords, access control lists, and quotas; shown and changed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_ROWS: Final = 500
 
 _MECHANISM: Final = "SCRAM-SHA-512"
 _FIELDS: Final = ("name", "entry", "user", "client", "quota", "value")
-"""What comes back into the forms after a mistake: no password."""
+"""The fields that forms keep after a mistake: no password."""
 
 _DEFAULT: Final = "*"
 """As a name: the default quota, of entities without one of their own."""

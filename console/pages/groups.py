@@ -128,7 +128,7 @@ async def show(console: Console, request: Request) -> Response:
 
 
 class _DeadLetters(NamedTuple):
-    """Where dead letters of a share group go, and how many this node has written."""
+    """The dead-letter topic of a share group, and how many letters this node has written."""
 
     topic: str
     written: int

@@ -59,7 +59,7 @@ class ChangeError(Exception):
 
 
 class Move(NamedTuple):
-    """Where a group continues in one partition, before and after; `now` is None if it has committed nothing."""
+    """A group's committed offset in one partition, before and after; `now` is None if it has committed nothing."""
 
     topic: str
     partition: int
@@ -122,7 +122,7 @@ async def manage(console: Console, request: Request) -> Response:
 
 
 async def _plan(console: Console, visitor: Visitor, group: GroupView, draft: Draft) -> list[Move]:
-    """What the form would change. Raises ChangeError or NodeError."""
+    """The changes that the form would make. Raises ChangeError or NodeError."""
     if group.members:
         raise ChangeError("The group has members, which would continue where they are: stop them first.")
     now = {
@@ -153,7 +153,7 @@ async def _plan(console: Console, visitor: Visitor, group: GroupView, draft: Dra
 
 
 async def _now(console: Console, group: GroupView) -> dict[tuple[str, int], int]:
-    """Where the group continues, if nothing is changed. Raises ChangeError or NodeError."""
+    """The group's committed offsets now. Raises ChangeError or NodeError."""
     if group.protocol != SHARE:
         offsets, _ = await committed(console.broker, group.group_id, MAX_OFFSETS + 1)
         return {(where.topic, where.partition): offset for where, offset in offsets}

@@ -105,7 +105,7 @@ async def show(console: Console, request: Request) -> Response:
 
 
 async def _pieces(shown: Shown) -> list[Piece]:
-    """What the page folds; nothing of what is not laid out."""
+    """The pieces that the page folds; none for values that are not laid out."""
     return await folded(shown.text) if shown.text and shown.format in LAID_OUT else []
 
 

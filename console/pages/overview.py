@@ -178,7 +178,7 @@ def uptime_seconds() -> float:
 
 @cache
 def _started_at() -> float:
-    """When this process was started, in seconds since 1970."""
+    """The time at which this process was started, in seconds since 1970."""
     try:
         started = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19]) / _TICKS_PER_SECOND
         booted = next(

@@ -87,7 +87,7 @@ async def show(console: Console, request: Request) -> Response:
 
 
 async def _offsets(broker: Broker, topic: TopicImage, group_ids: Collection[str]) -> tuple[Offsets, list[str]]:
-    """What groups have committed in the topic, and a sentence for each node that did not answer."""
+    """The groups' committed offsets in the topic, and a sentence for each node that did not answer."""
     found: Offsets = defaultdict(list)
     elsewhere: dict[int, list[str]] = defaultdict(list)
     slices = TimeSlice()

@@ -95,7 +95,7 @@ async def show_all(console: Console, request: Request) -> Response:
 async def _value(
     console: Console, image: MetadataImage, ranking: Ranking, matches: Callable[[str], bool]
 ) -> tuple[Callable[[str], float] | None, list[str]]:
-    """What to sort topics by (None: their names), and why they are not sorted as requested."""
+    """The value to sort topics by (None: their names), and why they are not sorted as requested."""
     topics, growth = image.topics, console.history.topic_rates
     if ranking.column is None:
         return None, []

@@ -133,7 +133,7 @@ def _status(title: str) -> TransactionStatus:
 
 
 async def _sort_out(transactions: list[Shown], wanted: str) -> tuple[list[Shown], dict[str, Shown]]:
-    """Those whose id contains `wanted`: first the ones under way, then the others, by id."""
+    """The transactions whose id contains `wanted`: first the ongoing ones, then the others, by id."""
     under_way: list[Shown] = []
     others: dict[str, Shown] = {}
     slices = TimeSlice()
@@ -150,7 +150,7 @@ async def _sort_out(transactions: list[Shown], wanted: str) -> tuple[list[Shown]
 
 
 async def _seen(visitor: Visitor, transactions: list[Shown]) -> list[Shown]:
-    """Those that the visitor may know about."""
+    """The transactions that the visitor may see."""
     found = []
     slices = TimeSlice()
     for each in transactions:
