@@ -1,4 +1,4 @@
-"""What goes wrong with schemas and with the values that are written with them."""
+"""Errors of schemas, and of values that are written with them."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class ValueMismatchError(ValueError):
 
 
 def first_line(error: BaseException) -> str:
-    """What a library says, without what it goes on to explain."""
+    """The first line of a library's error."""
     return str(error).partition("\n")[0] or type(error).__name__

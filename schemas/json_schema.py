@@ -55,7 +55,7 @@ def codec(schema: SchemaText, message: str | None = None) -> JsonSchemaCodec:
 
 
 def validator(document: Any, others: Mapping[str, Any]) -> Any:
-    """What checks values, by the draft that the schema names, or 2020-12. Raises SchemaError."""
+    """The validator of values, by the draft that the schema names, or 2020-12. Raises SchemaError."""
     try:
         registry = jsonschema_rs.Registry(list(others.items())) if others else None
         return jsonschema_rs.validator_for(

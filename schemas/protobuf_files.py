@@ -93,7 +93,7 @@ def _text(message: object) -> str:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Where an import's file goes. SchemaError for a name that leads out of the folder."""
+    """The path of an import's file. SchemaError for a name that leads out of the folder."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\x00" in name or name == SCHEMA_FILE or len(name) > 255:
         raise SchemaError(f"the reference {name[:255]!r} is not a file name")
