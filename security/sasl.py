@@ -143,7 +143,7 @@ class Sasl:
             return ErrorCode.NONE
         raise CloseConnectionError(f"{key.name} came where the client had to authenticate")
 
-    def versions_told(self) -> None:
+    def api_versions_answered(self) -> None:
         """ApiVersions was answered without an error; it may not be asked for again."""
         if self.state is State.FIRST:
             self.state = State.HANDSHAKE

@@ -89,7 +89,7 @@ class Securities:
 
     @property
     def ways(self) -> Ways:
-        """What the proxy uses."""
+        """The ways in which the proxy connects and accepts."""
         assert self._logins is not None
         return Ways(self.accept, self.connect, self._logins[0], lambda: self._security)
 
@@ -225,7 +225,7 @@ class _SaslLogin:
         except CloseConnectionError as error:
             raise NotLetInError(str(error)) from None
         if code is ErrorCode.NONE and key is ApiKey.API_VERSIONS:
-            self._sasl.versions_told()
+            self._sasl.api_versions_answered()
         return code
 
     async def answer(self, request: Request, version: int) -> Response:

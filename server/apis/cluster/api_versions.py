@@ -48,7 +48,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     if version >= 3:
         context.connection.client.named_software(request.client_software_name, request.client_software_version)
     if context.connection.sasl is not None:
-        context.connection.sasl.versions_told()
+        context.connection.sasl.api_versions_answered()
     broker = context.broker
     image = broker.metadata
     release = broker.config.ottla_kafka_release
