@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def candidates(before: Sequence[str], current: str) -> list[str]:
-    """What may stand in place of the word `current`, after the words `before`."""
+    """The words that may stand in place of `current`, after the words `before`."""
     return sorted(word for word in _all(before, current) if word.startswith(current))
 
 

@@ -88,7 +88,7 @@ def security(given: Path | None) -> Security:
 
 
 def _advice(error: ClientError, servers: list[tuple[str, int]], how: Security) -> str:
-    """What to do, in the words of the command line."""
+    """Advice in the words of the command line."""
     if isinstance(error, UnreachableError):
         if error.address not in [f"{host}:{port}" for host, port in servers]:
             return ", where the cluster says that one is: if that address is wrong, start it with --advertise"
@@ -104,7 +104,7 @@ def _advice(error: ClientError, servers: list[tuple[str, int]], how: Security) -
 
 
 def _other_protocol(servers: list[tuple[str, int]], how: Security) -> str:
-    """What to do where the broker speaks another protocol, or may do so."""
+    """Advice where the broker speaks another protocol, or may do so."""
     from ottla.client.tls import speaks_tls
 
     is_encrypted = any(speaks_tls(host, port, _PROBE_SECONDS) for host, port in servers)

@@ -1,4 +1,4 @@
-"""What a broker's HTTP port tells a command, which logs in with the user and password that it has for the broker."""
+"""Requests of commands to a broker's HTTP port, with the user and password that they have for the broker."""
 
 from __future__ import annotations
 

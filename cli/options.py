@@ -1,4 +1,4 @@
-"""What several commands have in common: options, progress, tables."""
+"""Common parts of several commands: options, progress, tables."""
 
 from __future__ import annotations
 

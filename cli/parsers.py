@@ -1,4 +1,4 @@
-"""What argparse's parsers consist of: for completion and for the reference page."""
+"""The parts of argparse's parsers, for completion and for the reference page."""
 
 from __future__ import annotations
 

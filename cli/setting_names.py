@@ -1,4 +1,4 @@
-"""What the settings and quotas of brokers are called, where a broker does not say it."""
+"""Names of brokers' settings and quotas, where a broker does not list them."""
 
 from __future__ import annotations
 

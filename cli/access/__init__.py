@@ -1,1 +1,1 @@
-"""Who may do what: users, access control lists, quotas and certificates."""
+"""Access: users, access control lists, quotas and certificates."""

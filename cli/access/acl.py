@@ -221,7 +221,7 @@ def _described(
 
 
 def _known(kinds: type[K], number: int) -> K:
-    """What a broker names by this number. Raises CommandError if it is newer than this release."""
+    """The enum member of a number from a broker. Raises CommandError if it is newer than this release."""
     try:
         return kinds(number)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who can reach a broker: which listeners are open to other machines without authentication."""
+"""Exposure of a broker: which listeners are open to other machines without authentication."""
 
 from __future__ import annotations
 

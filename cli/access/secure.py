@@ -27,7 +27,7 @@ _DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
 
 
 class SecureFolder(NamedTuple):
-    """Where keys, certificates and the administrator's password are."""
+    """The folder with keys, certificates and the administrator's password."""
 
     path: Path
 

@@ -31,7 +31,7 @@ class Commands:
         self._slots: anyio.CapacityLimiter | None = None
 
     async def values(self, *words: str, names: Sequence[str] = (), **options: object) -> tuple[list[Json], bool]:
-        """What a command prints as JSON, value by value or as one list, and whether more than fits into an answer.
+        """The JSON output of a command, value by value or as one list, and whether it is more than fits into an answer.
 
         `names` are its operands, `options` those with a value, or True for a flag.
         """
@@ -47,7 +47,7 @@ class Commands:
         return found[0] if len(found) == 1 else found
 
     async def text(self, *words: str, names: Sequence[str] = (), stdin: bytes = b"", **options: object) -> str:
-        """What a command prints, which is not JSON."""
+        """The output of a command, which is not JSON."""
         text, is_cut = await self._run(list(words), names, options, stdin)
         return text + (f"\n… more than {MAX_ANSWER_BYTES} bytes" if is_cut else "")
 

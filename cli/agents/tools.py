@@ -168,7 +168,7 @@ def add_writing(server: MCPServer, commands: Commands) -> None:
 
 
 def _listed(found: list[Any], is_cut: bool, containing: str = "") -> dict[str, Any]:
-    """Those whose name, which each begins with, contains a text."""
+    """The entries whose name, which each begins with, contains a text."""
     chosen = [each for each in found if containing in str(next(iter(each.values()), ""))]
     return {"found": chosen[:_MAX_LISTED], "left_out": max(0, len(chosen) - _MAX_LISTED), "more_left_out": is_cut}
 

@@ -80,7 +80,7 @@ def end_open_transactions(
 def _of_each_partition(
     client: Client, topics: Collection[str], seconds: float, work: Callable[[Client, str, int], list[Any]]
 ) -> list[Any]:
-    """What is done with each partition, by its leader, who may be about to change."""
+    """The outcome for each partition from its leader, which may be about to change."""
     deadline = time.monotonic() + seconds
     found: list[Any] = []
     for topic, index in _partitions(client, topics):

@@ -73,7 +73,7 @@ def _take(client: Client, arguments: argparse.Namespace) -> Sample:
 
 
 def compare(before: Sample, after: Sample) -> dict[str, Any]:
-    """What happened between two samples, per second."""
+    """Rates between two samples, per second."""
     seconds = max(after.seconds - before.seconds, 1e-3)
     topics: dict[str, dict[str, float]] = {}
     for partition, end in after.ends.items():
@@ -119,7 +119,7 @@ def _metric_rates(before: dict[str, float], after: dict[str, float], seconds: fl
 
 
 def _nodes(before: Sample, after: Sample, seconds: float) -> dict[int, dict[str, float]]:
-    """What each node leads and holds; what was written to a partition counts for its present leader."""
+    """Figures of each node's partitions; writes to a partition count for its present leader."""
     nodes: dict[int, dict[str, float]] = {}
     for node_id, node in after.nodes.items():
         led = [partition for partition, leader in after.leaders.items() if leader == node_id]
@@ -196,7 +196,7 @@ def _node_lines(nodes: dict[int, dict[str, float]]) -> list[str]:
 
 
 def _filters(filters: dict[str, dict[str, float]]) -> list[str]:
-    """What the filters of a proxy do, the most expensive first."""
+    """The lines about a proxy's filters, the most expensive first."""
     if not filters:
         return []
     costliest = sorted(filters.items(), key=lambda it: (-it[1]["seconds_per_second"], it[0]))

@@ -1,4 +1,4 @@
-"""What `ottla top` looks at: two samples of a cluster give rates.
+"""Samples of a cluster for `ottla top`: two of them give rates.
 
 Everything comes from requests that any Kafka broker answers, except memory, connections and the filters of a proxy:
 those come from /metrics.
@@ -58,7 +58,7 @@ class Sample:
     states: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     filters: dict[str, dict[str, float]] = field(default_factory=dict)
-    """What a proxy counts, by filter: calls, seconds, refusals."""
+    """Counters of a proxy by filter: calls, seconds, refusals."""
     leaders: dict[TopicPartition, int] = field(default_factory=dict)
     nodes: dict[int, NodeSample] = field(default_factory=dict)
     """The nodes that are there."""

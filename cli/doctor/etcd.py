@@ -1,5 +1,4 @@
-"""What `ottla doctor` looks at in etcd, if that keeps the metadata: each member, its alarms, and whose metadata it
-holds.
+"""Checks of etcd by `ottla doctor`, if it keeps the metadata: each member, its alarms, and its cluster.
 
 It reads only.
 """
@@ -133,7 +132,7 @@ def _clocks(seconds: Mapping[str, float]) -> list[Finding]:
 
 
 def _alarms(errors: Collection[str]) -> Finding:
-    """What the members report as wrong with their data."""
+    """The alarms of the members."""
     if any("NOSPACE" in error for error in errors):
         return fail("etcd alarms", "its database is full: it takes no changes", _MEND_SPACE)
     if errors:

@@ -1,4 +1,4 @@
-"""What `ottla doctor` finds."""
+"""Findings of `ottla doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `ottla doctor` finds out about the HTTP ports: can they be had, or what does the broker that has them say?"""
+"""Checks of the HTTP ports by `ottla doctor`: are they free, or what does the broker that has them answer?"""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _answers(address: ListenAddress, path: str, config: BrokerConfig) -> bool:
 
 
 def _read(address: ListenAddress, path: str, config: BrokerConfig) -> bytes | None:
-    """What is answered, an error or not; None if nobody answers by HTTP. Certificates are not checked."""
+    """The body of the answer, an error or not; None without an answer by HTTP. Certificates are not checked."""
     is_encrypted = config.ottla_http_security_protocol.endswith("SSL")
     host = "127.0.0.1" if address.host in _EVERY_ADDRESS else address.host
     context = None

@@ -1,4 +1,4 @@
-"""What `ottla doctor` looks at in the machine: the disk, the limits, the memory, the clock."""
+"""Checks of the machine by `ottla doctor`: the disk, the limits, the memory, the clock."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def data_folder(path: str) -> Iterator[Finding]:
 
 
 def _readers(folder: Path) -> Finding:
-    """Who may look into the folder: if nobody else may, the modes of what is in it do not matter.
+    """The users who may look into the folder: if no others may, the modes of what is in it do not matter.
 
     A set-group-ID bit says that the group was chosen, as Kubernetes does for fsGroup.
     """
@@ -99,7 +99,7 @@ def _file_system(place: Path) -> Finding:
 
 
 def _losses(folder: Path) -> Iterator[Finding]:
-    """What is lost, judging by the names and sizes of data files. `ottla fsck` reads every byte; this reads none."""
+    """Losses, judged by the names and sizes of data files. `ottla fsck` reads every byte; this reads none."""
     disk = RealDisk()
     found = [loss for node in sorted(folder.glob("node-*")) for loss in _losses_of(disk, str(node))]
     for loss in found[:_NAMED_LOSSES]:
@@ -151,7 +151,7 @@ def _kept(folder: Path) -> Iterator[Finding]:
 
 
 def _scrubbed(folder: Path) -> Iterator[Finding]:
-    """What the broker found when it last read its closed data files, and when that was."""
+    """The result and the time of the broker's last scrub of its closed data files."""
     subject = "damaged files"
     for node in sorted(folder.glob("node-*")):
         try:

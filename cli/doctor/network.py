@@ -1,6 +1,4 @@
-"""What `ottla doctor` looks at in the network: are the ports free or ours, and do clients reach the addresses that they
-are told?
-"""
+"""Checks of the network by `ottla doctor`: are the ports free or ours, and are the advertised addresses reachable?"""
 
 from __future__ import annotations
 
@@ -82,7 +80,7 @@ def _refused(address: ListenAddress, flag: str) -> ListenError | None:
 
 
 def _listener(address: ListenAddress, protocol: str, config: BrokerConfig, security: Security) -> tuple[Finding, bool]:
-    """What can be said of a port of clients, and whether a broker serves it as these settings say."""
+    """Findings about a port of clients, and whether a broker serves it as these settings say."""
     finding = port(address, "--port")
     if finding is not None:
         return finding, False

@@ -1,4 +1,4 @@
-"""What `ottla serve` refuses at its start, by the start's own checks: settings, their files, the data folder."""
+"""Reasons for which `ottla serve` refuses to start, by its own checks: settings, their files, the data folder."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def _check_folder(arguments: argparse.Namespace, configs: list[BrokerConfig], pl
 
 
 def folder_of(config: BrokerConfig) -> Path:
-    """Where all nodes have their folders."""
+    """The folder in which all nodes have theirs."""
     return Path((config.log_dirs or config.log_dir)[0]).absolute()
 
 
 def examine_folder(config: BrokerConfig) -> Iterator[Finding]:
-    """What keeps a node from using its folder; nothing if it may."""
+    """Reasons for which a node cannot use its folder; none if it can."""
     folder = folder_of(config)
     node = folder / f"node-{config.node_id}"
     if not node.is_dir():

@@ -119,7 +119,7 @@ def _lock(disk: RealDisk, path: Path) -> int | None:
 
 
 def _check_metadata(path: Path, report: Report) -> None:
-    """What all nodes share; it is reported with the first node."""
+    """Check the metadata that all nodes share; it is reported with the first node."""
     from ottla.metastore.sqlite_checks import check_file
 
     if path.exists():
@@ -176,7 +176,7 @@ def _delete_unknown(arguments: argparse.Namespace, node_ids: list[int]) -> int:
 
 
 def _unknown(arguments: argparse.Namespace, node_id: int) -> list[UnknownTopic]:
-    """What a node has of topics that the cluster does not know; already removed if that was asked for."""
+    """The node's data of topics that the cluster does not know; already removed if that was asked for."""
     try:
         return trio.run(_find_and_delete, Path(arguments.data_dir), node_id, arguments.metadata, arguments.yes)
     except* DataDirLockedError:

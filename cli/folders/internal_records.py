@@ -1,4 +1,4 @@
-"""What the records of internal topics say: groups, offsets, transactions and the state of share groups."""
+"""The records of internal topics as text: groups, offsets, transactions and the state of share groups."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _SHOWN_DELIVERIES: Final = 20
 
 
 class DeadLetters(NamedTuple):
-    """Where a share group's dead letters go, and how many were written (None: the HTTP port was not asked)."""
+    """The dead-letter topic of a share group, and how many letters were written (None: the HTTP port was not asked)."""
 
     topic: str
     written: int | None = None
@@ -91,7 +91,7 @@ def _told_by_http(arguments: argparse.Namespace, group_id: str) -> Any:
 
 
 def _held(told: Any) -> dict[TopicPartition, Mapping[str, int]]:
-    """What members hold of the partitions that are led by the nodes behind `--http`."""
+    """The records that members hold, of partitions that are led by the nodes behind `--http`."""
     return {TopicPartition(each["topic"], each["partition"]): each["held"] for each in told["partitions"]}
 
 

@@ -1,4 +1,4 @@
-"""What groups have committed, on both sides of a mirror."""
+"""Committed offsets of groups, on both sides of a mirror."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _alter(client: Client, type_: int, asked: Mapping[str, Mapping[str, str | No
 
 
 def mirrored_topics(client: Client, names: Iterable[str], broker: int | None = None) -> dict[str, Mirrored]:
-    """What each topic is to another cluster, according to any broker or the given one. Ordinary topics are left out."""
+    """The mirroring of each topic, according to any broker or the given one. Ordinary topics are left out."""
     found: dict[str, Mirrored] = {}
     wanted = list(names)
     for first in range(0, len(wanted), _AT_ONCE):
@@ -192,7 +192,7 @@ def lags_of(
 
 
 def ends_of(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where partitions end for readers."""
+    """The end offsets of partitions for readers."""
     return offsets_at(client, partitions, LATEST)
 
 

@@ -1,4 +1,4 @@
-"""What the source of a mirror has decided about transactions that are still open in the mirror.
+"""Decisions of a mirror's source about transactions that are still open in the mirror.
 
 A coordinator decides first, and then writes a marker into each partition. Where a partition has no leader for a while,
 its marker comes late, and a promotion in between would abort a part of what is committed elsewhere.

@@ -117,7 +117,7 @@ def _securities(values: Mapping[str, Any]) -> Securities | None:
 
 
 def _cache(values: Mapping[str, Any]) -> CacheSettings | None:
-    """What the cache keeps, and where; None if there is no cache."""
+    """The settings of the cache; None if there is none."""
     if "cache" not in values:
         for name in ("cache-dir", "cache-topics"):
             if name in values:

@@ -55,7 +55,7 @@ async def _families(proxy: Proxy) -> AsyncGenerator[Family, None]:
 
 
 def application(proxy: Proxy) -> Starlette:
-    """What the port serves."""
+    """The application of the proxy's HTTP port."""
 
     async def metrics(request: Request) -> Response:
         # A page of another site must not read it under a name of its own (DNS rebinding).

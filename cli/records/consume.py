@@ -156,7 +156,7 @@ def _decoded(records: Iterator[Consumed], formats: Formats, output: BinaryIO, *,
 
 
 def _standard_output() -> BinaryIO:
-    """Where records are printed: also under PYTHONUNBUFFERED, by which each record would be written by itself."""
+    """The buffered output for records, also under PYTHONUNBUFFERED, by which each record would be written by itself."""
     output = sys.stdout.buffer
     if not isinstance(output, io.RawIOBase):
         return output

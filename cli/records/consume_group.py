@@ -18,7 +18,7 @@ _COMMIT_SECONDS: Final = 5.0
 
 
 class GroupOffsets:
-    """What a group has committed, and committing more. Raises CommandError if the group has members."""
+    """The committed offsets of a group, and further commits. Raises CommandError if the group has members."""
 
     def __init__(self, client: Client, group_id: str, timeout_seconds: float) -> None:
         self._coordinator = Coordinator(client, timeout_seconds)

@@ -54,7 +54,7 @@ def _topics(client: Client, arguments: argparse.Namespace) -> list[str]:
 
 
 def _in_time(readers: list[TopicReader]) -> Iterator[Entry]:
-    """What is there now, ordered by time; the entries of one partition keep their order, whatever their times are."""
+    """The records that exist now, ordered by time; those of one partition keep their order whatever their times."""
     partitions: list[Iterator[Entry]] = []
     for reader in readers:
         ends = reader.ends()

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Pace:
-    """When each record is due: its distance from the first one in the recording, divided by the speed."""
+    """The schedule of records: each one's distance from the first one in the recording, divided by the speed."""
 
     def __init__(self, speed: float) -> None:
         self._speed = speed

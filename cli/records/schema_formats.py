@@ -62,14 +62,14 @@ def add_formats(parser: argparse.ArgumentParser, *, writes: bool) -> None:
 
 
 def readers(arguments: argparse.Namespace, client: Client) -> Formats:
-    """What makes JSON of the keys and values of records."""
+    """The formats that make JSON of the keys and values of records."""
     schemas = _Schemas(arguments, client)
     made = [_reader(arguments, part, schemas) for part in ("key", "value")]
     return Formats(*made)
 
 
 def writers(arguments: argparse.Namespace, client: Client) -> Formats:
-    """What makes keys and values of JSON."""
+    """The formats that make keys and values of JSON."""
     schemas = _Schemas(arguments, client)
     made = [_writer(arguments, part, schemas) for part in ("key", "value")]
     return Formats(*made)
@@ -142,7 +142,7 @@ def _codec(schema: SchemaText, kind: str, message: str | None = None) -> Codec:
 
 
 class _Schemas:
-    """Where schemas are looked up; a registry is looked for when it is first needed."""
+    """The source of schemas; a registry is looked for when it is first needed."""
 
     def __init__(self, arguments: argparse.Namespace, client: Client) -> None:
         self._arguments = arguments

@@ -57,7 +57,7 @@ def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | No
 
 
 def _set_listeners(flags: dict[str, str], arguments: argparse.Namespace) -> None:
-    """Where to listen, with which protocol, and what clients are told."""
+    """Set the listeners, their protocols, and the advertised addresses."""
     listen = arguments.listen or []
     if arguments.port is not None:
         listen = [f"127.0.0.1:{arguments.port}", *listen]
@@ -88,7 +88,7 @@ def _secure(arguments: argparse.Namespace, listen: list[str]) -> dict[str, str]:
 
 
 def data_dir(arguments: argparse.Namespace) -> Path:
-    """Where `--secure` keeps its files."""
+    """The folder in which `--secure` keeps its files."""
     return Path(arguments.data_dir or "ottla-data")
 
 

@@ -20,7 +20,7 @@ def machine_memory() -> int:
 
 
 def available_memory() -> int:
-    """What is left of it, in bytes; all of it if the system does not say."""
+    """The available memory in bytes; all of it if the system does not say."""
     available = machine_memory()
     with contextlib.suppress(OSError):
         for line in _MEMORY.read_text(encoding="ascii").splitlines():

@@ -30,7 +30,7 @@ _STDERR = 2
 
 
 class Starter(Protocol):
-    """Who has started this process."""
+    """The process that has started this one."""
 
     #: These ask it to stop; a second one cuts short what it still waits for.
     stop_signals: Sequence[signal.Signals]

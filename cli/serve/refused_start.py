@@ -1,4 +1,4 @@
-"""What a start that is refused leaves behind: nothing, where there was nothing before."""
+"""Cleaning up after a refused start: nothing is left where there was nothing before."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Extent(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What is shown about a topic."""
+    """A topic as it is shown."""
 
     topic: Any
     configs: dict[str, str | None]
@@ -72,7 +72,7 @@ def _describe(client: Client, topic: Any, committed: Mapping[str, Mapping[TopicP
 
 
 def _committed(client: Client, timeout_seconds: float) -> dict[str, dict[TopicPartition, int]]:
-    """What each group of the cluster has committed."""
+    """The committed offsets of each group of the cluster."""
     groups: set[str] = set()
     for broker in client.metadata([]).brokers:
         groups |= {group.group_id for group in client.broker(broker.node_id).call(ListGroupsRequest()).groups}
@@ -141,7 +141,7 @@ def _as_json(described: Described) -> dict[str, Any]:
 
 
 def topic_as_json(topic: Any) -> dict[str, Any]:
-    """What Metadata says about a topic."""
+    """A topic from a Metadata response, as JSON."""
     return {
         "name": topic.name,
         "id": str(topic.topic_id),

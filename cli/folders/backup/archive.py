@@ -179,7 +179,7 @@ async def _write_restoration(path: Path, restoration: str) -> None:
 
 
 def read_manifest(backup: Path) -> dict[str, Any]:
-    """What a backup says about itself. Raises BackupError if it is not a backup, or not one that this release knows."""
+    """The manifest of a backup. Raises BackupError if it is not a backup, or not one that this release knows."""
     path = backup / MANIFEST_FILE
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())

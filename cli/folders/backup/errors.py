@@ -1,4 +1,4 @@
-"""What can go wrong with a backup. The texts are for people."""
+"""Errors of backups. The texts are for people."""
 
 
 class BackupError(Exception):

@@ -19,7 +19,7 @@ _BATCH_KEYS: Final = 1_000
 
 
 class EtcdMetadata:
-    """What an etcd keeps of a cluster, except what is on leases, as it is at one moment (see `ForeignMetadata`)."""
+    """A cluster's metadata in etcd at one moment, except keys on leases (see `ForeignMetadata`)."""
 
     def __init__(self, address: str) -> None:
         self._address = address

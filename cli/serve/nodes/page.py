@@ -61,7 +61,7 @@ _RESTARTS: Final = (
 
 
 class Answer(NamedTuple):
-    """What a node answered; or why it did not, and then its status is 0."""
+    """A node's answer; or the reason why there is none, with status 0."""
 
     status: int
     body: str
@@ -108,7 +108,7 @@ class Pages:
         return "\n".join(lines) + "\n"
 
     async def share_group(self, request: Request) -> Response:
-        """What members of a share group hold at all nodes that answer."""
+        """The records that members of a share group hold, from all nodes that answer."""
         answers = await self.ask_all(f"/share-group?{request.url.query}", request)
         if (refusal := _refusal(answers)) is not None:
             return refusal
@@ -186,13 +186,13 @@ class _NodeConnection(HTTPConnection):
 
 
 def _visitor(request: Request) -> dict[str, str]:
-    """Who asks, and with which credentials."""
+    """The headers with the visitor's address and credentials."""
     shown = request.headers.get("authorization")
     return {VISITOR_HEADER: peer_host(request)} | ({} if shown is None else {"authorization": shown})
 
 
 def _refusal(answers: Mapping[int, Answer]) -> Response | None:
-    """What the visitor is told if a node refuses."""
+    """The response to the visitor if a node refuses."""
     for answer in answers.values():
         if answer.status in _REFUSED:
             return PlainTextResponse(answer.body, answer.status, {**answer.headers, **_NOT_CACHED})

@@ -1,4 +1,4 @@
-"""When a process that has died is started again."""
+"""The schedule of restarts of a process that has died."""
 
 from __future__ import annotations
 

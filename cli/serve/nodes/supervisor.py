@@ -35,7 +35,7 @@ _KILL_SECONDS: Final = 10.0
 
 
 class Member:
-    """What the supervisor keeps running: a node, or the page of all of them."""
+    """A process that the supervisor keeps running: a node, or the page of all nodes."""
 
     def __init__(self, name: str, work: Callable[[UnderSupervisor], int]) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class NodeMember(Member):
         self.work = self.plan.run
 
     def state(self) -> Message:
-        """What the page about all nodes shows about it."""
+        """Its state for the page of all nodes."""
         return {
             "node_id": self.plan.config.node_id,
             "http": self.plan.http_url,
