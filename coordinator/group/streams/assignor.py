@@ -171,7 +171,7 @@ class _Assignment:
 
     def _assign_active(self) -> None:
         by_partition = sorted(self._tasks, key=lambda task: (task[1], task[0]))
-        # Where they were active, then where their state is.
+        # First the members where they were active, then those with their state.
         left = [task for task in by_partition if not self._give_back(task, self._was_active.get(task))]
         left = [task for task in left if not self._give_back(task, self._with_state_of(task))]
         heap = self._by_load()

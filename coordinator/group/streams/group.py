@@ -28,7 +28,7 @@ from ottla.coordinator.group.streams.member import (
     StreamsSubscription,
 )
 from ottla.coordinator.group.streams.owners import Owners
-from ottla.coordinator.group.streams.records import GroupSaid
+from ottla.coordinator.group.streams.records import GroupMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,9 +105,9 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
                 return StreamsGroupState.RECONCILING
         return StreamsGroupState.STABLE
 
-    def said(self) -> GroupSaid:
+    def metadata(self) -> GroupMetadata:
         """The content of its metadata record."""
-        return GroupSaid(
+        return GroupMetadata(
             self.group_epoch,
             self.metadata_hash,
             self.validated_topology_epoch,
@@ -174,12 +174,12 @@ class StreamsGroup(StaticGroup[StreamsMember, StreamsSubscription, StreamsCurren
     def _replay_metadata(self, value: Any) -> None:
         if value is None:
             return
-        said = records.read_group_metadata(value)
-        self.group_epoch = said.epoch
-        self.metadata_hash = said.metadata_hash
-        self.validated_topology_epoch = said.validated_topology_epoch
-        self.assignment_configs = said.assignment_configs
-        self.failed_description_epoch = said.failed_description_epoch
+        metadata = records.read_group_metadata(value)
+        self.group_epoch = metadata.epoch
+        self.metadata_hash = metadata.metadata_hash
+        self.validated_topology_epoch = metadata.validated_topology_epoch
+        self.assignment_configs = metadata.assignment_configs
+        self.failed_description_epoch = metadata.failed_description_epoch
 
     def replay_member(self, member_id: str, subscription: StreamsSubscription | None) -> None:
         super().replay_member(member_id, subscription)

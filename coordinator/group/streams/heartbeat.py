@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.group.streams.assignor import Task, TaskSet
     from ottla.coordinator.group.streams.endpoints import EndpointTasks
     from ottla.coordinator.group.streams.member import Endpoint
-    from ottla.coordinator.group.streams.topology import InternalTopic, Told, Topology
+    from ottla.coordinator.group.streams.topology import HeartbeatStatus, InternalTopic, Topology
 
 STANDBY_COUNT: Final = "num.standby.replicas"
 RACK_TAGS: Final = "rack.aware.assignment.tags"
@@ -44,7 +44,7 @@ class StreamsHeartbeatResult(NamedTuple):
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int = 0
-    statuses: Sequence[Told] = ()
+    statuses: Sequence[HeartbeatStatus] = ()
     tasks: TaskSet | None = None
     endpoint_epoch: int = 0
     endpoints: Sequence[EndpointTasks] | None = None

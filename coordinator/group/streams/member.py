@@ -115,6 +115,6 @@ def _contains(held: TaskSet, owned: TaskSet) -> bool:
     """Whether all that a member says it owns is assigned to it."""
     return all(
         name in mine and indexes <= mine[name]
-        for mine, said in zip(held, owned, strict=True)
-        for name, indexes in said.items()
+        for mine, theirs in zip(held, owned, strict=True)
+        for name, indexes in theirs.items()
     )

@@ -21,12 +21,12 @@ from ottla.coordinator.group.streams.assignor import (
 from ottla.coordinator.group.streams.group import StreamsGroup
 from ottla.coordinator.group.streams.heartbeat import STANDBY_COUNT
 from ottla.coordinator.group.streams.member import StreamsMember, StreamsSubscription
-from ottla.coordinator.group.streams.records import GroupSaid
+from ottla.coordinator.group.streams.records import GroupMetadata
 from ottla.coordinator.group.streams.task_offsets import TaskOffsets
 from ottla.coordinator.group.streams.topology import (
     ConfiguredTopology,
+    HeartbeatStatus,
     StreamsStatus,
-    Told,
     Topology,
     configure,
 )
@@ -60,7 +60,7 @@ class StreamsPlan:
         self.epoch = group.group_epoch
         self.target: Mapping[str, TaskSet] = group.target
         #: What the member is told if its topology is an older one.
-        self.staleness: Told | None = None
+        self.staleness: HeartbeatStatus | None = None
         self._topics = topics
         self._version = topics.version
         self._configs = configs
@@ -81,7 +81,7 @@ class StreamsPlan:
         self,
         member_id: str,
         former: StreamsMember | None,
-        said: StreamsSubscription,
+        subscription: StreamsSubscription,
         offsets: TaskOffsets,
         *,
         as_static: bool,
@@ -100,11 +100,11 @@ class StreamsPlan:
             self._member_records.append(records.target_assignment(group.group_id, member_id, inherited))
             self.target = {each: tasks for each, tasks in self.target.items() if each != replaced}
             self.target[member_id] = inherited
-        if former is None or replaced is not None or said != before:
-            self._member_records.append(records.member_subscription(group.group_id, member_id, said))
-        self._is_outdated = not said.runs_as(before) if as_static else former is None or said != before
-        self._members[member_id] = _spec(former, said, offsets)._replace(member_id=member_id)
-        self.staleness = _staleness(group, said)
+        if former is None or replaced is not None or subscription != before:
+            self._member_records.append(records.member_subscription(group.group_id, member_id, subscription))
+        self._is_outdated = not subscription.runs_as(before) if as_static else former is None or subscription != before
+        self._members[member_id] = _spec(former, subscription, offsets)._replace(member_id=member_id)
+        self.staleness = _staleness(group, subscription)
 
     async def look_at_topics(self) -> None:
         """Compare the topology with the cluster's topics, unless that was done for the current topics.
@@ -142,8 +142,8 @@ class StreamsPlan:
             or self._configs != group.assignment_configs
         ):
             self.epoch += 1
-            said = GroupSaid(self.epoch, self._hash, validated, self._configs, group.failed_description_epoch)
-            written.append(records.group_metadata(group.group_id, said))
+            metadata = GroupMetadata(self.epoch, self._hash, validated, self._configs, group.failed_description_epoch)
+            written.append(records.group_metadata(group.group_id, metadata))
         return written
 
     async def new_target(self, now_ms: int) -> list[CoordinatorRecord]:
@@ -176,15 +176,17 @@ class StreamsPlan:
         self.group.configure(self.configured, self._version)
 
 
-def _spec(member: StreamsMember | None, said: StreamsSubscription, offsets: TaskOffsets) -> StreamsMemberSpec:
+def _spec(member: StreamsMember | None, subscription: StreamsSubscription, offsets: TaskOffsets) -> StreamsMemberSpec:
     current = NO_TASKS if member is None else member.current.assigned.without_epochs()
-    return StreamsMemberSpec("" if member is None else member.member_id, said.process_id, current, offsets.offsets)
+    return StreamsMemberSpec(
+        "" if member is None else member.member_id, subscription.process_id, current, offsets.offsets
+    )
 
 
-def _staleness(group: StreamsGroup, subscription: StreamsSubscription) -> Told | None:
+def _staleness(group: StreamsGroup, subscription: StreamsSubscription) -> HeartbeatStatus | None:
     if group.topology is None or subscription.topology_epoch >= group.topology.epoch:
         return None
-    return Told(
+    return HeartbeatStatus(
         StreamsStatus.STALE_TOPOLOGY,
         f"The member's topology epoch {subscription.topology_epoch} is behind the group's topology epoch "
         f"{group.topology.epoch}.",

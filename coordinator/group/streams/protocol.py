@@ -48,7 +48,7 @@ from ottla.coordinator.group.streams.owners import each_task
 from ottla.coordinator.group.streams.plan import StreamsPlan
 from ottla.coordinator.group.streams.reconciliation import next_tasks
 from ottla.coordinator.group.streams.task_offsets import NOTHING_REPORTED
-from ottla.coordinator.group.streams.topology import StreamsStatus, Told
+from ottla.coordinator.group.streams.topology import HeartbeatStatus, StreamsStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,20 +82,20 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
         await plan.look_at_topics()
         _check_owned(plan, beat.owned)
         step = _Step(beat, config, former, is_new_group=group.topology is None)
-        plan.take_in(beat.member_id, former, step.said, step.offsets, as_static=beat.instance_id is not None)
+        plan.take_in(beat.member_id, former, step.subscription, step.offsets, as_static=beat.instance_id is not None)
         written = plan.changes()
-        told = [plan.staleness] if plan.staleness is not None else []
+        statuses = [plan.staleness] if plan.staleness is not None else []
         target, target_epoch = plan.target.get(beat.member_id, NO_TASKS), group.target_epoch
         delay_ms = config.initial_rebalance_delay_ms if is_new_group else 0
         if delay_ms or group.delayed_until > trio.current_time():
-            told.append(_delayed("initial rebalance delay"))
+            statuses.append(_delayed("initial rebalance delay"))
             target = NO_TASKS
         elif plan.epoch > group.target_epoch:
             if group.may_assign(self._clock.time_ms(), config.assignment_interval_ms):
                 written += await plan.new_target(self._clock.time_ms())
                 target, target_epoch = plan.target[beat.member_id], plan.epoch
             else:
-                told.append(_delayed("assignment interval"))
+                statuses.append(_delayed("assignment interval"))
         current = step.next(target, target_epoch, group)
         if step.takes_place or current != step.start:
             written.append(records.current_assignment(group.group_id, beat.member_id, current))
@@ -115,7 +115,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
         self._touch(group, member, has_moved=current != step.start)
         if beat.shutdown_application:
             self._request_shutdown(group, beat.member_id)
-        return self._result(group, member, step, plan, told, shutdown_requester or group.shutdown_requester)
+        return self._result(group, member, step, plan, statuses, shutdown_requester or group.shutdown_requester)
 
     def _result(
         self,
@@ -123,7 +123,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
         member: StreamsMember,
         step: _Step,
         plan: StreamsPlan,
-        told: list[Told],
+        statuses: list[HeartbeatStatus],
         shutdown_requester: str | None,
     ) -> StreamsHeartbeatResult:
         beat, config = step.beat, step.config
@@ -133,12 +133,12 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
         if (endpoint != step.former_endpoint or (has_moved and endpoint is not None)) and not step.is_new_group:
             group.endpoints_changed()
         is_news = group.endpoint_epoch != beat.endpoint_epoch or (step.is_new_group and endpoint is not None)
-        told += _told_at_the_end(member, plan, config, beat, shutdown_requester)
+        statuses += _last_statuses(member, plan, config, beat, shutdown_requester)
         return StreamsHeartbeatResult(
             member.member_id,
             member.current.epoch,
             config.heartbeat_interval_ms,
-            told,
+            statuses,
             assigned.without_epochs() if beat.member_epoch == JOIN_EPOCH or has_moved else None,
             group.endpoint_epoch,
             endpoints(group, self._topics, last=member) if is_news else None,
@@ -174,8 +174,8 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
                 f"Topology epoch {topology_epoch} does not match the group's current topology epoch {current}."
             )
         if description is None:
-            said = group.said()._replace(failed_description_epoch=current)
-            await self.commit(group, [records.group_metadata(group.group_id, said)])
+            metadata = group.metadata()._replace(failed_description_epoch=current)
+            await self.commit(group, [records.group_metadata(group.group_id, metadata)])
             raise TopologyDescriptionError(f"A description of more than {MAX_SIZE_BYTES} bytes is not kept.")
         if description != group.description:
             await self.commit(group, [records.topology(group.group_id, group.topology, description)])
@@ -214,7 +214,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
         """Remove a member; the others get its tasks with their next heartbeats."""
         epoch = group.group_epoch + 1
         written = records.RECORDS.member_tombstones(group.group_id, member.member_id)
-        written.append(records.group_metadata(group.group_id, group.said()._replace(epoch=epoch)))
+        written.append(records.group_metadata(group.group_id, group.metadata()._replace(epoch=epoch)))
         if len(group.members) == 1:
             written.append(records.target_epoch(group.group_id, epoch, 0))
         await self.commit(group, written)
@@ -249,8 +249,8 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
             self._expect(member)
 
 
-def _delayed(by: str) -> Told:
-    return Told(StreamsStatus.ASSIGNMENT_DELAYED, f"Assignment delayed due to the configured {by}.")
+def _delayed(by: str) -> HeartbeatStatus:
+    return HeartbeatStatus(StreamsStatus.ASSIGNMENT_DELAYED, f"Assignment delayed due to the configured {by}.")
 
 
 def _check_owned(plan: StreamsPlan, owned: TaskSet | None) -> None:
@@ -278,7 +278,7 @@ class _Step:
         """Raises InvalidRequestError for offsets that contradict themselves."""
         self.beat, self.config = beat, config
         self.is_new_group = is_new_group
-        self.said = _subscription(former, beat)
+        self.subscription = _subscription(former, beat)
         self.former_endpoint = None if former is None else former.subscription.user_endpoint
         #: Whether it takes the place of a static member that went away.
         self.takes_place = former is not None and former.has_left
@@ -294,7 +294,7 @@ class _Step:
         """The member's current assignment after the heartbeat."""
         return next_tasks(
             self.start,
-            process_id=self.said.process_id,
+            process_id=self.subscription.process_id,
             target=target,
             target_epoch=target_epoch,
             owned=self.beat.owned,
@@ -302,18 +302,18 @@ class _Step:
         )
 
 
-def _told_at_the_end(
+def _last_statuses(
     member: StreamsMember,
     plan: StreamsPlan,
     config: StreamsGroupConfig,
     beat: StreamsHeartbeat,
     shutdown_requester: str | None,
-) -> Sequence[Told]:
+) -> Sequence[HeartbeatStatus]:
     """The statuses that come last."""
-    told = [] if plan.configured.problem is None else [plan.configured.problem]
+    statuses = [] if plan.configured.problem is None else [plan.configured.problem]
     if shutdown_requester is not None:
-        told.append(
-            Told(
+        statuses.append(
+            HeartbeatStatus(
                 StreamsStatus.SHUTDOWN_APPLICATION,
                 f"Streams group member {shutdown_requester} encountered a fatal error and requested a "
                 "shutdown for the entire application.",
@@ -321,14 +321,14 @@ def _told_at_the_end(
         )
     missing = [tag for tag in config.rack_tags if tag not in member.subscription.client_tags]
     if missing and beat.knows_4_4:
-        told.append(
-            Told(
+        statuses.append(
+            HeartbeatStatus(
                 StreamsStatus.MISSING_CLIENT_TAGS,
                 f"Missing required client tags for rack-aware standby assignment: [{', '.join(missing)}]. Configure "
                 "them via 'client.tag.<tagKey>' in your Streams config.",
             )
         )
-    return told
+    return statuses
 
 
 def _subscription(former: StreamsMember | None, beat: StreamsHeartbeat) -> StreamsSubscription:

@@ -103,7 +103,7 @@ def _owns_any(owned: TaskSet | None, tasks: HeldTasks) -> bool:
     if owned is None:
         return True
     return any(
-        said.get(name, frozenset()) & indexes
-        for said, gone in zip(owned, tasks.without_epochs(), strict=True)
+        owned_now.get(name, frozenset()) & indexes
+        for owned_now, gone in zip(owned, tasks.without_epochs(), strict=True)
         for name, indexes in gone.items()
     )

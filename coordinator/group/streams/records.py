@@ -20,7 +20,7 @@ from ottla.coordinator.replay import CoordinatorRecord
 from ottla.kproto.internal_records import streams_group as schema
 
 
-class GroupSaid(NamedTuple):
+class GroupMetadata(NamedTuple):
     """The content of a group's metadata record."""
 
     epoch: int
@@ -30,14 +30,14 @@ class GroupSaid(NamedTuple):
     failed_description_epoch: int = -1
 
 
-def group_metadata(group_id: str, said: GroupSaid) -> CoordinatorRecord:
-    configs = said.assignment_configs
+def group_metadata(group_id: str, metadata: GroupMetadata) -> CoordinatorRecord:
+    configs = metadata.assignment_configs
     value = schema.StreamsGroupMetadataValue(
-        epoch=said.epoch,
-        metadata_hash=said.metadata_hash,
-        validated_topology_epoch=said.validated_topology_epoch,
+        epoch=metadata.epoch,
+        metadata_hash=metadata.metadata_hash,
+        validated_topology_epoch=metadata.validated_topology_epoch,
         last_assignment_configs=[schema.LastAssignmentConfig(key=key, value=configs[key]) for key in sorted(configs)],
-        failed_description_topology_epoch=said.failed_description_epoch,
+        failed_description_topology_epoch=metadata.failed_description_epoch,
     )
     return record(schema.StreamsGroupMetadataKey(group_id=group_id), value)
 
@@ -116,9 +116,9 @@ def _with_epochs(tasks: Mapping[str, Mapping[int, int]]) -> list[schema.CurrentT
     ]
 
 
-def read_group_metadata(value: schema.StreamsGroupMetadataValue) -> GroupSaid:
+def read_group_metadata(value: schema.StreamsGroupMetadataValue) -> GroupMetadata:
     """The content of a group's metadata record."""
-    return GroupSaid(
+    return GroupMetadata(
         value.epoch,
         value.metadata_hash,
         value.validated_topology_epoch,

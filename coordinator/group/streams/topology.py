@@ -32,8 +32,8 @@ class StreamsStatus(IntEnum):
     MISSING_CLIENT_TAGS = 6
 
 
-class Told(NamedTuple):
-    """A status and its message."""
+class HeartbeatStatus(NamedTuple):
+    """A status in a heartbeat's answer, and its message."""
 
     status: StreamsStatus
     detail: str
@@ -100,7 +100,7 @@ class ConfiguredTopology(NamedTuple):
     epoch: int
     subtopologies: Mapping[str, ConfiguredSubtopology]
     to_create: Mapping[str, InternalTopic]
-    problem: Told | None
+    problem: HeartbeatStatus | None
 
     @property
     def is_ready(self) -> bool:
@@ -112,7 +112,7 @@ class _NotReadyError(Exception):
 
     def __init__(self, status: StreamsStatus, detail: str) -> None:
         super().__init__(detail)
-        self.told = Told(status, detail)
+        self.status = HeartbeatStatus(status, detail)
 
 
 def configure(topology: Topology, partition_count: PartitionCount) -> ConfiguredTopology:
@@ -125,12 +125,14 @@ def configure(topology: Topology, partition_count: PartitionCount) -> Configured
             for subtopology_id in sorted(topology.subtopologies)
         }
         missing = _missing(configured, partition_count)
-    except _NotReadyError as problem:
-        return ConfiguredTopology(topology.epoch, {}, {}, problem.told)
-    told = None
+    except _NotReadyError as error:
+        return ConfiguredTopology(topology.epoch, {}, {}, error.status)
+    problem = None
     if missing:
-        told = Told(StreamsStatus.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {_summary(missing)}")
-    return ConfiguredTopology(topology.epoch, configured, missing, told)
+        problem = HeartbeatStatus(
+            StreamsStatus.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {_summary(missing)}"
+        )
+    return ConfiguredTopology(topology.epoch, configured, missing, problem)
 
 
 def _check_sources(topology: Topology, partition_count: PartitionCount) -> None:
@@ -248,9 +250,9 @@ def _enforce(names: frozenset[str], fixed: set[str], flexible: set[str], count: 
     return dict.fromkeys(repartition, wanted)
 
 
-def _same(counts: Mapping[str, int], told: Mapping[str, int]) -> int:
+def _same(counts: Mapping[str, int], named: Mapping[str, int]) -> int:
     if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name}={count}" for name, count in told.items())
+        listed = ", ".join(f"{name}={count}" for name, count in named.items())
         raise _NotReadyError(
             StreamsStatus.INCORRECTLY_PARTITIONED_TOPICS,
             f"Following topics do not have the same number of partitions: [{{{listed}}}]",

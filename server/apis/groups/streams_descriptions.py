@@ -39,27 +39,27 @@ async def described(data: bytes | None) -> tuple[DescriptionStatus, TopologyDesc
 
 
 def _parse(data: bytes) -> TopologyDescription:
-    said = parse_description(data)
+    description = parse_description(data)
     return TopologyDescription(
         subtopologies=[
             TopologyDescriptionSubtopology(
                 subtopology_id=each.subtopology_id, nodes=[_node(node) for node in each.nodes]
             )
-            for each in said.subtopologies
+            for each in description.subtopologies
         ],
         global_stores=[
             TopologyDescriptionGlobalStore(source=_node(each.source), processor=_node(each.processor))
-            for each in said.global_stores
+            for each in description.global_stores
         ],
     )
 
 
-def _node(said: kept.TopologyDescriptionNode) -> TopologyDescriptionNode:
+def _node(node: kept.TopologyDescriptionNode) -> TopologyDescriptionNode:
     return TopologyDescriptionNode(
-        name=said.name,
-        node_type=said.node_type,
-        source_topics=said.source_topics,
-        sink_topic=said.sink_topic,
-        stores=said.stores,
-        successors=said.successors,
+        name=node.name,
+        node_type=node.node_type,
+        source_topics=node.source_topics,
+        sink_topic=node.sink_topic,
+        stores=node.stores,
+        successors=node.successors,
     )

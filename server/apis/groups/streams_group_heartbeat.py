@@ -220,7 +220,7 @@ def _response(result: StreamsHeartbeatResult) -> StreamsGroupHeartbeatResponse:
         member_epoch=result.member_epoch,
         heartbeat_interval_ms=result.heartbeat_interval_ms,
         status=[
-            Status(status_code=told.status, status_detail=told.detail[:MAX_MESSAGE_LENGTH]) for told in result.statuses
+            Status(status_code=each.status, status_detail=each.detail[:MAX_MESSAGE_LENGTH]) for each in result.statuses
         ],
         endpoint_information_epoch=result.endpoint_epoch,
         task_offset_interval_ms=result.task_offset_interval_ms,
@@ -278,9 +278,9 @@ async def _create(missing: Mapping[str, InternalTopic], context: RequestContext)
     }
     if not failed:
         return ""
-    told = ", ".join(f"{name} ({failed[name]})" for name in sorted(failed)[:_SHOWN])
+    shown = ", ".join(f"{name} ({failed[name]})" for name in sorted(failed)[:_SHOWN])
     more = f" and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
-    return f"; Creation failed: {told}{more}."
+    return f"; Creation failed: {shown}{more}."
 
 
 def _add_detail(response: StreamsGroupHeartbeatResponse, detail: str) -> None:

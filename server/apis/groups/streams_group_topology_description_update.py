@@ -61,48 +61,48 @@ async def handle(
     return StreamsGroupTopologyDescriptionUpdateResponse()
 
 
-async def _description(said: TopologyDescription, elements: int) -> bytes | None:
+async def _description(given: TopologyDescription, elements: int) -> bytes | None:
     """The description as it is kept; None if it is too large. Raises InvalidRequestError."""
     if elements > MAX_ELEMENTS:
         return None
     if elements > _ON_THE_LOOP:
-        built = await trio.to_thread.run_sync(_build, said)
+        built = await trio.to_thread.run_sync(_build, given)
     else:
-        built = _build(said)
+        built = _build(given)
     return built if len(built) <= MAX_SIZE_BYTES else None
 
 
-def _build(said: TopologyDescription) -> bytes:
+def _build(given: TopologyDescription) -> bytes:
     return build_description(
         TopologyDescription(
             subtopologies=[
                 TopologyDescriptionSubtopology(
                     subtopology_id=each.subtopology_id, nodes=[_node(node) for node in each.nodes]
                 )
-                for each in said.subtopologies
+                for each in given.subtopologies
             ],
-            global_stores=[_global_store(each) for each in said.global_stores],
+            global_stores=[_global_store(each) for each in given.global_stores],
         )
     )
 
 
-def _global_store(said: TopologyDescriptionGlobalStore) -> TopologyDescriptionGlobalStore:
-    source, processor = _node(said.source), _node(said.processor)
+def _global_store(given: TopologyDescriptionGlobalStore) -> TopologyDescriptionGlobalStore:
+    source, processor = _node(given.source), _node(given.processor)
     if (source.node_type, processor.node_type) != (NodeType.SOURCE, NodeType.PROCESSOR):
         raise InvalidRequestError("Global store must be composed of a source and a processor node.")
     return TopologyDescriptionGlobalStore(source=source, processor=processor)
 
 
-def _node(said: TopologyDescriptionNode) -> TopologyDescriptionNode:
+def _node(given: TopologyDescriptionNode) -> TopologyDescriptionNode:
     """A node with what its kind has, each name once."""
-    kind = said.node_type
+    kind = given.node_type
     if kind not in NodeType.__members__.values():
         raise InvalidRequestError(f"Unknown topology node type: {kind}")
     return TopologyDescriptionNode(
-        name=said.name,
+        name=given.name,
         node_type=kind,
-        source_topics=list(dict.fromkeys(said.source_topics)) if kind == NodeType.SOURCE else [],
-        sink_topic=said.sink_topic if kind == NodeType.SINK else None,
-        stores=list(dict.fromkeys(said.stores)) if kind == NodeType.PROCESSOR else [],
-        successors=list(dict.fromkeys(said.successors)),
+        source_topics=list(dict.fromkeys(given.source_topics)) if kind == NodeType.SOURCE else [],
+        sink_topic=given.sink_topic if kind == NodeType.SINK else None,
+        stores=list(dict.fromkeys(given.stores)) if kind == NodeType.PROCESSOR else [],
+        successors=list(dict.fromkeys(given.successors)),
     )

@@ -27,7 +27,7 @@ from ottla.coordinator.group.streams.member import (
     StreamsSubscription,
 )
 from ottla.coordinator.group.streams.owners import Owners
-from ottla.coordinator.group.streams.records import GroupSaid
+from ottla.coordinator.group.streams.records import GroupMetadata
 from ottla.coordinator.group.streams.topology import Topology
 from ottla.coordinator.replay import CoordinatorRecord
 from ottla.kproto.internal_records.streams_group import Subtopology
@@ -79,7 +79,7 @@ def of_streams_group() -> Records:
         HeldTasks({"0": {2: 2}}),
     )
     return [
-        streams_records.group_metadata("g", GroupSaid(4, 77, 1, {"num.standby.replicas": "1"}, 1)),
+        streams_records.group_metadata("g", GroupMetadata(4, 77, 1, {"num.standby.replicas": "1"}, 1)),
         streams_records.target_epoch("g", 4, 1000),
         streams_records.topology("g", Topology(1, [Subtopology(subtopology_id="0", source_topics=["t"])]), b"said"),
         streams_records.member_subscription("g", "a", about),
