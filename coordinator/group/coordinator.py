@@ -106,7 +106,7 @@ class GroupCoordinator:
         )
         #: All kinds of groups that there are.
         self._protocols = GroupProtocols(self._classic, (self._consumer, share, streams))
-        #: Where joins and syncs wait for the other members.
+        #: The purgatory in which joins and syncs wait for the other members.
         self.answers = self._classic.answers
         self._migration = Migration(
             config.consumer_migration_policy,

@@ -94,7 +94,7 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         self._store = store
         self._rebalance = Rebalance(config=config, clock=clock, purgatory=purgatory, nursery=nursery, store=store)
         self._sessions = self._rebalance.sessions
-        #: Where joins and syncs wait for the other members.
+        #: The purgatory in which joins and syncs wait for the other members.
         self.answers = self._rebalance.answers
 
     # JoinGroup

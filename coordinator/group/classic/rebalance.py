@@ -59,7 +59,7 @@ class Rebalance:
         self._config = config
         self._clock = clock
         self._purgatory = purgatory
-        #: Where joins and syncs wait for the other members. Not where the timers wait: closing it ends nobody's time.
+        #: The purgatory in which joins and syncs wait for other members. Timers wait elsewhere: closing it ends none.
         self.answers = Purgatory("rebalance")
         self._nursery = nursery
         self._store = store

@@ -65,7 +65,7 @@ def _share(
                 room[partition] -= 1
     for member in ordered:
         wanted = quotas[member.member_id] - len(mine[member.member_id])
-        # Those with most room first, so that nobody is left with partitions that it already has.
+        # Members with most room first, so that none is left with partitions that it already has.
         free = sorted((p for p in partitions if room[p] and p not in mine[member.member_id]), key=lambda p: -room[p])
         for partition in free[:wanted]:
             mine[member.member_id].add(partition)

@@ -157,7 +157,7 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, Hear
         target: Mapping[str, Assignment] = group.target
         target_epoch = group.target_epoch
         if not is_settled:
-            # Who joins without a subscription changes nothing for the others.
+            # A member that joins without a subscription changes nothing for the others.
             names_before = frozenset() if former is None else former.subscription.topic_names
             bumps = names_before != subscription.topic_names
             changes, target, target_epoch = await self._changes(group, member_id, subscription, config, bumps=bumps)
