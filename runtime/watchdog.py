@@ -161,8 +161,8 @@ def _stack_of(thread: int, dump: IO[bytes]) -> traceback.StackSummary:
     dump.truncate()
     faulthandler.dump_traceback(dump, all_threads=True)
     dump.seek(0)
-    told = re.search(rf"hread 0x{thread:016x} .*\n((?:  .*\n)*)", dump.read().decode(errors="replace"))
-    frames = [] if told is None else _FRAME.findall(told[1].partition(f" in {_TRIO_RUN}\n")[0])
+    found = re.search(rf"hread 0x{thread:016x} .*\n((?:  .*\n)*)", dump.read().decode(errors="replace"))
+    frames = [] if found is None else _FRAME.findall(found[1].partition(f" in {_TRIO_RUN}\n")[0])
     stack = traceback.StackSummary.from_list([(file, int(line), name, None) for file, line, name in frames])
     del stack[_STACK_DEPTH:]
     stack.reverse()

@@ -20,7 +20,7 @@ MAX_MESSAGE_BYTES: Final = 4096
 class Exchange(Protocol):
     """One exchange by one mechanism, on the server's side."""
 
-    #: Who the client is, once the exchange is complete; else None.
+    #: The user, once the exchange is complete; else None.
     user: str | None
     #: How long what the client has shown is good from then on; None: as long as the connection lives.
     lifetime_ms: int | None

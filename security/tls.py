@@ -122,7 +122,7 @@ def _choose_versions(context: ssl.SSLContext, config: BrokerConfig) -> None:
     chosen = [_VERSIONS[name] for name in config.ssl_enabled_protocols]
     context.minimum_version, context.maximum_version = min(chosen), max(chosen)
     suites = [_openssl_name(name) for name in config.ssl_cipher_suites]
-    # Those of TLS 1.3 are OpenSSL's own choice; all of them are secure.
+    # The ciphers of TLS 1.3 are OpenSSL's own choice; all of them are secure.
     older = [name for name in suites if not name.startswith("TLS_")]
     if older:
         try:

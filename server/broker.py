@@ -82,7 +82,7 @@ class Broker:
     apis: Iterable[ServedApi]
     pool: BufferPool
     budget: RequestBudget
-    #: Where requests of many elements go one by one.
+    #: The queue through which requests of many elements go one by one.
     large_request_queue: LargeRequestQueue
     controller: Controller
     peers: Peers
@@ -106,7 +106,7 @@ class Broker:
     #: The schemas of records, by id.
     codecs: Codecs = field(default_factory=Codecs)
     schema_validation: SchemaValidation = field(init=False)
-    #: Where records go that do not fit their schemas.
+    #: The writer of records that do not fit their schemas.
     dead_letter_topics: DeadLetterTopics = field(init=False)
     #: Knows what fails in the background.
     supervisor: Supervisor = field(default_factory=Supervisor)

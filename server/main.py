@@ -83,9 +83,9 @@ class Ready(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     listening: tuple[ListenAddress, ...]
     broker: Broker
-    #: Where the HTTP port is, None if there is none.
+    #: The URL of the HTTP port, None if there is none.
     http_url: str | None = None
-    #: Where the schema registry and the REST proxy are, None if there is none.
+    #: The URLs of the schema registry and of the REST proxy, None where it is not served.
     registry_url: str | None = None
     rest_url: str | None = None
 

@@ -49,7 +49,7 @@ class RequestConnection(Protocol):
     #: None where the listener asks for no authentication.
     sasl: Sasl | None
 
-    #: Where what recurs of its requests ends, as the last one that may recur has shown; 0 before.
+    #: The end of the recurring part of its requests, from the last one that may recur; 0 before.
     recurring_end: int
 
     #: A Produce has waited for room: those that came behind it may have been given up meanwhile.

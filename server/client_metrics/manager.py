@@ -222,8 +222,8 @@ class ClientMetrics:
         # As in Kafka, what is subscribed to again begins as if nothing had been asked or pushed yet.
         client.asked_at_ms = client.pushed_at_ms = float("-inf")
         client.has_ended, client.last_error = False, None
-        told = f"{sorted(client.metrics)}{client.interval_ms}".encode()
-        number = crc32c(told, 0, len(told)) ^ (hash(client_id.int) & 0xFFFF_FFFF)
+        subscription = f"{sorted(client.metrics)}{client.interval_ms}".encode()
+        number = crc32c(subscription, 0, len(subscription)) ^ (hash(client_id.int) & 0xFFFF_FFFF)
         client.subscription_id = number - (1 << 32) if number >= 1 << 31 else number
 
     def _check(

@@ -22,14 +22,14 @@ def routes(broker: Broker, *, tells_why: bool = True) -> list[BaseRoute]:
     """The routes of a node's health, for everybody; `tells_why` it is not ready, which may name topics."""
 
     async def healthz(_: Request) -> Response:
-        # That this runs at all is the answer: it runs on the loop that serves the clients.
+        # An answer at all is the proof: this runs on the loop that serves the clients.
         return PlainTextResponse("ok\n", headers=_NOT_CACHED)
 
     async def readyz(_: Request) -> Response:
         reasons = unready_reasons(broker)
-        told = {"reasons": reasons, "degraded": degradations(broker)[:_NAMED]} if tells_why else {}
+        details = {"reasons": reasons, "degraded": degradations(broker)[:_NAMED]} if tells_why else {}
         return JSONResponse(
-            {"ready": not reasons, **told},
+            {"ready": not reasons, **details},
             status_code=503 if reasons else 200,
             headers=_NOT_CACHED,
         )

@@ -118,8 +118,8 @@ async def _measure_loop_lag(lag: Histogram) -> None:
 
 
 async def follow_certificate(tls: ReloadedTls, look_seconds: float = _LOOK_SECONDS) -> None:
-    """Read the certificate again when its file changes; what cannot be used is told once, and read again each time."""
-    told = ""
+    """Read the certificate again when its file changes. A bad one is logged once, and read again each time."""
+    logged = ""
     while True:
         await trio.sleep(look_seconds)
         wrong = ""
@@ -128,9 +128,9 @@ async def follow_certificate(tls: ReloadedTls, look_seconds: float = _LOOK_SECON
                 logger.info("new connections to the HTTP port get the new certificate")
         except ConfigError as error:
             wrong = str(error)
-        if wrong and wrong != told:
+        if wrong and wrong != logged:
             logger.warning("the HTTP port keeps its certificate: %s", wrong, extra={"error": wrong})
-        told = wrong
+        logged = wrong
 
 
 async def _warm_up() -> None:

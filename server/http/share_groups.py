@@ -32,11 +32,11 @@ def routes(broker: Broker, login: HttpLogin | None) -> list[BaseRoute]:
         led = broker.share.made
         partitions = [each._asdict() for each in await in_flight(led, group_id)]
         counted = None if led is None else led.dead_letters.counters.get(group_id)
-        told = {
+        state = {
             "group": group_id,
             "partitions": partitions,
             "dead_letters": 0 if counted is None else counted.records,
         }
-        return JSONResponse(told, headers={"cache-control": "no-store"})
+        return JSONResponse(state, headers={"cache-control": "no-store"})
 
     return [Route("/share-group", for_known_hosts(broker, guarded_metrics(broker, login, show)))]

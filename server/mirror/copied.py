@@ -30,7 +30,7 @@ class CopiedPartition(FollowedLog):
         super().__init__(partition, Backoff(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS))
         self.source_id = source_id
         self._source_epoch = source_epoch
-        #: Where the source's log begins.
+        #: The start offset of the source's log.
         self.source_start = 0
 
     @property

@@ -90,11 +90,11 @@ def advertised_endpoints(config: BrokerConfig, bound: Iterable[ListenAddress]) -
     protocols = security_protocols(config)
     endpoints = []
     for address in bound:
-        told = advertised.pop(address.name, None)
-        host = told.host if told is not None else _reachable(address.host)
+        own = advertised.pop(address.name, None)
+        host = own.host if own is not None else _reachable(address.host)
         if host in _WILDCARDS:
             raise ConfigError(f"{host or 'An empty host'} cannot be advertised: name a host that clients can reach.")
-        port = told.port if told is not None and told.port else address.port
+        port = own.port if own is not None and own.port else address.port
         endpoints.append(Endpoint(address.name, host, port, protocols[address.name]))
     if advertised:
         raise ConfigError(f"advertised.listeners names {', '.join(advertised)}, which is not in listeners.")

@@ -71,11 +71,11 @@ class ListenerSecurity:
         """Follow the settings, of which what is wrong changes nothing, and read certificates again when their files
         change, until cancelled.
 
-        What cannot be used is read again each time, and told once: it may become usable while the file stays as it is,
-        by its permissions or when there are descriptors again.
+        A file that cannot be used is read again each time, and logged once: it may become usable without a change, by
+        its permissions or when there are descriptors again.
         """
         is_encrypted = any(protocol in ENCRYPTED for protocol in listener_protocols(self._config).values())
-        told = ""
+        logged = ""
         while True:
             self._changed = trio.Event()
             if not self._unfollowed:
@@ -91,9 +91,9 @@ class ListenerSecurity:
             if not wrong:
                 self._files = files
                 logger.info("new connections get the new certificates")
-            elif wrong != told:
+            elif wrong != logged:
                 logger.warning("the listeners keep their certificates: %s", wrong, extra={"error": wrong})
-            told = wrong
+            logged = wrong
 
     async def _follow(self) -> None:
         unfollowed, self._unfollowed = self._unfollowed, []

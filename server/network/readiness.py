@@ -59,14 +59,14 @@ class Readiness:
         #: What has gathered when those who are ready were served is written and answered then.
         self.turn = turn
         self._epoll: select.epoll | None = None
-        #: Those whose task sleeps, by descriptor.
+        #: Connections whose task sleeps, by descriptor.
         self._sleeping: dict[int, _Sleeper] = {}
         self._registered: set[int] = set()
-        #: Those whose task waits by itself.
+        #: Connections whose own task waits.
         self._by_themselves: dict[Transport, trio.CancelScope] = {}
-        #: Those who are ready and have not had their turn.
+        #: Connections that are ready and have not had their turn.
         self.left: deque[int] = deque()
-        #: Those who have had it and have more.
+        #: Connections that have had their turn and have more.
         self.more: dict[int, None] = {}
 
     async def serve(self, transport: Transport, serve: Serve) -> None:

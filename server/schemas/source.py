@@ -37,7 +37,7 @@ class Codecs:
     """Codecs of schemas by id, the last used ones in memory. They are kept by the schema's text, not by its id."""
 
     def __init__(self) -> None:
-        #: Where schemas are known; None where no registry is served or named.
+        #: The source of schemas; None where no registry is served or named.
         self.source: SchemaSource | None = None
         self._kept: OrderedDict[SchemaKey, Codec | SchemaError] = OrderedDict()
         self._threads = trio.CapacityLimiter(_THREADS)

@@ -124,15 +124,15 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
         for result in results:
             if result.records is not None:
                 context.release_after_send(result)
-        session_id, told = fetch.answer(results)
-        told = _refused_last(told, results)
+        session_id, answered = fetch.answer(results)
+        answered = _refused_last(answered, results)
     except FetchSessionError as error:
         return FetchResponse(error_code=error_code(error))
     if context.counted is not None:
         context.counted.leave(results)
-    context.when_kept = partial(fetch.keep, results, told)
+    context.when_kept = partial(fetch.keep, results, answered)
     response = FetchResponse(session_id=session_id)
-    yield from _fill(response, fetch.partitions, results, told, context)
+    yield from _fill(response, fetch.partitions, results, answered, context)
     return response
 
 
@@ -178,11 +178,11 @@ def _reads_any(partitions: Sequence[AskedPartition], context: RequestContext) ->
     )
 
 
-def _refused_last(told: Sequence[int], results: Sequence[FetchResult]) -> Sequence[int]:
+def _refused_last(answered: Sequence[int], results: Sequence[FetchResult]) -> Sequence[int]:
     """Move unknown and unauthorized partitions behind the rest (Kafka's KafkaApis.handleFetchRequest)."""
-    if not any(isinstance(results[position].error, _NOT_LOOKED_AT) for position in told):
-        return told
-    return sorted(told, key=lambda position: isinstance(results[position].error, _NOT_LOOKED_AT))
+    if not any(isinstance(results[position].error, _NOT_LOOKED_AT) for position in answered):
+        return answered
+    return sorted(answered, key=lambda position: isinstance(results[position].error, _NOT_LOOKED_AT))
 
 
 def _refusal(request: FetchRequest, context: RequestContext, code: ErrorCode) -> Stages[Response | None]:
@@ -293,14 +293,14 @@ def _fill(
     response: FetchResponse,
     partitions: Sequence[AskedPartition],
     results: Sequence[FetchResult],
-    told: Sequence[int],
+    answered: Sequence[int],
     context: RequestContext,
 ) -> Stages[None]:
     """Add the partitions to the response, those of one topic that follow each other under one name."""
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     name: object = None
     answers: list[FetchedPartition | PartitionData] = []
-    for number, position in enumerate(told, 1):
+    for number, position in enumerate(answered, 1):
         if not number % _AT_ONCE:
             yield partial(context.work.charge, 0)
         asked, result = partitions[position], results[position]

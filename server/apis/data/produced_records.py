@@ -22,7 +22,7 @@ _SIZE_UP_TO_MAGIC: Final = 17
 _MAGIC_V2: Final = 2
 _COMPRESSION_MASK: Final = 0x07
 _TRANSACTIONAL_FLAG: Final = 0x10
-# Where a batch has its length, its format, and the lower byte of its attributes.
+# The places in a batch of its length, its format, and the lower byte of its attributes.
 _LENGTH_POS: Final = 8
 _unpack_length: Final = Struct(">i").unpack_from
 _MAGIC_POS: Final = 16
