@@ -155,11 +155,8 @@ class Dispatcher:
         if isinstance(answer, Pending) and not answer.is_dispatched:
             try:
                 context.response = await answer.dispatch()
-            except CloseConnectionError:
-                raise
-            except Exception:
-                logger.exception("could not answer %r", context, extra=_keys(context))
-                context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
+            except Exception as error:  # noqa: BLE001 - it is logged
+                context.response = _failed(context, error)
         context.measurement.handled()
         context.measurement.waited_meanwhile(remote_time.waited_seconds())
 
@@ -195,11 +192,8 @@ class Dispatcher:
             return
         try:
             context.response = self._handle(context)
-        except CloseConnectionError:
-            raise
-        except Exception:
-            logger.exception("could not answer %r", context, extra=_keys(context))
-            context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            context.response = _failed(context, error)
 
     def _handle(self, context: RequestContext) -> Answer:
         if context.access is None:
@@ -214,11 +208,8 @@ class Dispatcher:
         assert isinstance(context.response, Pending)
         try:
             await context.response.wait()
-        except CloseConnectionError:
-            raise
-        except Exception:
-            logger.exception("could not answer %r", context, extra=_keys(context))
-            context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            context.response = _failed(context, error)
 
     def is_finished(self, context: RequestContext) -> bool:
         """Whether a request was begun and has its response, which `answer` may encode; goes on with it if it has waited
@@ -240,11 +231,8 @@ class Dispatcher:
         context.measurement.waited()
         try:
             context.response = waited.step()
-        except CloseConnectionError:
-            raise
-        except Exception:
-            logger.exception("could not answer %r", context, extra=_keys(context))
-            context.response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            context.response = _failed(context, error)
         context.measurement.handled()
         return context.response is not waited
 
@@ -263,11 +251,8 @@ class Dispatcher:
                 parts = _framed(context.api.build_parts(response, version), context, version)
             if self._quotas.is_active or context.when_kept is not None:
                 response, parts = self._kept_or_throttled(context, response, parts)
-        except CloseConnectionError:
-            raise
-        except Exception:
-            logger.exception("could not answer %r", context, extra=_keys(context))
-            response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            response = _failed(context, error)
             parts = _encode(response, context, version)
         context.measurement.answered()
         if response is not None and context.api.metrics is not None:
@@ -286,11 +271,8 @@ class Dispatcher:
             if response is not None:
                 parts = _framed(await large_requests.build(response, context), context, version)
             _, parts = self._kept_or_throttled(context, response, parts)
-        except CloseConnectionError:
-            raise
-        except Exception:
-            logger.exception("could not answer %r", context, extra=_keys(context))
-            context.response = response = _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            context.response = response = _failed(context, error)
             parts = _encode(response, context, version)
         context.measurement.answered()
         await large_requests.forget(context)
@@ -329,6 +311,14 @@ def _keys(context: RequestContext) -> dict[str, object]:
         "client_id": context.header.client_id,
         "listener": context.listener,
     }
+
+
+def _failed(context: RequestContext, error: Exception) -> Response:
+    """The answer after a fault of this broker, which is logged. Raises an error that closes the connection."""
+    if isinstance(error, CloseConnectionError):
+        raise error
+    logger.exception("could not answer %r", context, extra=_keys(context))
+    return _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _refused(context: RequestContext, code: ErrorCode) -> Response:

@@ -176,24 +176,15 @@ class Listeners:
                     break
                 delay_seconds = self._rates.delay_seconds(name, self._limits)
                 if delay_seconds:
-                    await self._pause(accepted, delay_seconds)
-                    if self._is_full(name):  # another listener has taken the last place meanwhile
-                        await self._wait_with(accepted, name)
+                    await self._pause(name, accepted, delay_seconds)
                 self._admit(name, accepted, peer, serving)
 
-    async def _pause(self, accepted: Accepted, seconds: float) -> None:
+    async def _pause(self, name: str, accepted: Accepted, seconds: float) -> None:
         """Wait with a connection that has come too early (max.connection.creation.rate)."""
         self.delayed += 1
         try:
             await trio.sleep(seconds)
-        except BaseException:
-            accepted.close()
-            raise
-
-    async def _wait_with(self, accepted: Accepted, name: str) -> None:
-        """Wait for a place with a connection that was accepted already."""
-        try:
-            await self._wait_for_slot(name)
+            await self._wait_for_slot(name)  # another listener may have taken the last place meanwhile
         except BaseException:
             accepted.close()
             raise
