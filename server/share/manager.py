@@ -225,9 +225,8 @@ class SharePartitionManager:
         """A connection has ended: so do the sessions of its members, except those who have begun another elsewhere."""
         if not self._is_closed:
             for session in self.sessions.owned_by(connection):
-                self.sessions.evictions += 1
                 # At once: by the next turn of the event loop the member may have begun another one.
-                self.sessions.remove(session.key)
+                self.sessions.remove(session.key, is_evicted=True)
                 self._nursery.start_soon(self._release_lost, session)
 
     async def _release_lost(self, ended: ShareSession) -> None:

@@ -130,8 +130,9 @@ class ShareSessions:
         else:
             self._require(key, epoch).advance()
 
-    def remove(self, key: SessionKey) -> ShareSession | None:
-        """End a session; None if there is none."""
+    def remove(self, key: SessionKey, *, is_evicted: bool = False) -> ShareSession | None:
+        """End a session, by its member or because its connection has ended; None if there is none."""
+        self.evictions += is_evicted
         session = self._sessions.pop(key, None)
         if session is not None:
             left = self._members.pop(key.group_id) - 1

@@ -30,7 +30,6 @@ LEFT = {
     "replica/manager.py": 6,
     "replica/following/replica_fetcher.py": 1,
     "server/share/leader.py": 1,
-    "server/share/manager.py": 1,
     "server/wiring/parts.py": 3,
 }
 """How many fields of the broker's own objects a file may assign at most. Nothing is added here."""
