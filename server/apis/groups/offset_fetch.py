@@ -10,9 +10,9 @@
 - A broker that is cut off from the metadata answers once it is sure to coordinate the groups still, or NOT_COORDINATOR.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.coordinator.errors import CoordinatorError, GroupNotAuthorizedError
@@ -36,6 +36,8 @@ from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code
 from ottla.server.apis.rules import BY_HANDLER
+
+P = TypeVar("P")
 
 API = Api(ApiKey.OFFSET_FETCH, BY_HANDLER)
 
@@ -177,21 +179,28 @@ def _of(partition: TopicPartition, topic: _Topic, found: _Found) -> _Answer:
 
 
 async def _topics(topics: Sequence[_Topic], found: _Found, context: RequestContext) -> list[OffsetFetchResponseTopic]:
+    return [
+        OffsetFetchResponseTopic(
+            name=topic.name, partitions=await _partitions(OffsetFetchResponsePartition, topic, found, context)
+        )
+        for topic in topics
+    ]
+
+
+async def _partitions(kind: Callable[..., P], topic: _Topic, found: _Found, context: RequestContext) -> list[P]:
+    """The answers for a topic's partitions, as messages of this class."""
     answered = []
-    for topic in topics:
-        partitions = []
-        async for partition in context.work.over(topic.partitions):
-            answer = _of(partition, topic, found)
-            partitions.append(
-                OffsetFetchResponsePartition(
-                    partition_index=partition.partition,
-                    committed_offset=answer.offset,
-                    committed_leader_epoch=answer.leader_epoch,
-                    metadata=answer.metadata,
-                    error_code=answer.error_code,
-                )
+    async for partition in context.work.over(topic.partitions):
+        answer = _of(partition, topic, found)
+        answered.append(
+            kind(
+                partition_index=partition.partition,
+                committed_offset=answer.offset,
+                committed_leader_epoch=answer.leader_epoch,
+                metadata=answer.metadata,
+                error_code=answer.error_code,
             )
-        answered.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+        )
     return answered
 
 
@@ -215,18 +224,7 @@ async def _fetch_group(
     for each in topics:
         if asked is None and by_id and each.topic_id == ZERO_UUID:
             continue  # it was deleted
-        partitions = []
-        async for partition in context.work.over(each.partitions):
-            answer = _of(partition, each, found)
-            partitions.append(
-                OffsetFetchResponsePartitions(
-                    partition_index=partition.partition,
-                    committed_offset=answer.offset,
-                    committed_leader_epoch=answer.leader_epoch,
-                    metadata=answer.metadata,
-                    error_code=answer.error_code,
-                )
-            )
+        partitions = await _partitions(OffsetFetchResponsePartitions, each, found, context)
         answered.topics.append(OffsetFetchResponseTopics(name=each.name, topic_id=each.topic_id, partitions=partitions))
     return answered
 
