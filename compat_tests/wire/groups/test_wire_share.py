@@ -449,13 +449,71 @@ def test_with_one_acknowledgement_all_named_partitions_are_answered(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_all_offsets_of_a_group_that_is_not_there(wire: Wire, version: int) -> None:
-    """They are none, which is no error."""
+def test_all_offsets_of_a_group_that_is_not_there(wire: Wire, group: str, version: int) -> None:
+    """They are none, which is no error. Once `group` has a coordinator, the others have one soon."""
+    deadline = time.monotonic() + 60
     for group_id in (f"none-{uuid.uuid4()}", "", " "):
         asked = DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
         (answer,) = wire.call(DescribeShareGroupOffsetsRequest(groups=[asked]), version).groups
+        while name(answer.error_code) in ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+            (answer,) = wire.call(DescribeShareGroupOffsetsRequest(groups=[asked]), version).groups
         assert (answer.group_id, name(answer.error_code), answer.error_message) == (group_id, "NONE", None)
         assert answer.topics == []
+
+
+def test_offsets_of_topics_and_partitions_that_are_named_twice(
+    wire: Wire, members: list[Member], topic: Topic, group: str
+) -> None:
+    """A partition is altered as often as it is named; what is deleted is told once, and what is not each time."""
+    members[0].join(topic.name)
+    members[0].beat(-1)
+
+    def alter(*topics: tuple[str, list[tuple[int, int]]]) -> list[tuple[bool, list[tuple[int, str]]]]:
+        asked = [
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=each,
+                partitions=[
+                    AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+                    for index, offset in starts
+                ],
+            )
+            for each, starts in topics
+        ]
+        answer = wire.call(AlterShareGroupOffsetsRequest(group_id=group, topics=asked), 0)
+        return [
+            (
+                found.topic_id == topic.topic_id,
+                sorted((each.partition_index, name(each.error_code)) for each in found.partitions),
+            )
+            for found in answer.responses
+        ]
+
+    def start() -> list[int]:
+        asked = DescribeShareGroupOffsetsRequestTopic(topic_name=topic.name, partitions=[0])
+        groups = [DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=[asked])]
+        (answer,) = wire.call(DescribeShareGroupOffsetsRequest(groups=groups), 1).groups
+        return [each.start_offset for found in answer.topics for each in found.partitions]
+
+    def delete(*names: str) -> list[tuple[str, bool, str]]:
+        topics = [DeleteShareGroupOffsetsRequestTopic(topic_name=each) for each in names]
+        answer = wire.call(DeleteShareGroupOffsetsRequest(group_id=group, topics=topics), 0)
+        return sorted(
+            (each.topic_name, each.topic_id == topic.topic_id, name(each.error_code)) for each in answer.responses
+        )
+
+    unknown = "UNKNOWN_TOPIC_OR_PARTITION"
+    assert alter((topic.name, [(0, 2)]), (topic.name, [(0, 3), (7, 1), (7, 1)])) == [
+        (True, [(0, "NONE"), (0, "NONE"), (7, unknown), (7, unknown)])
+    ]
+    assert start() == [3]
+    assert alter(("no-such-topic", [(0, 2), (0, 2)])) == [(False, [(0, unknown), (0, unknown)])]
+    gone = ("no-such-topic", False, unknown)
+    assert delete("no-such-topic", topic.name, topic.name, "no-such-topic") == sorted(
+        [gone, gone, (topic.name, True, "NONE")]
+    )
+    assert delete(topic.name, topic.name) == [(topic.name, False, unknown)] * 2
 
 
 def test_offsets(wire: Wire, members: list[Member], topic: Topic, group: str) -> None:

@@ -42,12 +42,12 @@ _UNKNOWN: Final = UnknownSharePartitionError("This server does not host this top
 
 async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext) -> AlterShareGroupOffsetsResponse:
     work, image = context.work, context.broker.metadata
-    offsets = {
-        topic.topic_name: {
-            each.partition_index: each.start_offset async for each in work.over(topic.partitions, counts=False)
-        }
-        async for topic in work.over(request.topics, counts=False)
-    }
+    asked: dict[str, list[tuple[int, int]]] = {}
+    async for topic in work.over(request.topics, counts=False):
+        starts = [(each.partition_index, each.start_offset) async for each in work.over(topic.partitions, counts=False)]
+        asked.setdefault(topic.topic_name, []).extend(starts)
+    # Of a partition that is named twice the last offset counts, and it is answered twice, as in Kafka.
+    offsets = {name: dict(starts) async for name, starts in work.over(asked.items(), counts=False)}
     # The group looks at all of them at once, so it is spared those that are not there.
     existing = {
         name: starts
@@ -59,12 +59,12 @@ async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext
     except CoordinatorError as error:
         return AlterShareGroupOffsetsResponse(error_code=error_code(error), error_message=error_message(error))
     response = AlterShareGroupOffsetsResponse()
-    async for name in work.over(offsets):
+    async for name in work.over(asked):
         topic = image.topic(name)
         answer = AlterShareGroupOffsetsResponseTopic(
             topic_name=name, topic_id=ZERO_UUID if topic is None else topic.topic_id
         )
-        async for index in work.over(offsets[name]):
+        async for index, _ in work.over(asked[name]):
             code, message = outcome(outcomes.get((name, index), _UNKNOWN))
             answer.partitions.append(
                 AlterShareGroupOffsetsResponsePartition(partition_index=index, error_code=code, error_message=message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.coordinator.errors import CoordinatorError
+from ottla.coordinator.errors import CoordinatorError, UnknownSharePartitionError
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.share.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -38,8 +38,14 @@ async def handle(request: DeleteShareGroupOffsetsRequest, context: RequestContex
     except CoordinatorError as error:
         return DeleteShareGroupOffsetsResponse(error_code=error_code(error), error_message=error_message(error))
     response = DeleteShareGroupOffsetsResponse()
-    async for name in context.work.over(outcomes):
-        topic = image.topic(name)
+    ended: set[str] = set()
+    async for name in context.work.over(names):
+        # As in Kafka, a topic of which nothing is known is answered as often as it is named, and without its id.
+        is_unknown = isinstance(outcomes[name], UnknownSharePartitionError)
+        if name in ended and not is_unknown:
+            continue
+        ended.add(name)
+        topic = None if is_unknown else image.topic(name)
         code, message = outcome(outcomes[name])
         response.responses.append(
             DeleteShareGroupOffsetsResponseTopic(
