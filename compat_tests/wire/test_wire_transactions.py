@@ -31,6 +31,7 @@ from ottla.kproto.messages.transactions import add_partitions_to_txn as ap
 from ottla.kproto.messages.transactions import describe_transactions as dt
 from ottla.kproto.messages.transactions import init_producer_id as ip
 from ottla.kproto.messages.transactions import list_transactions as lt
+from ottla.kproto.messages.transactions import write_txn_markers as wm
 
 FENCED_SINCE_2 = {version: "INVALID_PRODUCER_EPOCH" if version < 2 else "PRODUCER_FENCED" for version in range(6)}
 UNHEARD: dict[str, Any] = {"transactional_id": "unheard"}
@@ -378,6 +379,40 @@ def test_markers_of_an_administrator(peer: Peer) -> None:
         assert peer.mark(commit=False) == "NONE"
         assert known(peer) == [(0, 0, 0, False)]
     assert peer.mark(commit=False, coordinator_epoch=-1) == "TRANSACTION_COORDINATOR_FENCED"
+
+
+def test_markers_of_one_producer_are_answered_together_and_those_of_no_partition_not_at_all(peer: Peer) -> None:
+    def mark(
+        *asked: tuple[int, list[tuple[str, list[int]]]],
+    ) -> list[tuple[int, list[tuple[str, list[tuple[int, str]]]]]]:
+        markers = [
+            wm.WritableTxnMarker(
+                producer_id=peer.identity.producer_id + offset,
+                producer_epoch=peer.identity.epoch,
+                transaction_result=False,
+                topics=[wm.WritableTxnMarkerTopic(name=topic, partition_indexes=indexes) for topic, indexes in topics],
+            )
+            for offset, topics in asked
+        ]
+        answer = peer.wire.call(wm.WriteTxnMarkersRequest(markers=markers), 1)
+        return sorted(
+            (
+                each.producer_id - peer.identity.producer_id,
+                sorted(
+                    (topic.name, sorted((found.partition_index, name(found.error_code)) for found in topic.partitions))
+                    for topic in each.topics
+                ),
+            )
+            for each in answer.markers
+        )
+
+    unknown = "UNKNOWN_TOPIC_OR_PARTITION"
+    assert mark() == []
+    assert mark((0, []), (0, [(peer.topic, [])])) == []
+    assert mark((0, [(peer.topic, [0]), ("no-such", [1])]), (0, [("no-such", [0, 0])]), (1, [(peer.topic, [0])])) == [
+        (0, [("no-such", [(0, unknown), (1, unknown)]), (peer.topic, [(0, "NONE")])]),
+        (1, [(peer.topic, [(0, "NONE")])]),
+    ]
 
 
 def test_markers_of_older_epochs(peer: Peer, broker: BrokerProcess) -> None:

@@ -3,7 +3,9 @@
 Sent by transaction coordinators, and by administrators to abort a hanging transaction (KIP-664).
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
 import trio
@@ -42,23 +44,36 @@ _NOT_LED: Final = (
 
 
 async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+    """One result for each producer, whose partitions are those of all its markers; none if they name no partition."""
+    codes: dict[int, dict[Partition, ErrorCode]] = {}
+    for first in range(0, len(request.markers), _WRITTEN_AT_ONCE):
+        for one in await _write_some(request.markers[first : first + _WRITTEN_AT_ONCE], context):
+            if one.codes:
+                codes.setdefault(one.producer_id, {}).update(one.codes)
     return WriteTxnMarkersResponse(
         markers=[
-            result
-            for first in range(0, len(request.markers), _WRITTEN_AT_ONCE)
-            for result in await _write_some(request.markers[first : first + _WRITTEN_AT_ONCE], context)
+            await _result(producer_id, codes[producer_id], context) async for producer_id in context.work.over(codes)
         ]
     )
 
 
-async def _write_some(
-    markers: Sequence[WritableTxnMarker], context: RequestContext
-) -> Sequence[WritableTxnMarkerResult]:
+async def _write_some(markers: Sequence[WritableTxnMarker], context: RequestContext) -> Sequence[_Asked]:
     asked = [await _Asked.of(marker, context) for marker in markers]
     async with trio.open_nursery() as nursery:
         for one in asked:
             nursery.start_soon(one.write, context)
-    return [await one.answer(context) for one in asked]
+    return asked
+
+
+async def _result(
+    producer_id: int, codes: Mapping[Partition, ErrorCode], context: RequestContext
+) -> WritableTxnMarkerResult:
+    results: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    async for partition in context.work.over(codes):
+        result = WritableTxnMarkerPartitionResult(partition_index=partition.partition, error_code=codes[partition])
+        results.setdefault(partition.topic, []).append(result)
+    topics = [WritableTxnMarkerTopicResult(name=name, partitions=found) for name, found in results.items()]
+    return WritableTxnMarkerResult(producer_id=producer_id, topics=topics)
 
 
 class _Asked:
@@ -69,7 +84,12 @@ class _Asked:
     ) -> None:
         self._marker = marker
         self._known = known
-        self._codes = codes
+        #: What came of it, of each partition that the marker names.
+        self.codes = codes
+
+    @property
+    def producer_id(self) -> int:
+        return self._marker.producer_id
 
     @classmethod
     async def of(cls, marker: WritableTxnMarker, context: RequestContext) -> Self:
@@ -89,7 +109,7 @@ class _Asked:
         if self._marker.producer_id < 0 or self._marker.producer_epoch < 0:
             # Such a producer has no transaction: readers of the log could do nothing with the marker.
             async for partition in context.work.over(self._known, counts=False):
-                self._codes[partition] = ErrorCode.INVALID_PRODUCER_EPOCH
+                self.codes[partition] = ErrorCode.INVALID_PRODUCER_EPOCH
             return
         marker = EndTxnMarker(
             producer_id=self._marker.producer_id,
@@ -104,25 +124,7 @@ class _Asked:
         for partition in self._known:
             await time_slice.maybe_yield()
             error = failed.get(partition)
-            self._codes[partition] = ErrorCode.NONE if error is None else _code(error)
-
-    async def answer(self, context: RequestContext) -> WritableTxnMarkerResult:
-        work = context.work
-        return WritableTxnMarkerResult(
-            producer_id=self._marker.producer_id,
-            topics=[
-                WritableTxnMarkerTopicResult(
-                    name=topic.name,
-                    partitions=[
-                        WritableTxnMarkerPartitionResult(
-                            partition_index=index, error_code=self._codes[Partition(topic.name, index)]
-                        )
-                        async for index in work.over(topic.partition_indexes)
-                    ],
-                )
-                async for topic in work.over(self._marker.topics)
-            ],
-        )
+            self.codes[partition] = ErrorCode.NONE if error is None else _code(error)
 
 
 def _code(error: Exception) -> ErrorCode:
