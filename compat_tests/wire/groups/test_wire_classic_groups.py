@@ -68,6 +68,36 @@ def test_a_follower_survives_a_leader_that_never_syncs(broker: BrokerProcess, gr
         assert again.leader == follower.member_id
 
 
+def test_a_static_member_that_is_away_for_two_rebalance_timeouts_is_removed(
+    broker: BrokerProcess, group: GroupWire
+) -> None:
+    """Its session goes on: the first rebalance keeps it, but it does not ask for its assignment."""
+    timeouts: dict[str, Any] = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 1_000}
+    with closing(Wire(broker.bootstrap)) as other_wire:
+        other = GroupWire(other_wire, group.group_id)
+        first = group.join(group_instance_id="stays", **timeouts)
+        member_id = first.member_id
+        other.send_join(group_instance_id="away", **timeouts)
+        deadline = time.monotonic() + 60
+        while group.heartbeat(member_id, first.generation_id) != "REBALANCE_IN_PROGRESS":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        both = group.join(member_id, group_instance_id="stays", **timeouts)
+        away_id = other.wire.receive(JoinGroupRequest.API_KEY, 9).member_id
+        assert {each.member_id for each in both.members} == {member_id, away_id}
+        for each, its_id in ((group, member_id), (other, away_id)):
+            assert each.sync(its_id, both.generation_id)[0] == "NONE"
+    # As a leader it is told that everybody rejoins; the other one is still a member when that is over.
+    kept = group.join(member_id, group_instance_id="stays", **timeouts)
+    assert {each.member_id for each in kept.members} == {member_id, away_id}
+    assert group.sync(member_id, kept.generation_id)[0] == "NONE"
+    while group.heartbeat(member_id, kept.generation_id) != "REBALANCE_IN_PROGRESS":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    alone = group.join(member_id, group_instance_id="stays", **timeouts)
+    assert [each.member_id for each in alone.members] == [member_id]
+
+
 def test_members_that_rebalance_are_described_with_what_they_have(broker: BrokerProcess, group: GroupWire) -> None:
     member_id, _ = group.joined()
     with closing(Wire(broker.bootstrap)) as other_wire:

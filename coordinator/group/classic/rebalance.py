@@ -155,8 +155,8 @@ class Rebalance:
             self.store_empty(group)
             return True
         for member in list(group.members.values()):
-            if member.awaiting_join is not None:
-                group.pending_sync.add(member.member_id)
+            # Static members that are away, too: who does not come to ask for an assignment is removed in the end.
+            group.pending_sync.add(member.member_id)
             self.answer_join(member, group.join_result(member))
             member.end_first_join()
             self.sessions.touch(member)
@@ -164,7 +164,7 @@ class Rebalance:
         return True
 
     async def _delayed_sync(self, group: ClassicGroup, generation_id: int) -> None:
-        """Remove the members that joined but have not asked for their assignment when the rebalance timeout is over."""
+        """Remove the members that have not asked for their assignment when the rebalance timeout is over."""
 
         def over() -> bool:
             return group.generation_id != generation_id or not group.pending_sync
