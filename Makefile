@@ -16,7 +16,7 @@ LINKS := $(addprefix dev/ottla/,kproto storage client schemas runtime metastore 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets test-without-linux recipes docs flights exactly-once differential full-disk kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop share-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
+.PHONY: clients registry-clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets test-without-linux recipes docs flights exactly-once differential full-disk kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop share-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,7 +42,7 @@ format: .venv/.test-ready ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-compat: .venv/.test-ready jars clients ## real clients against Ottla
+compat: .venv/.test-ready jars clients registry-clients ## real clients against Ottla
 	$(PYTEST) compat_tests
 
 compat-table: .venv/.test-ready jars clients ## the table of clients in docs/compatibility.md, from what the scenarios say
@@ -246,8 +246,29 @@ compat_tests/node/node_modules/.complete: compat_tests/node/package.json
 compat_tests/go/build/member: compat_tests/go/go.mod compat_tests/go/go.sum compat_tests/go/member.go compat_tests/go/admin/main.go compat_tests/go/secure/main.go compat_tests/go/share/main.go compat_tests/go/sarama/main.go compat_tests/go/flow/main.go compat_tests/go/registry/main.go
 	cd compat_tests/go && go build -o build/ ./admin ./secure ./share ./sarama ./flow ./registry && go build -o build/member .
 
+REGISTRY_CLIENTS := compat_tests/registry
+
+registry-clients: ## Confluent's clients of a schema registry for Go and Node.js, and Rust's: minutes of building, 700 MB
+	@command -v npm >/dev/null && $(MAKE) --no-print-directory $(REGISTRY_CLIENTS)/node/node_modules/.complete \
+	|| echo "no npm, or nothing to fetch it from: the schema registry is not tried with Node.js"
+	@command -v go >/dev/null && $(MAKE) --no-print-directory $(REGISTRY_CLIENTS)/go/build/registry \
+	|| echo "no Go, or nothing to fetch from: the schema registry is not tried with Confluent's client for Go"
+	@command -v cargo >/dev/null && $(MAKE) --no-print-directory $(REGISTRY_CLIENTS)/rust/target/debug/registry \
+	|| echo "no Rust, or nothing to fetch from: the schema registry is not tried with Rust"
+
+$(REGISTRY_CLIENTS)/node/node_modules/.complete: $(REGISTRY_CLIENTS)/node/package.json
+	npm install --prefix $(REGISTRY_CLIENTS)/node --no-package-lock --no-audit --no-fund --silent
+	touch $@
+
+$(REGISTRY_CLIENTS)/go/build/registry: $(REGISTRY_CLIENTS)/go/go.mod $(REGISTRY_CLIENTS)/go/go.sum $(REGISTRY_CLIENTS)/go/main.go
+	cd $(REGISTRY_CLIENTS)/go && go build -o build/ .
+
+$(REGISTRY_CLIENTS)/rust/target/debug/registry: $(REGISTRY_CLIENTS)/rust/Cargo.toml $(REGISTRY_CLIENTS)/rust/src/main.rs
+	cd $(REGISTRY_CLIENTS)/rust && cargo build --quiet
+	touch $@
+
 jars:
-	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka-4.4/.complete .jars/spark/.complete .jars/iceberg/.complete; \
+	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(MAKE) --no-print-directory .jars/kafka-4.4/.complete .jars/spark/.complete .jars/iceberg/.complete .jars/flink/.complete; \
 	else echo 'Maven or Java is missing: the tests with Java clients will be skipped'; fi
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m compat_tests.java.archive; fi
 
@@ -259,6 +280,11 @@ jars:
 .jars/spark/.complete: compat_tests/spark/pom.xml
 	rm -rf .jars/spark
 	mvn --batch-mode --quiet --file compat_tests/spark/pom.xml dependency:copy-dependencies
+	@touch $@
+
+.jars/flink/.complete: compat_tests/registry/flink/pom.xml
+	rm -rf .jars/flink
+	mvn --batch-mode --quiet --file compat_tests/registry/flink/pom.xml dependency:copy-dependencies
 	@touch $@
 
 .jars/iceberg/.complete: compat_tests/iceberg/pom.xml

@@ -21,6 +21,17 @@ const main = async () => {
     const latest = await registry.getLatestSchemaId(`node-${name}`);
     print({ name, id, latest, value: await registry.decode(bytes), bytes: bytes.toString("hex") });
   }
+  // What the first schema wrote is read by the second, and a value of the second by whoever asks the registry.
+  const young = structuredClone(schemas[0][2]);
+  young.fields.push({ name: "note", type: "string", default: "none" });
+  const old = await registry.encode(await registry.getLatestSchemaId("node-AVRO"), { id: 7 });
+  const { id: evolved } = await registry.register({ type: SchemaType.AVRO, schema: JSON.stringify(young) }, { subject: "node-AVRO" });
+  const newer = await registry.encode(evolved, { id: 8, note: "soon" });
+  print({
+    name: "evolved",
+    id: evolved,
+    value: [await registry.decode(old, { [SchemaType.AVRO]: { readerSchema: young } }), await registry.decode(newer)],
+  });
   const broken = { type: "record", name: "Order", namespace: "shop", fields: [{ name: "x", type: "int" }] };
   try {
     await registry.register({ type: SchemaType.AVRO, schema: JSON.stringify(broken) }, { subject: "node-AVRO" });

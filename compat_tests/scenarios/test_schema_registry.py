@@ -156,6 +156,7 @@ def test_kafkajs(broker: Broker) -> None:
         {"name": "JSON", "id": 2, "latest": 2, "value": {"id": 7}, "bytes": "0000000002" + b'{"id":7}'.hex()},
         # It does not say which message of the schema it is, as Confluent's serializers do.
         {"name": "PROTOBUF", "id": 3, "latest": 3, "value": {"id": 7}, "bytes": "00000000030807"},
+        {"name": "evolved", "id": 4, "value": [{"id": 7, "note": "none"}, {"id": 8, "note": "soon"}]},
         {"name": "refused", "value": 409},
     ]
 
@@ -179,5 +180,7 @@ def test_franz_go(broker: Broker) -> None:
         ("subjects", ["go-outer", "go-value"]),
         ("missing", "40401"),
         ("delete", [1]),
-        ("serde", [True, "Dg=="]),
+        ("older", 1),
+        ("newer", 2),
+        ("serde", [True, {"id": 7}, {"id": 8, "note": "soon"}]),
     ]

@@ -15,6 +15,17 @@ import (
 const order = `{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}`
 const other = `{"type":"record","name":"Order","fields":[{"name":"x","type":"long"}]}`
 const outer = `{"type":"record","name":"Outer","fields":[{"name":"o","type":"Order"}]}`
+const older = `{"type":"object","properties":{"id":{"type":"integer"}},"additionalProperties":false}`
+const newer = `{"type":"object","properties":{"id":{"type":"integer"},"note":{"type":"string"}},"additionalProperties":false}`
+
+type oldOrder struct {
+	ID int `json:"id"`
+}
+
+type newOrder struct {
+	ID   int    `json:"id"`
+	Note string `json:"note"`
+}
 
 func show(name string, result any, err error) {
 	var refused *sr.ResponseError
@@ -66,9 +77,21 @@ func main() {
 	show("missing", nil, err)
 	deleted, err := client.DeleteSubject(ctx, "go-outer", sr.SoftDelete)
 	show("delete", deleted, err)
+	show("serde", written(ctx, client), nil)
+}
+
+// What two schemas of a subject wrote, as a serde that knows both reads it.
+func written(ctx context.Context, client *sr.Client) []any {
+	first, err := client.CreateSchema(ctx, "go-json", sr.Schema{Schema: older, Type: sr.TypeJSON})
+	show("older", first.Version, err)
+	second, err := client.CreateSchema(ctx, "go-json", sr.Schema{Schema: newer, Type: sr.TypeJSON})
+	show("newer", second.Version, err)
 	serde := new(sr.Serde)
-	serde.Register(made.ID, map[string]int{}, sr.EncodeFn(func(value any) ([]byte, error) { return []byte{14}, nil }))
-	framed, err := serde.Encode(map[string]int{})
-	id, rest, _ := serde.DecodeID(framed)
-	show("serde", []any{id == made.ID, rest}, err)
+	serde.Register(first.ID, oldOrder{}, sr.EncodeFn(json.Marshal), sr.DecodeFn(json.Unmarshal))
+	serde.Register(second.ID, newOrder{}, sr.EncodeFn(json.Marshal), sr.DecodeFn(json.Unmarshal))
+	old, young := serde.MustEncode(oldOrder{7}), serde.MustEncode(newOrder{8, "soon"})
+	id, _, _ := serde.DecodeID(old)
+	one, _ := serde.DecodeNew(old)
+	two, _ := serde.DecodeNew(young)
+	return []any{id == first.ID, one, two}
 }
