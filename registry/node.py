@@ -15,7 +15,7 @@ import trio
 from ottla.client.schema_registry import SchemaText
 from ottla.metadata.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla.registry.errors import RegistryError, UnavailableError
-from ottla.registry.http.access import Caller, Everybody, RefusedError, Right
+from ottla.registry.http.access import PRINCIPAL, Caller, Everybody, RefusedError, Right
 from ottla.registry.http.app import RegistryApp
 from ottla.registry.http.forwarding import OpenStream, open_plain
 from ottla.registry.names import DEFAULT_CONTEXT
@@ -113,8 +113,9 @@ def _open_stream(broker: Broker, own: Endpoint) -> OpenStream:
 class NodeCaller:
     """A user of the cluster, with the rights that its ACLs give; all of them where there is no authorizer."""
 
-    def __init__(self, principal: str, rights: Rights | None) -> None:
+    def __init__(self, principal: str, rights: Rights | None, *, is_in_headers: bool) -> None:
         self.principal = principal
+        self.forwarded_as = None if is_in_headers else principal
         self._rights = rights
 
     def may(self, right: Right, subject: str | None) -> bool:
@@ -139,13 +140,26 @@ class NodeAccess:
 
     def __init__(self, broker: Broker, login: HttpLogin | None) -> None:
         self._broker = broker
-        self._logins = KnownLogins(login)
+        self._asks_for_login = login is not None
+        self._logins = KnownLogins(broker, login)
 
-    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
-        """Who sends a request. Raises RefusedError 401 or 429."""
+    async def caller(self, headers: Mapping[str, str], host: str, certificate: str | None = None) -> Caller:
+        """Who sends a request. Raises RefusedError 401, 403 or 429."""
         try:
-            principal = await self._logins.principal(headers, host)
+            principal = await self._logins.principal(headers, host, certificate)
         except NotLetInError as error:
             raise RefusedError(error.status, str(error), error.headers) from None
+        if not self._asks_for_login:
+            principal = self._on_behalf_of(headers.get(PRINCIPAL, principal), principal, host)
+        return NodeCaller(principal, self._rights(principal, host), is_in_headers=self._asks_for_login)
+
+    def _on_behalf_of(self, asking: str, sender: str, host: str) -> str:
+        """Whose request `sender` sends. For others only brokers may ask: they have the right to act in the cluster."""
+        rights = self._rights(sender, host)
+        if asking == sender or rights is None or rights.allows_on_cluster(AclOperation.CLUSTER_ACTION):
+            return asking
+        raise RefusedError(40301, f"{sender} may not ask on behalf of {asking}")
+
+    def _rights(self, principal: str, host: str) -> Rights | None:
         authorizer = self._broker.authorizer
-        return NodeCaller(principal, None if authorizer is None else Rights(authorizer, principal, host, "REGISTRY"))
+        return None if authorizer is None else Rights(authorizer, principal, host, "REGISTRY")

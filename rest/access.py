@@ -48,14 +48,16 @@ class Caller(Protocol):
 class Access(Protocol):
     """Lets callers in."""
 
-    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
-        """Who sends a request with these headers (names in lower case) from this address. RestError 401 or 429."""
+    async def caller(self, headers: Mapping[str, str], host: str, certificate: str | None = None) -> Caller:
+        """Who sends a request with these headers (names in lower case) from this address, by a connection with a
+        certificate of this name. RestError 401 or 429.
+        """
 
 
 class Everybody:
     """An `Access` and a `Caller` without any rule."""
 
-    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
+    async def caller(self, headers: Mapping[str, str], host: str, certificate: str | None = None) -> Caller:
         return self
 
     def may(self, right: Right, topic: str) -> bool:

@@ -137,12 +137,12 @@ class NodeAccess:
 
     def __init__(self, broker: Broker, login: HttpLogin | None) -> None:
         self._broker = broker
-        self._logins = KnownLogins(login)
+        self._logins = KnownLogins(broker, login)
 
-    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
+    async def caller(self, headers: Mapping[str, str], host: str, certificate: str | None = None) -> Caller:
         """Who sends a request. Raises RestError 401 or 429."""
         try:
-            principal = await self._logins.principal(headers, host)
+            principal = await self._logins.principal(headers, host, certificate)
         except NotLetInError as error:
             code = 40101 if error.status == 401 else error.status
             raise RestError(code, str(error), error.headers) from None

@@ -44,8 +44,12 @@ def listener_auth(config: BrokerConfig, listener: str, protocol: str, credential
         from ottla.security.offers import sasl_offer
 
         offer = sasl_offer(config, listener, credentials)
+    return ListenerAuth(tls, offer, principal_rules(config, listener))
+
+
+def principal_rules(config: BrokerConfig, listener: str) -> PrincipalRules:
+    """Who the certificates of a listener's clients are. Raises ConfigError."""
     try:
-        rules = PrincipalRules(config.for_listener(listener).ssl_principal_mapping_rules)
+        return PrincipalRules(config.for_listener(listener).ssl_principal_mapping_rules)
     except RuleError as error:
         raise ConfigError(f"ssl.principal.mapping.rules: {error}.") from None
-    return ListenerAuth(tls, offer, rules)

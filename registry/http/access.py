@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from ottla.registry.errors import RegistryError
 
@@ -27,8 +27,16 @@ class RefusedError(RegistryError):
         self.headers = dict(headers or {})
 
 
+PRINCIPAL: Final = "x-ottla-principal"
+"""For whom a registry forwards a request whose headers do not say so."""
+
+
 class Caller(Protocol):
     """Somebody who was let in."""
+
+    @property
+    def forwarded_as(self) -> str | None:
+        """What the registry that writes has to be told, as `PRINCIPAL`; None if it can ask the headers itself."""
 
     def may(self, right: Right, subject: str | None) -> bool:
         """Whether they may do this to a subject, or (None) to everything; for what is left out of an answer."""
@@ -40,15 +48,19 @@ class Caller(Protocol):
 class Access(Protocol):
     """Lets callers in."""
 
-    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
-        """Who sends a request with these headers (names in lower case) from this address. Raises RefusedError."""
+    async def caller(self, headers: Mapping[str, str], host: str, certificate: str | None = None) -> Caller:
+        """Who sends a request with these headers (names in lower case) from this address, by a connection with a
+        certificate of this name. Raises RefusedError.
+        """
 
 
 class Everybody:
     """An `Access` and a `Caller` without any rule."""
 
-    async def caller(self, headers: Mapping[str, str], host: str) -> Caller:
+    async def caller(self, headers: Mapping[str, str], host: str, certificate: str | None = None) -> Caller:
         return self
+
+    forwarded_as = None
 
     def may(self, right: Right, subject: str | None) -> bool:
         return True

@@ -26,6 +26,7 @@ from ottla.registry.http.forwarding import (
     UnreachableWriterError,
     forward,
     open_plain,
+    passed_on,
 )
 from ottla.registry.http.routes import find
 from ottla.registry.limits import MAX_BODY_BYTES, MAX_MESSAGES
@@ -101,7 +102,8 @@ class RegistryApp:
         if not self._knows_host(headers.get("host", "")):
             raise RegistryError(421, "The registry is not known by this name")
         client = scope.get("client")
-        caller = await self._access.caller(headers, client[0] if client else "")
+        certificate = scope.get("extensions", {}).get("tls", {}).get("client_cert_name")
+        caller = await self._access.caller(headers, client[0] if client else "", certificate)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         context, segments = _address(scope)
         found = find(method, segments)
@@ -129,7 +131,7 @@ class RegistryApp:
                 writer = error.writer
             try:
                 target = _target(scope)
-                answer = await forward(self._open_stream, writer, method, target, headers.items(), data)
+                answer = await forward(self._open_stream, writer, method, target, passed_on(headers, caller), data)
             except UnreachableWriterError as error:
                 # Its session may still last for some seconds.
                 if trio.current_time() > deadline:

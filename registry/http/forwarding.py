@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import h11
 import trio
 
 from ottla.registry.errors import forwarding_failed
+from ottla.registry.http.access import PRINCIPAL, Caller
 from ottla.registry.writer.identity import Identity
 
 HEADER: Final = "x-forward"
@@ -47,6 +48,12 @@ async def open_plain(identity: Identity) -> trio.abc.Stream:
     return await encrypt(stream, ssl.create_default_context(), identity.host)
 
 
+def passed_on(headers: Mapping[str, str], caller: Caller) -> list[tuple[str, str]]:
+    """What the registry that writes has to know of a request's headers, and of who sends it."""
+    passed = [(name, value) for name, value in headers.items() if name in _PASSED_ON]
+    return passed if caller.forwarded_as is None else [*passed, (PRINCIPAL, caller.forwarded_as)]
+
+
 async def forward(
     open_stream: OpenStream,
     writer: Identity,
@@ -58,8 +65,7 @@ async def forward(
     """Send a request to the registry that writes. Raises UnreachableWriterError, or RegistryError 50003 if it is not
     known what became of it.
     """
-    passed = [(name, value) for name, value in headers if name in _PASSED_ON]
-    passed += [("host", f"{writer.host}:{writer.port}"), (HEADER, "false"), ("content-length", str(len(body)))]
+    passed = [*headers, ("host", f"{writer.host}:{writer.port}"), (HEADER, "false"), ("content-length", str(len(body)))]
     request = h11.Request(method=method, target=target, headers=[*passed, ("connection", "close")])
     with trio.move_on_after(_TIMEOUT_SECONDS):
         try:

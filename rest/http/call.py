@@ -119,7 +119,8 @@ async def _let_in(proxy: Proxy, request: Request) -> Caller:
     if not proxy.knows_host(request.headers.get("host", "")):
         raise RestError(421, "The REST proxy is not known by this name")
     headers = {name.lower(): value for name, value in request.headers.items()}
-    return await proxy.access.caller(headers, "" if request.client is None else request.client.host)
+    certificate = request.scope.get("extensions", {}).get("tls", {}).get("client_cert_name")
+    return await proxy.access.caller(headers, "" if request.client is None else request.client.host, certificate)
 
 
 def json_answer(content: Any, status: int, media_type: str, headers: Mapping[str, str] | None = None) -> Response:

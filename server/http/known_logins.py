@@ -1,22 +1,32 @@
 """Lets the cluster's users in to ports that programs ask, request by request.
 
 Programs send user and password by HTTP's Basic authentication, or a token where the HTTP port takes them. A password
-that was right is not hashed again for some minutes, unless it has changed.
+that was right is not hashed again for some minutes, unless it has changed. Where the port asks for no user, a client's
+certificate says who it is, as on a listener with SSL.
 """
 
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ottla.security.principal import ANONYMOUS
+from ottla.security.errors import NoRuleError
+from ottla.security.listener_auth import principal_rules
+from ottla.security.principal import ANONYMOUS, user
 from ottla.server.http.login import HttpLogin, LockedOutError, WrongPasswordError, basic_credentials
+from ottla.server.network.endpoints import HTTP_LISTENER
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+
+audit = logging.getLogger("ottla.audit")
 
 _ASK_BASIC: Final = {"www-authenticate": 'Basic realm="Ottla", charset="UTF-8"'}
 _ASK_BEARER: Final = {"www-authenticate": 'Bearer realm="Ottla"'}
@@ -44,18 +54,33 @@ class _Kept(NamedTuple):
 
 
 class KnownLogins:
-    """Authenticates requests, and remembers logins for a while. Without a `login` every user is anonymous."""
+    """Authenticates requests, and remembers logins for a while. Without a `login` a request that shows no certificate is
+    anonymous.
+    """
 
-    def __init__(self, login: HttpLogin | None) -> None:
+    def __init__(self, broker: Broker, login: HttpLogin | None) -> None:
+        """Raises ConfigError."""
         self._login = login
+        self._rules = principal_rules(broker.config, HTTP_LISTENER)
         self._secret = secrets.token_bytes(32)
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
-    async def principal(self, headers: Mapping[str, str], host: str) -> str:
-        """The principal of a request with these headers (names in lower case) from an address. Raises NotLetInError."""
+    async def principal(self, headers: Mapping[str, str], host: str, certificate: str | None) -> str:
+        """The principal of a request with these headers (names in lower case) from an address, by a connection with a
+        certificate of this name. Raises NotLetInError.
+        """
         if self._login is None:
-            return ANONYMOUS
+            return self._certified(certificate, host)
         return await self._known(self._login, headers, host)
+
+    def _certified(self, certificate: str | None, host: str) -> str:
+        if certificate is None:
+            return ANONYMOUS
+        try:
+            return user(self._rules.user(certificate))
+        except NoRuleError as error:
+            audit.info("a certificate from %s was refused: %s", host, error, extra={"host": host, "error": str(error)})
+            raise NotLetInError(401, "The certificate is not accepted.", {}) from None
 
     async def _known(self, login: HttpLogin, headers: Mapping[str, str], host: str) -> str:
         scheme, _, given = headers.get("authorization", "").partition(" ")

@@ -167,6 +167,8 @@ def prepare(
     from hypercorn.trio.run import worker_serve
     from hypercorn.utils import wrap_app
 
+    from ottla.server.http.client_certificates import tell_certificates
+
     trio.run(_warm_up)
 
     class OwnConfig(Config):
@@ -185,5 +187,5 @@ def prepare(
     if page_socket is not None:
         plain.append(page_socket)
     sockets = Sockets(secure_sockets=secure, insecure_sockets=plain, quic_sockets=[])
-    app: Any = application
+    app: Any = tell_certificates(application, context)
     return partial(worker_serve, wrap_app(app, config.wsgi_max_body_size, "asgi"), config, sockets=sockets)

@@ -152,12 +152,14 @@ def mounted_servers(config: BrokerConfig) -> list[MountedServer]:
     ports = configured(config)
     if not ports:
         return []
+    from ottla.security.listener_auth import principal_rules
     from ottla.server.http.mounted import MountedServer
 
+    principal_rules(config, HTTP_LISTENER)
     servers: list[MountedServer] = []
     try:
         for port in ports:
-            if config.authorizer_class_name and not _http_asks_for_login(config):
+            if config.authorizer_class_name and not _knows_visitors(config):
                 logger.warning(
                     "the %s requires no login, so everybody may do what ACLs allow User:ANONYMOUS: set "
                     "ottla.http.security.protocol=SASL_SSL",
@@ -175,6 +177,15 @@ def mounted_servers(config: BrokerConfig) -> list[MountedServer]:
 
 def _http_asks_for_login(config: BrokerConfig) -> bool:
     return config.ottla_http_security_protocol.startswith("SASL_")
+
+
+def _knows_visitors(config: BrokerConfig) -> bool:
+    """Whether the registry and the REST proxy know who asks: by a login, or by a certificate."""
+    from ottla.security.tls import client_auth
+
+    protocol = config.ottla_http_security_protocol
+    is_certified = protocol == "SSL" and client_auth(config, HTTP_LISTENER, protocol) == "required"
+    return is_certified or _http_asks_for_login(config)
 
 
 def tls_of_http(config: BrokerConfig) -> ReloadedTls | None:
