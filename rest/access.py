@@ -44,6 +44,9 @@ class Caller(Protocol):
     async def has_consumed(self, size_bytes: int) -> None:
         """The same for what they were sent."""
 
+    async def has_worked(self, seconds: float) -> None:
+        """The same for the time that the node has worked for them; a second at most, because it is spent already."""
+
 
 class Access(Protocol):
     """Lets callers in."""
@@ -81,4 +84,7 @@ class Everybody:
         return None
 
     async def has_consumed(self, size_bytes: int) -> None:
+        return None
+
+    async def has_worked(self, seconds: float) -> None:
         return None

@@ -1,6 +1,6 @@
 """The REST proxy of a node: a client of the node's own listener, for the users of the cluster.
 
-It shares the node's users and ACLs, and holds back the answers to users beyond the quota `producer_byte_rate`.
+It shares the node's users and ACLs, and holds back the answers to users beyond one of their quotas.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ottla.server.http.known_logins import KnownLogins, NotLetInError
 from ottla.server.http.mount import Mounted
 from ottla.server.http.own_client import connect_as_node, own_endpoint, own_host_names
 from ottla.server.http.server import prepare
-from ottla.server.quotas.clients import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from ottla.server.quotas.clients import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from ottla.server.schemas.source import SchemasUnavailableError
 
 if TYPE_CHECKING:
@@ -120,11 +120,18 @@ class NodeCaller:
     async def has_consumed(self, size_bytes: int) -> None:
         await self._count(CONSUMER_BYTE_RATE, size_bytes)
 
+    async def has_worked(self, seconds: float) -> None:
+        ahead = self._broker.quotas.throttle_seconds_by_time(self.principal, _CLIENT_ID, seconds)
+        await self._hold_back(REQUEST_PERCENTAGE, ahead)
+
     async def _count(self, kind: str, size_bytes: int) -> None:
         ahead = self._broker.quotas.throttle_seconds(kind, self.principal, _CLIENT_ID, size_bytes)
-        if ahead:
-            self._broker.quotas.throttles[kind].add(ahead)
-            await trio.sleep(min(ahead, MAX_HELD_BACK_SECONDS))
+        await self._hold_back(kind, ahead)
+
+    async def _hold_back(self, kind: str, ahead_seconds: float) -> None:
+        if ahead_seconds:
+            self._broker.quotas.throttles[kind].add(ahead_seconds)
+            await trio.sleep(min(ahead_seconds, MAX_HELD_BACK_SECONDS))
 
     def _allows(self, right: Right, topic: str, *, is_asked: bool) -> bool:
         if self._rights is None:

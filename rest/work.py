@@ -10,6 +10,7 @@ import trio
 
 from ottla.rest.errors import RestError
 from ottla.rest.limits import MAX_HELD_BYTES, SMALL_BYTES, THREADS
+from ottla.rest.worked_time import in_thread
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ class Work:
         """Do work on so many bytes: in a worker thread, unless it is little."""
         if size_bytes <= SMALL_BYTES:
             return work()
-        return await trio.to_thread.run_sync(work, limiter=self._threads)
+        return await trio.to_thread.run_sync(in_thread(work), limiter=self._threads)
 
     @contextmanager
     def holding(self) -> Iterator[Held]:

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import trio
@@ -25,6 +25,7 @@ from ottla.rest.limits import MAX_ARRIVAL_SECONDS, MAX_BODY_BYTES
 from ottla.rest.producing import Producing
 from ottla.rest.schemas import SchemaStore
 from ottla.rest.work import Held, Work
+from ottla.rest.worked_time import WorkedTime, counted
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Call:
     caller: Caller
     request: Request
     media_type: str
+    worked: WorkedTime = field(default_factory=WorkedTime)
 
     def part(self, name: str) -> str:
         """A part of the address."""
@@ -100,11 +102,11 @@ def route(proxy: Proxy, path: str, methods: Mapping[str, Handler], produced: tup
             media_type = _accepted(request.headers.get("accept", ""), produced)
             caller = await _let_in(proxy, request)
             handler = methods["GET" if request.method == "HEAD" else request.method]
-            answer = await handler(Call(proxy, caller, request, media_type))
+            call = Call(proxy, caller, request, media_type)
+            answer = await counted(call.worked, _handled(handler, call))
+            await caller.has_worked(call.worked.take())
         except RestError as error:
             return error_answer(error, media_type)
-        except ClientError as error:
-            return error_answer(of_kafka(error), media_type)
         except ClientDisconnect:
             return error_answer(RestError(400, "The request ended early"), media_type)
         except Exception:
@@ -113,6 +115,16 @@ def route(proxy: Proxy, path: str, methods: Mapping[str, Handler], produced: tup
         return answer if callable(answer) else json_answer(answer, 200, media_type)
 
     return Route(path, endpoint, methods=list(methods))
+
+
+async def _handled(handler: Handler, call: Call) -> Any:
+    """What is answered; also what is refused has taken time, which counts."""
+    try:
+        return await handler(call)
+    except RestError as error:
+        return error_answer(error, call.media_type)
+    except ClientError as error:
+        return error_answer(of_kafka(error), call.media_type)
 
 
 async def _let_in(proxy: Proxy, request: Request) -> Caller:

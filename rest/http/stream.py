@@ -24,6 +24,7 @@ from ottla.rest.producing import Outcome
 from ottla.rest.splitting import ObjectSplitter
 from ottla.rest.stream_records import RecordGiven, record_given, time_text
 from ottla.rest.work import Held
+from ottla.rest.worked_time import counted
 
 _SEPARATOR: Final = b"\r\n"
 
@@ -66,7 +67,7 @@ class _Stream:
                     return
                 data, is_last = message.get("body", b""), not message.get("more_body", False)
                 held.change(len(data))
-                while texts := await self._call.proxy.work.do(len(data), partial(self._splitter.feed, data)):
+                while texts := await self._split(data):
                     reports = await self._appended(texts)
                     await send({"type": "http.response.body", "body": _lines(reports), "more_body": True})
                     data, record_due = b"", inf
@@ -81,6 +82,18 @@ class _Stream:
         except RestError as error:
             await send({"type": "http.response.body", "body": _lines([_failure(error)]), "more_body": True})
 
+    async def _split(self, data: bytes) -> Sequence[bytes]:
+        work = self._call.proxy.work.do(len(data), partial(self._splitter.feed, data))
+        return await counted(self._call.worked, work)
+
+    async def _appended(self, texts: Sequence[bytes]) -> list[dict[str, Any]]:
+        """Append records, and return when their user is within all quotas again."""
+        worked, caller = self._call.worked, self._call.caller
+        reports = await counted(worked, self._reports(texts))
+        await caller.has_produced(sum(map(len, texts)))
+        await caller.has_worked(worked.take())
+        return reports
+
     async def _received(self, receive: Receive, record_due: float) -> Message:
         """The next part of the body. RestError 408 if it does not come."""
         pause_ends = trio.current_time() + MAX_STREAM_PAUSE_SECONDS
@@ -88,7 +101,7 @@ class _Stream:
             return await receive()
         raise RestError(408, "The next record did not come in time")
 
-    async def _appended(self, texts: Sequence[bytes]) -> list[dict[str, Any]]:
+    async def _reports(self, texts: Sequence[bytes]) -> list[dict[str, Any]]:
         """Append records; rights and partitions are those of now, however long the request has been going on."""
         proxy = self._call.proxy
         self._call.caller.require(Right.WRITE, self._topic)
@@ -101,9 +114,7 @@ class _Stream:
         now_ms = proxy.now_ms()
         records = [it.record(now_ms) for it in given if isinstance(it, RecordGiven)]
         outcomes = iter(await proxy.producing.append(self._topic, partition_count, records) if records else ())
-        reports = [self._report(it, next(outcomes)) if isinstance(it, RecordGiven) else _failure(it) for it in given]
-        await self._call.caller.has_produced(size_bytes)
-        return reports
+        return [self._report(it, next(outcomes)) if isinstance(it, RecordGiven) else _failure(it) for it in given]
 
     def _report(self, given: RecordGiven, outcome: Outcome) -> dict[str, Any]:
         if isinstance(outcome, RestError):

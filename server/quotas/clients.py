@@ -209,13 +209,15 @@ class ClientQuotas:
         rate.record(amount, now)
         return rate.throttle_seconds(quota, now)
 
-    def _throttle_by_time(self, context: QuotaContext, principal: str, client_id: str) -> float:
-        """Bounded by one window, because the time is spent already."""
+    def throttle_seconds_by_time(self, principal: str, client_id: str, seconds: float) -> float:
+        """The same for time that was worked on requests. Bounded by one window, because the time is spent already."""
         if REQUEST_PERCENTAGE not in self._kinds:
             return 0.0
-        percentage = context.measurement.worked_seconds * 100
-        ahead = self.throttle_seconds(REQUEST_PERCENTAGE, principal, client_id, percentage)
+        ahead = self.throttle_seconds(REQUEST_PERCENTAGE, principal, client_id, seconds * 100)
         return min(ahead, self._window_seconds)
+
+    def _throttle_by_time(self, context: QuotaContext, principal: str, client_id: str) -> float:
+        return self.throttle_seconds_by_time(principal, client_id, context.measurement.worked_seconds)
 
     def _take_back(self, kind: str, principal: str, client_id: str, amount: float) -> None:
         found = self._find(kind, principal, client_id)

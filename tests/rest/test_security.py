@@ -144,6 +144,26 @@ async def test_who_is_beyond_a_quota_is_answered_later(autojump_clock: trio.test
     assert broker.quotas.throttles["producer_byte_rate"].count == 2
 
 
+def test_the_time_of_requests_and_of_streams_counts(broker: Broker) -> None:
+    path = f"/v3/clusters/{cluster_of(broker)}/topics/orders/records"
+    assert broker._thread is not None
+    quotas = broker._thread.ready.broker.quotas
+    throttle = quotas.throttles["request_percentage"]
+    before = throttle.count
+    broker._call_sync(quotas.set_quotas, {(("user", "ann"),): {"request_percentage": 0.001}})
+    try:
+        assert ask(broker, "bob", "GET", "/topics")[0] == 200
+        assert throttle.count == before
+        assert ask(broker, "ann", "GET", "/topics/secret")[0] == 403
+        assert throttle.count == before + 1
+        record = {"value": {"type": "STRING", "data": "x"}}
+        assert ask(broker, "ann", "POST", path, record, form="")[1]["error_code"] == 200
+        # Once for the request, and once for its record.
+        assert throttle.count == before + 3
+    finally:
+        broker._call_sync(quotas.set_quotas, {})
+
+
 def test_acls_say_which_groups_and_settings_are_seen(broker: Broker) -> None:
     consumer = Consumer({**broker.client_config("ann"), "group.id": "readers"})
     consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
