@@ -100,7 +100,13 @@ class Checkpoint:
         That can be seen on the driver's own disk only; on a shared file system nothing keeps a second job out.
         """
         local = self._files.local(self.folder)
-        return nullcontext() if local is None else lock(local)
+        if local is None:
+            return nullcontext()
+        refusal = CheckpointError(
+            f"Another job that runs now has the checkpoint {local}: wait until it has ended, or stop it. Two at once "
+            "would write the table's rows twice."
+        )
+        return lock(local, refusal)
 
     def identity(self) -> Identity | None:
         """Whose it is; None for a new one."""

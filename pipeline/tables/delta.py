@@ -88,6 +88,9 @@ class DeltaSink:
         if detail.numFiles >= self._compact_files and detail.sizeInBytes < detail.numFiles * SMALL_SIZE_BYTES:
             self._spark.sql(f"OPTIMIZE delta.`{self.path}`").collect()
 
+    def close(self) -> None:
+        """Nothing is held: a commit finds out itself whether another was quicker."""
+
     def _schema(self) -> StructType | None:
         tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr]
         if not tables.isDeltaTable(self._spark._jsparkSession, self.path):

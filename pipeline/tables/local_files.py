@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ottla.pipeline.tables.errors import CheckpointError
+from ottla.pipeline.errors import PipelineError
 
 __all__ = ["lock", "replace_text"]
 
@@ -37,15 +37,12 @@ def replace_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Hold a folder for this job alone, until the block or the process ends. CheckpointError if another job has it."""
+def lock(folder: Path, refusal: PipelineError) -> Iterator[None]:
+    """Hold a folder for this job alone, until the block or the process ends. Raises `refusal` if another job has it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise CheckpointError(
-                f"Another job that runs now has the checkpoint {folder}: wait until it has ended, or stop it. Two at "
-                "once would write the table's rows twice."
-            ) from error
+            raise refusal from error
         yield

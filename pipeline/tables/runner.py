@@ -70,22 +70,23 @@ def run(job: JobConfig, *, say: Say, as_json: bool = False, spark: SparkSession 
 
 def _keep(cluster: Cluster | None, syncs: Sequence[TableSync], watch: _Watch) -> None:
     """Run the queries of tables whose checkpoints nobody else has."""
-    identities = [preflight.check(cluster, sync.table, sync.checkpoint, sync.sink) for sync in syncs]
     running: list[_Running] = []
-    try:
-        with _stopped_by_signals() as stopped:
-            for sync, identity in zip(syncs, identities, strict=True):
-                running.append(_Running(cluster, sync, identity))
-            _await_end(running, watch, stopped)
-    finally:
-        for table in running:
-            table.query.stop()
-        for sync in syncs:
-            sync.close()
+    with ExitStack() as closing:
         if cluster is not None:
-            cluster.close()
-    for sync in syncs:
-        sync.finish()
+            closing.callback(cluster.close)
+        for sync in syncs:
+            closing.callback(sync.close)
+        identities = [preflight.check(cluster, sync.table, sync.checkpoint, sync.sink) for sync in syncs]
+        try:
+            with _stopped_by_signals() as stopped:
+                for sync, identity in zip(syncs, identities, strict=True):
+                    running.append(_Running(cluster, sync, identity))
+                _await_end(running, watch, stopped)
+        finally:
+            for table in running:
+                table.query.stop()
+        for sync in syncs:
+            sync.finish()
 
 
 class _Running:

@@ -46,6 +46,9 @@ class Sink(Protocol):
     def compact(self) -> None:
         """Put small files together, if there are many."""
 
+    def close(self) -> None:
+        """Let other jobs write into the table."""
+
 
 def open_sink(spark: SparkSession, job: JobConfig, table: TableConfig, *, dead_letters: bool = False) -> Sink:
     """A table, or that of its dead letters. TableError if its format needs what this session lacks."""

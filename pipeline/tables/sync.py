@@ -92,7 +92,9 @@ class TableSync:
         self._dead_compactions.finish()
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Leave the tables and the broker."""
+        self.sink.close()
+        self._dead_letters.close()
         if self._cluster is not None:
             self._cluster.close()
 

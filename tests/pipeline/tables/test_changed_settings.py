@@ -39,7 +39,7 @@ def test_a_parquet_table_whose_settings_change(
         with pytest.raises(CheckpointError, match=f"was written with .*{next(iter(changed))}"):
             tables.sync(table | changed)
     with (
-        lock(tmp_path / "checkpoints" / topic),
+        lock(tmp_path / "checkpoints" / topic, CheckpointError("Nobody else has it.")),
         pytest.raises(CheckpointError, match="Another job that runs now has the checkpoint"),
     ):
         tables.sync(table)

@@ -38,11 +38,19 @@ def test_a_kill_leaves_the_file_before(tmp_path: Path, monkeypatch: pytest.Monke
     assert path.read_text() == "three"
 
 
+def refusal() -> CheckpointError:
+    return CheckpointError("Another job that runs now has it.")
+
+
 def test_one_job_at_a_time(tmp_path: Path) -> None:
-    again = lock(tmp_path / "orders")
-    with lock(tmp_path / "orders"), pytest.raises(CheckpointError, match="Another job that runs now has"), again:
+    again = lock(tmp_path / "orders", refusal())
+    with (
+        lock(tmp_path / "orders", refusal()),
+        pytest.raises(CheckpointError, match="Another job that runs now has"),
+        again,
+    ):
         pass
-    with lock(tmp_path / "orders"), lock(tmp_path / "others"):
+    with lock(tmp_path / "orders", refusal()), lock(tmp_path / "others", refusal()):
         pass
 
 
@@ -50,8 +58,9 @@ def test_a_killed_job_leaves_no_lock(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
+        "from ottla.pipeline.errors import PipelineError\n"
         "from ottla.pipeline.tables.local_files import lock\n"
-        "with lock(Path(sys.argv[1])):\n"
+        "with lock(Path(sys.argv[1]), PipelineError()):\n"
         "    print('held', flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -60,9 +69,9 @@ def test_a_killed_job_leaves_no_lock(tmp_path: Path) -> None:
     ) as job:
         assert job.stdout is not None
         assert job.stdout.readline() == b"held\n"
-        with pytest.raises(CheckpointError), lock(tmp_path):
+        with pytest.raises(CheckpointError), lock(tmp_path, refusal()):
             pass
         job.kill()
         job.wait()
-    with lock(tmp_path):
+    with lock(tmp_path, refusal()):
         pass

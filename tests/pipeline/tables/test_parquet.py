@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +49,14 @@ def numbers(spark: SparkSession, path: Path) -> list[int]:
     return sorted(row.n for row in spark.read.parquet(str(path)).collect())
 
 
-def append(sink: ParquetSink, spark: SparkSession, batch: int) -> None:
+def open_sink(spark: SparkSession, path: Path, partition_by: Sequence[str] = ()) -> closing[ParquetSink]:
+    return closing(ParquetSink(spark, str(path), partition_by, compact_files=3))
+
+
+def append(sink: closing[ParquetSink], spark: SparkSession, batch: int, app_id: str = "app") -> None:
     rows = spark.range(batch * 10, batch * 10 + 10).selectExpr("id AS n", "id % 2 AS side").repartition(2)
-    sink.append(rows, "app", batch)
+    with sink as opened:
+        opened.append(rows, app_id, batch)
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
@@ -59,18 +66,18 @@ def test_a_batch_killed_at_every_step(
     survived = False
     for step in itertools.count(1):
         path = tmp_path / str(step)
-        append(ParquetSink(spark, str(path), ["side"]), spark, 0)
+        append(open_sink(spark, path, ["side"]), spark, 0)
         with monkeypatch.context() as patch:
             patch.setattr("ottla.pipeline.tables.parquet.FileSystem", DyingFileSystem)
             patch.setattr(DyingFileSystem, "left", step)
             patch.setattr(DyingFileSystem, "before", before)
             try:
-                append(ParquetSink(spark, str(path), ["side"]), spark, 1)
+                append(open_sink(spark, path, ["side"]), spark, 1)
                 survived = True
             except KilledError:
                 assert len(set(numbers(spark, path))) == len(numbers(spark, path))
-        append(ParquetSink(spark, str(path), ["side"]), spark, 1)
-        append(ParquetSink(spark, str(path), ["side"]), spark, 2)
+        append(open_sink(spark, path, ["side"]), spark, 1)
+        append(open_sink(spark, path, ["side"]), spark, 2)
         assert numbers(spark, path) == list(range(30))
         if survived:
             break
@@ -85,20 +92,22 @@ def test_a_compaction_killed_at_every_step(
     for step in itertools.count(1):
         path = tmp_path / str(step)
         for batch in range(2):
-            append(ParquetSink(spark, str(path), [], compact_files=3), spark, batch)
+            append(open_sink(spark, path), spark, batch)
         with monkeypatch.context() as patch:
             patch.setattr("ottla.pipeline.tables.parquet.FileSystem", DyingFileSystem)
             patch.setattr(DyingFileSystem, "left", step)
             patch.setattr(DyingFileSystem, "before", before)
             try:
-                ParquetSink(spark, str(path), [], compact_files=3).compact()
+                with open_sink(spark, path) as sink:
+                    sink.compact()
                 survived = True
             except KilledError:
                 assert set(numbers(spark, path)) == set(range(20))  # twice perhaps, but never missing
-        ParquetSink(spark, str(path), [], compact_files=3).recover()
+        with open_sink(spark, path) as sink:
+            sink.recover()
         assert numbers(spark, path) == list(range(20))
-        append(ParquetSink(spark, str(path), [], compact_files=3), spark, 1)
-        append(ParquetSink(spark, str(path), [], compact_files=3), spark, 2)
+        append(open_sink(spark, path), spark, 1)
+        append(open_sink(spark, path), spark, 2)
         assert numbers(spark, path) == list(range(30))
         if survived:
             break
