@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,12 +19,13 @@ from ottla.pipeline.share.session import Outcome
 from ottla.pipeline.tables.local_files import replace_text
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
 __all__ = ["OutcomeFolder", "Outcomes", "RecordKey"]
 
 _WORDS: Final = {"accept": Outcome.ACCEPT, "release": Outcome.RELEASE, "reject": Outcome.REJECT}
 _LOCK: Final = "lock"
+_OUTCOME: Final = "outcome"
 _PATTERN: Final = "batch-*.json"
 
 
@@ -55,20 +56,43 @@ class Outcomes:
         """
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+        self._refuse_unread()
+        self._note(rows, batch_id, F.col(column), f"Column {column}")
+
+    def decide(self, rows: DataFrame, batch_id: int, function: Callable[[Row], str | None]) -> None:
+        """Call a function with each row, on the executors, and note what it returns as the row's outcome.
+
+        It returns what `record` takes in a column, and otherwise this is `record`. It is called once for each row, and
+        again for the rows of a task that Spark repeats. An error of the function is an error of the batch: nothing is
+        acknowledged, and the query ends.
+        """
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        self._refuse_unread()
+        # Of a function that always gives the same, Spark's optimizer makes two where its result is looked at twice.
+        # And it takes a function with type hints for another kind of function.
+        called = F.udf(lambda row: function(row), "string").asNondeterministic()
+        self._note(rows, batch_id, called(F.struct("*")), "The function's outcome")
+
+    def _refuse_unread(self) -> None:
         with _locked(self._folder) as is_free:
             if is_free:
                 raise PipelineError(
                     f"No query reads outcomes from {self._folder}, so that all its records would be accepted: give "
                     "the source the option outcomes with this folder."
                 )
-        said = rows.where(F.col(column).isNotNull() & (F.col(column) != "accept")).select(
-            "topic", "partition", "offset", "deliveryCount", F.col(column).alias("outcome")
-        )
+
+    def _note(self, rows: DataFrame, batch_id: int, outcome: Column, what: str) -> None:
+        """Keep the outcomes that are not `accept`. `what` names where they come from, in errors."""
+        from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+        said = rows.select("topic", "partition", "offset", "deliveryCount", outcome.alias(_OUTCOME))
         entries: list[list[Any]] = []
-        for row in said.collect():
-            if row.outcome not in _WORDS:
-                raise PipelineError(f"Column {column} is {row.outcome!r}: write one of {', '.join(_WORDS)}, or null.")
-            entries.append([row.topic, row.partition, row.offset, row.deliveryCount, row.outcome])
+        for row in said.where(F.col(_OUTCOME).isNotNull() & (F.col(_OUTCOME) != "accept")).collect():
+            word = row[_OUTCOME]
+            if word not in _WORDS:
+                raise PipelineError(f"{what} is {word!r}: write one of {', '.join(_WORDS)}, or null.")
+            entries.append([row.topic, row.partition, row.offset, row.deliveryCount, word])
         replace_text(self._folder / f"batch-{batch_id:020}.json", json.dumps(entries))
 
 
