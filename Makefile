@@ -129,8 +129,9 @@ sink-kill-loop: .venv/.test-ready jars ## kill -9 of a stream from topic to topi
 	$(BIN)/python -m compat_tests.spark.endurance.sink_kill_loop --small
 	$(BIN)/python -m compat_tests.spark.endurance.sink_kill_loop
 
-share-kill-loop: .venv/.test-ready ## kill -9 of a query on a share group and of its broker, 60 times
+share-kill-loop: .venv/.test-ready ## kill -9 of a query on a share group and of its broker, 60 times without Spark, and 6 times of a job in Spark
 	$(BIN)/python -m compat_tests.spark.endurance.share_kill_loop
+	$(BIN)/python -m compat_tests.spark.endurance.share_spark_kill_loop
 
 test-cluster: $(SPARKS:%=test-cluster-%) ## jobs on a real Spark cluster, a worker killed: Spark 4.0, 4.1, 4.2, 4.3 (test-cluster-4.1: one of them)
 
