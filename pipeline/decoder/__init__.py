@@ -6,6 +6,6 @@ that both find the same.
 """
 
 from ottla.pipeline.decoder.decoder import RecordDecoder
-from ottla.pipeline.decoder.schema import arrow_schema, spark_schema
+from ottla.pipeline.decoder.schema import COLUMNS, arrow_schema, spark_schema
 
-__all__ = ["RecordDecoder", "arrow_schema", "spark_schema"]
+__all__ = ["COLUMNS", "RecordDecoder", "arrow_schema", "spark_schema"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ottla.kproto.records import DEFAULT_LIMIT_BYTES, RecordError
 from ottla.pipeline.decoder.batches import Payloads, read_batches
-from ottla.pipeline.decoder.fields import Fields, Slices, read_fields, read_headers
+from ottla.pipeline.decoder.fields import Slices, read_fields, read_headers
 from ottla.pipeline.decoder.schema import arrow_schema, header_type
 from ottla.pipeline.decoder.varints import Ints
 from ottla.pipeline.errors import DecodingError
@@ -24,8 +24,9 @@ _MAX_TIMESTAMP_MS: Final = (1 << 63) // _MICROSECONDS - 1
 class RecordDecoder:
     """Turns the record batches of one partition into Arrow batches with the connector's columns.
 
-    Control records never appear. Undecodable bytes are DecodingError, which names the partition; `limit_bytes` bounds
-    what a compressed batch may inflate to.
+    `columns` are the names of those that are wanted; without it they are all there. The bytes of the others are not
+    copied. Control records never appear. Undecodable bytes are DecodingError, which names the partition; `limit_bytes`
+    bounds what a compressed batch may inflate to.
     """
 
     def __init__(
@@ -34,16 +35,16 @@ class RecordDecoder:
         partition: int,
         *,
         include_headers: bool = False,
+        columns: Collection[str] | None = None,
         check_crcs: bool = True,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self._name = topic.encode()
-        self._include_headers = include_headers
         self._check_crcs = check_crcs
         self._limit_bytes = limit_bytes
-        self._schema = arrow_schema(include_headers=include_headers)
+        self._schema = arrow_schema(include_headers=include_headers, columns=columns)
         self._names = pa.array([], pa.string())
 
     def decode(
@@ -79,27 +80,25 @@ class RecordDecoder:
         if not everything:
             fields = fields.select(wanted)
         buffer = pa.py_buffer(payloads.data)
-        columns = self._columns(buffer, fields)
-        if self._include_headers:
-            if headers is None:
-                columns.append(pa.nulls(len(fields.offsets), header_type()))
-            else:
-                lists = _header_lists(buffer, counts, headers.keys, headers.values)
-                columns.append(lists if everything else lists.filter(pa.array(wanted)))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _columns(self, buffer: Any, fields: Fields) -> list[Any]:
+        def listed() -> Any:
+            if headers is None:
+                return pa.nulls(len(fields.offsets), header_type())
+            lists = _header_lists(buffer, counts, headers.keys, headers.values)
+            return lists if everything else lists.filter(pa.array(wanted))
+
         count = len(fields.offsets)
-        micros = np.clip(fields.timestamps_ms, -_MAX_TIMESTAMP_MS, _MAX_TIMESTAMP_MS) * _MICROSECONDS
-        return [
-            _gather(buffer, fields.keys),
-            _gather(buffer, fields.values),
-            self._topics(count),
-            pa.array(np.full(count, self.partition, dtype=np.int32)),
-            pa.array(fields.offsets),
-            pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), count, [None, pa.py_buffer(micros)]),
-            pa.array(fields.timestamp_types.astype(np.int32)),
-        ]
+        columns: dict[str, Callable[[], Any]] = {
+            "key": lambda: _gather(buffer, fields.keys),
+            "value": lambda: _gather(buffer, fields.values),
+            "topic": lambda: self._topics(count),
+            "partition": lambda: pa.array(np.full(count, self.partition, dtype=np.int32)),
+            "offset": lambda: pa.array(fields.offsets),
+            "timestamp": lambda: _timestamps(fields.timestamps_ms),
+            "timestampType": lambda: pa.array(fields.timestamp_types.astype(np.int32)),
+            "headers": listed,
+        }
+        return pa.RecordBatch.from_arrays([columns[name]() for name in self._schema.names], schema=self._schema)
 
     def _topics(self, count: int) -> Any:
         """The topic's name `count` times; a longer column than was needed before is made once."""
@@ -108,6 +107,11 @@ class RecordDecoder:
             ends = pa.py_buffer(np.arange(0, (count + 1) * size, size, dtype=np.int32))
             self._names = pa.Array.from_buffers(pa.string(), count, [None, ends, pa.py_buffer(self._name * count)])
         return self._names[:count]
+
+
+def _timestamps(timestamps_ms: Ints) -> Any:
+    micros = np.clip(timestamps_ms, -_MAX_TIMESTAMP_MS, _MAX_TIMESTAMP_MS) * _MICROSECONDS
+    return pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), len(micros), [None, pa.py_buffer(micros)])
 
 
 def _gather(buffer: Any, slices: Slices) -> Any:

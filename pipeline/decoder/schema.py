@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["arrow_schema", "header_type", "spark_schema"]
+__all__ = ["COLUMNS", "arrow_schema", "header_type", "spark_schema"]
+
+_DDL: Final[Mapping[str, str]] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "long",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key: string, value: binary>>",
+}
+COLUMNS: Final = tuple(_DDL)
+"""The names of all columns, in their order."""
 
 
 def header_type() -> Any:
@@ -15,8 +29,11 @@ def header_type() -> Any:
     return pa.list_(pa.field("element", entry))
 
 
-def arrow_schema(*, include_headers: bool) -> Any:
-    """The schema of every Arrow batch; Spark wants it to equal its own exactly, time zone and nullability included."""
+def arrow_schema(*, include_headers: bool, columns: Collection[str] | None = None) -> Any:
+    """The schema of every Arrow batch; Spark wants it to equal its own exactly, time zone and nullability included.
+
+    `columns` are the names of those that are wanted, without which it has them all.
+    """
     fields = [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -28,12 +45,10 @@ def arrow_schema(*, include_headers: bool) -> Any:
     ]
     if include_headers:
         fields.append(pa.field("headers", header_type()))
-    return pa.schema(fields)
+    return pa.schema([field for field in fields if columns is None or field.name in columns])
 
 
-def spark_schema(*, include_headers: bool) -> str:
+def spark_schema(*, include_headers: bool, columns: Collection[str] | None = None) -> str:
     """The same, as Spark's DDL."""
-    columns = (
-        "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
-    )
-    return columns + (", headers array<struct<key: string, value: binary>>" if include_headers else "")
+    names = arrow_schema(include_headers=include_headers, columns=columns).names
+    return ", ".join(f"{name} {_DDL[name]}" for name in names)

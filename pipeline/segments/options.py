@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from ottla.pipeline.decoder import COLUMNS
 from ottla.pipeline.errors import OptionError
 from ottla.pipeline.source.options import SourceOptions, parse_options
 
@@ -19,6 +20,7 @@ _OPTIONS: Final = (
     "endingOffsets",
     "failOnDataLoss",
     "includeHeaders",
+    "columns",
     "maxPartitionBytes",
     "kafka.isolation.level",
     "kafka.check.crcs",
@@ -29,10 +31,11 @@ _NO_BROKER: Final = "files:1"
 
 
 class SegmentOptions(NamedTuple):
-    """What a scan was asked for. A task reads about `max_partition_bytes`."""
+    """What a scan was asked for. A task reads about `max_partition_bytes`; rows have the `columns`, or all for None."""
 
     path: str
     max_partition_bytes: int
+    columns: tuple[str, ...] | None
     source: SourceOptions
 
 
@@ -51,6 +54,19 @@ def parse_segment_options(options: Mapping[str, str]) -> SegmentOptions:
     text = given.pop("maxpartitionbytes", str(_MAX_PARTITION_BYTES))
     if not (text.isascii() and text.isdigit() and int(text)):
         raise OptionError(f"Option maxPartitionBytes is {text!r}: write a number of bytes above 0.")
+    columns = _columns(given.pop("columns", None))
+    if columns is not None and "headers" in columns:
+        given["includeheaders"] = "true"
     given.setdefault("kafka.isolation.level", "read_committed")
     source = parse_options(given | {"kafka.bootstrap.servers": _NO_BROKER}, is_stream=False)
-    return SegmentOptions(path.removeprefix("file:"), int(text), source)
+    return SegmentOptions(path.removeprefix("file:"), int(text), columns, source)
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    """The columns that are named, in the order that they always have."""
+    if text is None:
+        return None
+    named = {name.strip().lower() for name in text.split(",")}
+    if not named <= {name.lower() for name in COLUMNS}:
+        raise OptionError(f"Option columns is {text!r}: write names out of {', '.join(COLUMNS)}, with commas between.")
+    return tuple(name for name in COLUMNS if name.lower() in named)

@@ -8,11 +8,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ottla.pipeline.decoder import RecordDecoder, spark_schema
+from ottla.pipeline.decoder import RecordDecoder, arrow_schema, spark_schema
 from ottla.pipeline.errors import StoreError
 from ottla.pipeline.segments.options import SegmentOptions, parse_segment_options
 from ottla.pipeline.segments.scan import Scan
-from ottla.pipeline.source.source import require_own_schema
+from ottla.pipeline.source.source import require_schema
 from ottla.storage.errors import StorageError
 from ottla.storage.inspect.segment_reader import RealDisk, read_piece
 
@@ -32,12 +32,12 @@ class SegmentsDataSource(DataSource):
         return "ottla-segments"
 
     def schema(self) -> str:
-        headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return spark_schema(include_headers=headers)
+        options = parse_segment_options(self.options)
+        return spark_schema(include_headers=options.source.include_headers, columns=options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_segment_options(self.options)
-        require_own_schema(schema, options.source)
+        require_schema(schema, arrow_schema(include_headers=options.source.include_headers, columns=options.columns))
         return SegmentsReader(options)
 
 
@@ -66,7 +66,10 @@ class SegmentsReader(DataSourceReader):
     def _rows(self, scan: Scan) -> Iterator[Any]:
         source = self._options.source
         decoder = RecordDecoder(
-            *scan.partition, include_headers=source.include_headers, check_crcs=source.client.check_crcs
+            *scan.partition,
+            include_headers=source.include_headers,
+            columns=self._options.columns,
+            check_crcs=source.client.check_crcs,
         )
         try:
             for content in read_piece(RealDisk(), scan.piece, scan.start, scan.end):
