@@ -119,5 +119,6 @@ def parse_index_name(name: str) -> tuple[int, int] | None:
 
 
 def _parse_name(name: str, kind: str) -> tuple[int, int] | None:
-    found = _NAME.fullmatch(name)
+    # A start asks for every file of every store.
+    found = _NAME.fullmatch(name) if name.endswith(kind) else None
     return (int(found[1]), int(found[2] or 0)) if found is not None and found[3] == kind else None

@@ -96,7 +96,8 @@ class Recovery:
         if SEGMENT_LIST_NAME in names:
             self._list_content = self._disk.read_file(os.path.join(self._directory, SEGMENT_LIST_NAME))
         self.is_marked = LOSS_FILE in names
-        self._read_checkpoint()
+        if CHECKPOINT_NAME in names:
+            self._read_checkpoint()
         segments = self._list_segments(names)
         self._check_point(segments)
         self._last_position = segments[-1].position if segments else 0
@@ -110,8 +111,15 @@ class Recovery:
         self.losses += mark_losses(self._disk, self._segments)
         index_lost_segments(self._disk, self._segments, self.logs.bounds())
         self._has_found_losses = bool(self.losses)
-        self.losses += set_aside(self._directory, self._disk.listdir(self._directory))
+        if self.losses or self.is_marked:
+            names = self._disk.listdir(self._directory)  # this start may have set something aside, too
+        self.losses += set_aside(self._directory, names)
         self._next_sequence = self.logs.distrust_states_from(self._next_sequence)
+        self._seal_rolled()
+        if self.has_lost:
+            self._mark_if_there_is_room()
+
+    def _seal_rolled(self) -> None:
         # A store that lost blocks goes on in a new segment, whose sequences are beyond all that were ever used.
         sealable = [
             segment
@@ -126,8 +134,6 @@ class Recovery:
         for segment in sealable:
             if not self._seal(segment):
                 break
-        if self.has_lost:
-            self._mark_if_there_is_room()
 
     def _mark_if_there_is_room(self) -> None:
         try:
@@ -157,8 +163,6 @@ class Recovery:
 
     def _read_checkpoint(self) -> None:
         path = os.path.join(self._directory, CHECKPOINT_NAME)
-        if not self._disk.exists(path):
-            return
         try:
             self._point, states = parse_checkpoint(self._disk.read_file(path))
         except CorruptLogError as error:
