@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
@@ -102,6 +103,8 @@ class LogManager:
         # By topic's folder: one store of it is opened or deleted at a time, as the last one takes the folder with it.
         self._deleting: dict[str, trio.Event] = {}
         self._opening_in: set[str] = set()
+        # How many stores are open in a topic's folder.
+        self._open_in: Counter[str] = Counter()
         if listener is not None:
             self.set_listener(listener)
 
@@ -184,7 +187,11 @@ class LogManager:
         """End a store's life, and forget it."""
         self.maintenance.forget(store)
         await store.close()
-        self._stores.pop(store.files.directory, None)
+        if self._stores.pop(store.files.directory, None) is not None:
+            folder = os.path.dirname(store.files.directory)
+            self._open_in[folder] -= 1
+            if not self._open_in[folder]:
+                del self._open_in[folder]
         for key in store.logs:
             self._logs.pop(key, None)
 
@@ -270,9 +277,9 @@ class LogManager:
         deleted = self._deleting[topic_folder] = trio.Event()
         try:
             await self._close(store)
-            folders = {*self._opening_in, *(os.path.dirname(other) for other in self._stores)}
+            is_used = topic_folder in self._opening_in or topic_folder in self._open_in
             doomed = f"{topic_folder}.{name}{DELETED_SUFFIX}"
-            remove = partial(remove_folder, with_parent=topic_folder not in folders)
+            remove = partial(remove_folder, with_parent=not is_used)
             await self.context.offload(remove, self.context.disk, directory, doomed)
         finally:
             del self._deleting[topic_folder]
@@ -373,6 +380,7 @@ class LogManager:
                         errors.append(error)
                     else:
                         self._stores[store.files.directory] = store
+                        self._open_in[os.path.dirname(store.files.directory)] += 1
                         self._opened.add(store.files.directory)
             finally:
                 self._opening_in = set()
