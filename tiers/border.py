@@ -66,7 +66,12 @@ def retained_log_start(manifest: Manifest, config: LogConfig, *, only_local_byte
 def joined_epochs(manifest: Manifest, local: LeaderEpochs) -> LeaderEpochs:
     """The leader epochs of the whole log: those of the manifest, and after its part those of the local log."""
     joined = LeaderEpochs()
-    for entry in (*manifest.epochs, *local):
+    border = local.earliest
+    for entry in manifest.epochs:
+        if border is None or entry.start_offset < border.start_offset:
+            joined.assign(*entry)
+    # The first one here may have begun before: then it is there already.
+    for entry in local:
         joined.assign(*entry)
     return joined
 

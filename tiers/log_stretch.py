@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ottla.storage.config import INT64_MAX
 from ottla.storage.errors import StorageError
 from ottla.storage.reading.locate import wait_for_spans
 from ottla.storage.state.leader_epochs import NO_EPOCH
@@ -82,11 +83,12 @@ async def next_stretch(
     leader_epoch: int,
     leads: Callable[[int], bool],
     max_bytes: int = UPLOAD_BYTES,
+    due_until: int = INT64_MAX,
 ) -> LogStretch | None:
     """What of a log is to be copied next; None if there is nothing, so far.
 
-    It ends where a segment does: at the last one that is sealed, lies below the last stable offset, and together with
-    those before it has at most `max_bytes`. NotContiguousError if the log begins after the manifest's end.
+    It ends where a segment does: at the last one that is sealed, lies below `due_until` and the last stable offset, and
+    together with those before it has at most `max_bytes`. NotContiguousError if the log begins after the manifest ends.
     """
     await wait_for_spans(log)
     base_offset = manifest.end_offset if manifest.revision else log.log_start_offset
@@ -99,7 +101,7 @@ async def next_stretch(
     for span in log.places.spans_from(base_offset):
         size_bytes += span.size_bytes
         is_too_much = size_bytes > max_bytes and end_offset > base_offset
-        if span.last_offset >= min(log.last_stable_offset, log.flushed_end_offset) or is_too_much:
+        if span.last_offset >= min(log.last_stable_offset, log.flushed_end_offset, due_until) or is_too_much:
             break
         end_offset = span.last_offset + 1
     if end_offset == base_offset:

@@ -206,6 +206,18 @@ class Manifest:
             edited.epochs.truncate_from_start(offset)
         return edited
 
+    def emptied_at(self, offset: int, leader_epoch: int) -> Manifest:
+        """Everything in the object store is given up; what is copied from now on begins at an offset, perhaps below the
+        end. Raises FencedUploadError.
+        """
+        if not len(self) and self.log_start_offset == self.end_offset == offset:
+            return self
+        self._require_epoch(leader_epoch)
+        edited = self._next(leader_epoch, b"")
+        edited.log_start_offset = edited.end_offset = offset
+        edited.epochs.clear()
+        return edited
+
     def _require_epoch(self, leader_epoch: int) -> None:
         if leader_epoch < self.leader_epoch:
             raise FencedUploadError(f"epoch {leader_epoch} is before {self.leader_epoch}, which wrote {self!r}")

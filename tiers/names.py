@@ -44,6 +44,8 @@ class TopicNames:
     """The names of one topic's objects."""
 
     def __init__(self, cluster_id: str, topic: str, topic_id: UUID) -> None:
+        self.cluster_id = cluster_id
+        self.topic = topic
         self.topic_id = topic_id
         self.folder = f"{cluster_id}/topics/{topic_folder_name(topic, topic_id)}/"
         self.manifests = f"{self.folder}manifests/"

@@ -122,6 +122,11 @@ def test_the_epochs_of_both_parts() -> None:
     assert joined.epoch_for_offset(12) == 2
     assert list(joined_epochs(manifest, LeaderEpochs())) == [EpochEntry(2, 0)]
     assert list(joined_epochs(Manifest(TOPIC_ID, 2), local)) == list(local)
+    # The one that is here only in part began in the object store.
+    longer = manifest.with_segment(segment(20, 29), [EpochEntry(3, 24)], 3, after=2)
+    partly = LeaderEpochs()
+    partly.assign(3, 26)
+    assert list(joined_epochs(longer, partly)) == [EpochEntry(2, 0), EpochEntry(3, 24)]
     # The leader's log has later epochs from where the manifest has one: the log is right, and the copy refused.
     later = LeaderEpochs()
     later.assign(3, 12)
