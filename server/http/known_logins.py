@@ -54,8 +54,9 @@ class _Kept(NamedTuple):
 
 
 class KnownLogins:
-    """Authenticates requests, and remembers logins for a while. Without a `login` a request that shows no certificate is
-    anonymous.
+    """Authenticates requests, and remembers logins for a while.
+
+    Without a `login` a request that shows no certificate is anonymous.
     """
 
     def __init__(self, broker: Broker, login: HttpLogin | None) -> None:

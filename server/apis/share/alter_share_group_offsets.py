@@ -43,16 +43,16 @@ _UNKNOWN: Final = UnknownSharePartitionError("This server does not host this top
 async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext) -> AlterShareGroupOffsetsResponse:
     work, image = context.work, context.broker.metadata
     asked: dict[str, list[tuple[int, int]]] = {}
-    async for topic in work.over(request.topics, counts=False):
-        starts = [(each.partition_index, each.start_offset) async for each in work.over(topic.partitions, counts=False)]
-        asked.setdefault(topic.topic_name, []).extend(starts)
+    async for entry in work.over(request.topics, counts=False):
+        starts = [(each.partition_index, each.start_offset) async for each in work.over(entry.partitions, counts=False)]
+        asked.setdefault(entry.topic_name, []).extend(starts)
     # Of a partition that is named twice the last offset counts, and it is answered twice, as in Kafka.
-    offsets = {name: dict(starts) async for name, starts in work.over(asked.items(), counts=False)}
+    offsets = {name: dict(asked[name]) async for name in work.over(asked, counts=False)}
     # The group looks at all of them at once, so it is spared those that are not there.
     existing = {
-        name: starts
+        name: found
         async for name in work.over(offsets, counts=False)
-        if (starts := await _existing(image.topic(name), offsets[name], context))
+        if (found := await _existing(image.topic(name), offsets[name], context))
     }
     try:
         outcomes = await context.broker.group_coordinator.share_groups.alter_offsets(request.group_id, existing)
