@@ -61,17 +61,38 @@ def server_context(config: BrokerConfig, listener: str, protocol: str) -> ssl.SS
     return context
 
 
-class ReloadedTls:
-    """The context of a port whose certificate is read again when its files change.
+class _Newest(ssl.SSLContext):
+    """Stands for the newest of several contexts, for a server that is given one for good."""
 
-    Raises ConfigError if it cannot be used at first.
+    newest: ssl.SSLContext
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        newest = self.newest
+        newest.sslobject_class = self.sslobject_class
+        return newest.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+
+
+class ReloadedTls:
+    """The context of a port whose files, of its certificate and of whom it trusts, are read again when they change.
+
+    Raises ConfigError if they cannot be used at first.
     """
 
     def __init__(self, config: BrokerConfig, listener: str, protocol: str) -> None:
         self._config = config
         self._listener = listener
-        self.context = server_context(config, listener, protocol)
+        self._protocol = protocol
         self._files = tls_files(config, listener)
+        self.context = _Newest(ssl.PROTOCOL_TLS_SERVER)
+        self.context.newest = server_context(config, listener, protocol)
+        self.context.verify_mode = self.context.newest.verify_mode
 
     def renew(self) -> bool:
         """Use what is in the files now for new connections. False if nothing has changed.
@@ -81,7 +102,7 @@ class ReloadedTls:
         files = tls_files(self._config, self._listener)
         if files == self._files:
             return False
-        _load_key(self.context, self._config.for_listener(self._listener), self._listener)
+        self.context.newest = server_context(self._config, self._listener, self._protocol)
         self._files = files
         return True
 
