@@ -163,11 +163,12 @@ class Run:
                     continue
                 if self.unconfirmed[difference.key] > _MOST_UNCONFIRMED:
                     continue
-            self._examine(history, difference, after, alone=alone)
-            # What else differs may follow from this one: other histories show it if it does not.
-            break
+            if self._examine(history, difference, after, alone=alone):
+                # What else differs may follow from this one: other histories show it if it does not.
+                break
 
-    def _examine(self, history: History, difference: Difference, after: int, *, alone: bool) -> None:
+    def _examine(self, history: History, difference: Difference, after: int, *, alone: bool) -> bool:
+        """Whether it differs when more is waited for, too."""
         describe = difference.step.id >= FIRST_ID
 
         def found_in(candidate: History, pace: TimeSlice) -> dict[Key, Difference]:
@@ -186,9 +187,9 @@ class Run:
         with self._lock:
             if again is None:
                 self.unconfirmed[difference.key] += 1
-                return
+                return False
             if difference.key in self.findings:
-                return
+                return True
             finding = Finding(again, history, after, versions={difference.step.version})
             self.findings[difference.key] = finding
         if self._shrinks:
@@ -197,6 +198,7 @@ class Run:
         self._say(finding.report())
         if self._folder is not None:
             finding.history.save(self._folder / f"{finding.history.area}-{finding.history.seed}-{after}.json")
+        return True
 
     def _differences(
         self,

@@ -20,6 +20,7 @@ from compat_tests.differential.normalise import Normaliser
 from compat_tests.differential.planted_faults import FAULTS, owner_of
 from compat_tests.differential.playing.connection import CLOSED, Outcome
 from compat_tests.differential.playing.nodes import NODES
+from compat_tests.differential.playing.play import QUICK
 from compat_tests.differential.playing.routes import Routes, first_partition
 from compat_tests.differential.playing.settling import internal_topics_made
 from compat_tests.differential.run import Run
@@ -325,6 +326,23 @@ def test_a_history_is_not_shrunk_to_what_is_declared() -> None:
 
 def history(*steps: Step) -> History:
     return History("offsets", 1, steps, topics=("~t",), groups=("~g",))
+
+
+class OneIsOfTime(OneDifference):
+    """The first step differs only when little is waited for."""
+
+    def differences(self, history: History, **options: Any) -> list[Difference]:
+        return [each for each in super().differences(history) if each.step.id or options["pace"] is QUICK]
+
+
+def test_what_differs_behind_a_matter_of_time_is_found() -> None:
+    pair: Any = OneIsOfTime()
+    run = Run(pair, Declared([]), shrinks=False, say=lambda _: None)
+    run.play_alone(
+        History("a", 1, (Step(id=0, api="JOIN_GROUP"), Step(id=1, api="HEARTBEAT"), Step(id=2, api="FETCH")))
+    )
+    assert [key[0] for key in run.unconfirmed] == ["JOIN_GROUP"]
+    assert [key[0] for key in run.findings] == ["HEARTBEAT"]
 
 
 def test_steps_and_fields_that_are_not_needed_are_dropped() -> None:
