@@ -205,6 +205,16 @@ def test_classic_members_come_and_go_in_a_group_of_the_consumer_protocol(group: 
     until(has_everything)
 
 
+def test_a_classic_member_that_does_not_name_its_instance_again_keeps_it(group: GroupWire, topic: Topic) -> None:
+    """JoinGroup before version 5 has no field for it."""
+    assert group.start(topic, "native").error_code == 0
+    classic = group.join(protocols=protocols(topic), group_instance_id="fixed").member_id
+    for version in (9, 4):
+        assert name(group.join(classic, version=version, protocols=protocols(topic)).error_code) == "NONE"
+        instances = {each.member_id: each.instance_id for each in group.describe_consumer_group().members}
+        assert instances == {"native": None, classic: "fixed"}
+
+
 def test_other_groups_than_those_of_consumers_stay_classic(group: GroupWire, topic: Topic) -> None:
     required = group.join(protocol_type="connect", protocols=(("default", b"?"),))
     joined = group.join(required.member_id, protocol_type="connect", protocols=(("default", b"?"),))

@@ -69,7 +69,7 @@ class ClassicMembers:
             start = Current() if former is None else former.current.rejoined()
         else:
             start = former.current
-        subscription = _subscription(request, said)
+        subscription = _subscription(request, said, former)
         member = await self._consumer.step(
             group, member_id, former, subscription, start, self._owned(said), request.may_describe
         )
@@ -179,9 +179,15 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
     )
 
 
-def _subscription(request: JoinRequest, said: ConsumerProtocolSubscription) -> Subscription:
+def _subscription(
+    request: JoinRequest, said: ConsumerProtocolSubscription, former: ConsumerMember | None
+) -> Subscription:
+    """What the member asks for now. One that does not name its instance, as in old versions of JoinGroup, keeps it."""
+    instance_id = request.group_instance_id
+    if instance_id is None and former is not None:
+        instance_id = former.subscription.instance_id
     return Subscription(
-        instance_id=request.group_instance_id,
+        instance_id=instance_id,
         rack_id=said.rack_id,
         client_id=request.client_id,
         client_host=request.client_host,
