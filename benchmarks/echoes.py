@@ -106,15 +106,16 @@ class Server:
         with ExitStack() as stack:
             clients = [stack.enter_context(socket.create_connection(self._address)) for _ in range(connections)]
             pairs = [(client, frames[number % len(frames)]) for number, client in enumerate(clients)]
-            _exchange(pairs)
+            exchange(pairs)
             before, count, until = threads_cpu_s(self._pid), 0, perf_counter() + _SLICE_SECONDS
             while perf_counter() < until:
-                _exchange(pairs)
+                exchange(pairs)
                 count += connections
             return (threads_cpu_s(self._pid) - before) * 1e6 / count
 
 
-def _exchange(pairs: list[tuple[socket.socket, bytes]]) -> None:
+def exchange(pairs: list[tuple[socket.socket, bytes]]) -> None:
+    """Send a request over each connection, then receive all answers."""
     for client, request in pairs:
         client.sendall(request)
     for client, _ in pairs:
