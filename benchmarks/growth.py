@@ -3,11 +3,12 @@
     python -m benchmarks.growth [--broker ottla] [--only topics connections …] [--most 20000] [--page]
 
 Each dimension has one thing in growing numbers and nothing else: topics of one partition, partitions of one topic,
-connections that say nothing, groups with one committed offset, idempotent producers of one partition, records of
-1 KB. For each number the broker begins on a new folder. CPU is of the whole process. What is made is counted from
-when it is asked for until it is answered; then the broker is idle for some seconds, is stopped in order, and is
-started again. Figures are kept in `benchmarks/results/growth.json`, one for each broker, dimension and number;
-`--page` draws `docs/images/growth.svg` from them and writes the table of docs/performance.md.
+connections that say nothing, connections that each send twenty requests, groups with one committed offset, idempotent
+producers of one partition, records of 1 KB. For each number the broker begins on a new folder. CPU is of the whole
+process. What is made is counted from when it is asked for until it is answered; then the broker is idle for some
+seconds, is stopped in order, and is started again. Figures are kept in `benchmarks/results/growth.json`, one for each
+broker, dimension and number; `--page` draws `docs/images/growth.svg` from them and writes the table of
+docs/performance.md.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.echoes import exchange
 from benchmarks.measuring.brokers import BROKERS, fresh
 from benchmarks.measuring.process_cost import cost
+from benchmarks.workloads.requests import frame, list_offsets
 from compat_tests.brokers.process import BrokerProcess
 from ottla.client.connection import BrokerConnection
 from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -57,6 +60,7 @@ _RECORDS_AT_ONCE: Final = 500
 # Up to fifty may wait to be accepted (`socket.listen.backlog.size`); the next one is tried again after a second.
 _CONNECTED_AT_ONCE: Final = 20
 _ACCEPTED_WITHIN_S: Final = 0.01
+_REQUESTS_OF_CONNECTION: Final = 20
 # The last in which topics have names.
 _COMMIT_VERSION: Final = 9
 _PRODUCE_VERSION: Final = 12
@@ -122,11 +126,26 @@ def partitions(stage: Stage, count: int) -> None:
 
 
 def connections(stage: Stage, count: int) -> None:
+    _connect(stage, count)
+
+
+def _connect(stage: Stage, count: int) -> list[socket.socket]:
     host, _, port = stage.broker.bootstrap.rpartition(":")
+    connected = []
     for number in range(count):
-        stage.stack.enter_context(socket.create_connection((host, int(port)), timeout=_TIMEOUT_S))
+        connection = socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
+        connected.append(stage.stack.enter_context(connection))
         if number % _CONNECTED_AT_ONCE == 0:
             time.sleep(_ACCEPTED_WITHIN_S)
+    return connected
+
+
+def busy(stage: Stage, count: int) -> None:
+    """All send at the same time, and send again when all are answered."""
+    stage.topics(["t"])
+    pairs = [(connection, frame(*list_offsets("t", 0))) for connection in _connect(stage, count)]
+    for _ in range(_REQUESTS_OF_CONNECTION):
+        exchange(pairs)
 
 
 def groups(stage: Stage, count: int) -> None:
@@ -182,6 +201,7 @@ DIMENSIONS: Final[Mapping[str, tuple[Callable[[Stage, int], None], Sequence[int]
     "topics": (topics, (1, 10, 100, 1_000, 5_000, 20_000)),
     "partitions": (partitions, (1, 10, 100, 1_000, 10_000, 100_000)),
     "connections": (connections, (1, 10, 100, 1_000, 10_000)),
+    "busy": (busy, (1, 10, 100, 1_000, 2_000)),
     "groups": (groups, (1, 10, 100, 1_000, 10_000)),
     "producers": (producers, (1, 10, 100, 1_000, 10_000, 50_000)),
     "records": (records, (1_000, 10_000, 100_000, 1_000_000, 5_000_000)),
