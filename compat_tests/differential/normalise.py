@@ -169,9 +169,7 @@ class Normaliser:
     def _name_topic(self, element: dict[str, Any]) -> None:
         """By its name: one of the brokers may have told more ids before than the other one."""
         name, topic_id = element.get("name"), element.get("topic_id")
-        if not isinstance(name, str) or not isinstance(topic_id, UUID) or topic_id in _KNOWN_UUIDS:
-            return
-        if topic_id not in self._topics:
+        if isinstance(name, str) and isinstance(topic_id, UUID) and topic_id not in self._topics:
             ids = self._ids_of_topics.setdefault(name, set())
             ids.add(topic_id)
             self._topics[topic_id] = f"topic {len(ids)} of {name.replace(self._prefix, PREFIX_MARK)}"

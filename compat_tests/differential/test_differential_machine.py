@@ -20,7 +20,6 @@ from compat_tests.differential.normalise import Normaliser
 from compat_tests.differential.planted_faults import FAULTS, owner_of
 from compat_tests.differential.playing.connection import CLOSED, Outcome
 from compat_tests.differential.playing.nodes import NODES
-from compat_tests.differential.playing.play import QUICK
 from compat_tests.differential.playing.routes import Routes, first_partition
 from compat_tests.differential.playing.settling import internal_topics_made
 from compat_tests.differential.run import Run
@@ -164,8 +163,7 @@ def test_ids_are_named_in_the_order_in_which_they_appear() -> None:
 def test_the_id_of_a_topic_is_called_after_its_name_whatever_was_told_before() -> None:
     created = Step(id=1, api="CREATE_TOPICS", fields={"topics": [{"name": "~t"}]})
     told_more, told_less = Normaliser(PREFIX, NOW_MS), Normaliser(PREFIX, NOW_MS)
-    asked = Step(id=0, api="METADATA", fields={"topics": [{"name": "~t"}]})
-    told_more.answer(asked, {"topics": [{"name": f"{PREFIX}t", "topic_id": UUID(int=0)}], "topic_id": uuid4()})
+    told_more.answer(Step(id=0, api="METADATA", fields={"topics": [{}]}), {"topics": [], "topic_id": uuid4()})
     for number in (1, 2):
         for normaliser in (told_more, told_less):
             answer = normaliser.answer(created, {"topics": [{"name": f"{PREFIX}t", "topic_id": uuid4()}]})
@@ -326,23 +324,6 @@ def test_a_history_is_not_shrunk_to_what_is_declared() -> None:
 
 def history(*steps: Step) -> History:
     return History("offsets", 1, steps, topics=("~t",), groups=("~g",))
-
-
-class OneIsOfTime(OneDifference):
-    """The first step differs only when little is waited for."""
-
-    def differences(self, history: History, **options: Any) -> list[Difference]:
-        return [each for each in super().differences(history) if each.step.id or options["pace"] is QUICK]
-
-
-def test_what_differs_behind_a_matter_of_time_is_found() -> None:
-    pair: Any = OneIsOfTime()
-    run = Run(pair, Declared([]), shrinks=False, say=lambda _: None)
-    run.play_alone(
-        History("a", 1, (Step(id=0, api="JOIN_GROUP"), Step(id=1, api="HEARTBEAT"), Step(id=2, api="FETCH")))
-    )
-    assert [key[0] for key in run.unconfirmed] == ["JOIN_GROUP"]
-    assert [key[0] for key in run.findings] == ["HEARTBEAT"]
 
 
 def test_steps_and_fields_that_are_not_needed_are_dropped() -> None:
