@@ -74,7 +74,7 @@ async def figures(broker: Broker, wanted: Iterable[tuple[TopicImage, Iterable[in
             if held is not None:
                 log = held.log
                 found[topic.topic_id, index] = PartitionFigures(
-                    log.log_start_offset, log.high_watermark, log.last_stable_offset, log.size_bytes
+                    held.log_start_offset, log.high_watermark, log.last_stable_offset, log.size_bytes
                 )
             elif len(elsewhere) < MAX_ASKED and (leader := led_elsewhere(broker, topic, index)) is not None:
                 elsewhere.append(RemotePartition(broker, leader, topic, index))

@@ -138,9 +138,8 @@ class AppendOperation:
 
     def appended(self, partition: Partition, info: AppendInfo) -> None:
         """The log took a partition's records; from now on they are waited for."""
-        result = AppendResult(
-            None, partition, info.base_offset, info.last_offset, info.log_append_time_ms, info.log_start_offset
-        )
+        log_start = info.log_start_offset if partition.remote is None else partition.log_start_offset
+        result = AppendResult(None, partition, info.base_offset, info.last_offset, info.log_append_time_ms, log_start)
         self.results.append(result)
         if self._required_acks:
             self._pending.append(result)
@@ -149,7 +148,7 @@ class AppendOperation:
         """A partition's records were not appended."""
         result = AppendResult(kept(error))
         if partition is not None and not isinstance(error, _WITHOUT_LOG_START):
-            result.log_start_offset = partition.log.log_start_offset
+            result.log_start_offset = partition.log_start_offset
         self.results.append(result)
 
     @property

@@ -61,16 +61,22 @@ class DeleteRecordsOperation:
             raise DeletionNotAllowedError(f"the cleanup.policy of {partition.topic} does not include delete")
         target = log.high_watermark if offset == TO_HIGH_WATERMARK else offset
         if not 0 <= target <= log.high_watermark:
-            raise OffsetOutOfRangeError(target, log.log_start_offset, log.high_watermark)
+            raise OffsetOutOfRangeError(target, partition.log_start_offset, log.high_watermark)
         is_stalled = log.is_stalled
-        if target > log.log_start_offset:
+        if partition.remote is not None:
+            await partition.remote.delete_until(target, log, partition.leader_epoch)
+            partition.require_leader()
+        elif target > log.log_start_offset:
             await log.advance_log_start_offset(target)
         if offset == TO_HIGH_WATERMARK and is_stalled and log.high_watermark > target:
             # What had waited for room when the disk was full was written first, with the reserve's room. Its producers
             # have been refused, nobody has read it, and it would keep the files that everything else was in.
             partition.require_leader()
             target = log.high_watermark
-            await log.advance_log_start_offset(target)
+            if partition.remote is not None:
+                await partition.remote.delete_until(target, log, partition.leader_epoch)
+            else:
+                await log.advance_log_start_offset(target)
         self._pending.append((key, partition, target))
 
     def refused(self, key: TopicIdPartition, error: Exception) -> None:

@@ -12,13 +12,14 @@ from ottla.replica.errors import ReplicaError
 from ottla.replica.partition import NO_EPOCH, EpochEndOffset, Isolation, Partition, Role
 from ottla.runtime.errors import kept
 from ottla.runtime.stages import CalledWait
-from ottla.storage.errors import OffsetOutOfRangeError, StorageError
+from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.replica.hosted_partitions import HostedPartitions
     from ottla.replica.throttles import ReplicaQuota
+    from ottla.replica.tiered.remote_plan import RemotePlan
     from ottla.runtime.purgatory import Purgatory, Watch
     from ottla.runtime.stages import Stages
     from ottla.storage.memory.buffer_pool import MemoryBudget
@@ -176,7 +177,7 @@ class FetchResult(FetchedPartition):
         self.partition = partition
         self.diverging_epoch: EpochEndOffset | None = None
         self.preferred_read_replica = NO_REPLICA
-        self.plan: ReadPlan | None = None
+        self.plan: ReadPlan | RemotePlan | None = None
         self.planned_bytes = 0
         self.charged_bytes = 0
         #: What the records are charged to.
@@ -255,6 +256,7 @@ class FetchOperation:
         "errors",
         "joining",
         "progressed",
+        "reads_remotely",
         "results",
         "signalled",
     )
@@ -292,6 +294,8 @@ class FetchOperation:
         #: For the manager: the partitions in whose in-sync set a follower may be from now on.
         self.joining: list[Partition] = []
         self.errors = 0
+        #: For the manager: some of it is to be read from the object store.
+        self.reads_remotely = False
         self.results: list[FetchResult] = []
 
     @property
@@ -405,7 +409,8 @@ class FetchOperation:
             partition.role is Role.LEADER
             and partition.leader_epoch == request.current_leader_epoch
             and log.flushed_end_offset == offset == log.high_watermark
-            and log.log_start_offset == known.log_start_offset
+            and (log.log_start_offset if partition.remote is None else partition.log_start_offset)
+            == known.log_start_offset
             and partition.record_unchanged_fetch(
                 self._params.replica_id, offset, request.log_start_offset, self._now_ms, self._params.replica_epoch
             )
@@ -428,11 +433,12 @@ class FetchOperation:
         log = partition.log
         if diverging is None:
             if not log.log_start_offset <= offset <= log.log_end_offset:
-                raise OffsetOutOfRangeError(offset, log.log_start_offset, log.log_end_offset)
+                partition.require_remote(offset, from_follower=params.replica_id >= 0)
             if is_first and params.replica_id >= 0:
                 self._record_progress(partition, request)
         high_watermark, stable_offset = log.high_watermark, log.last_stable_offset
-        result = FetchResult(None, partition, high_watermark, stable_offset, log.log_start_offset)
+        log_start = log.log_start_offset if partition.remote is None else partition.log_start_offset
+        result = FetchResult(None, partition, high_watermark, stable_offset, log_start)
         if diverging is not None:
             result.diverging_epoch = diverging
             self._urgent = True
@@ -468,7 +474,7 @@ class FetchOperation:
 
     def _send_to(self, replica: int, partition: Partition) -> FetchResult:
         log = partition.log
-        result = FetchResult(None, partition, log.high_watermark, log.last_stable_offset, log.log_start_offset)
+        result = FetchResult(None, partition, log.high_watermark, log.last_stable_offset, partition.log_start_offset)
         result.preferred_read_replica = replica
         self._urgent = True
         return result
@@ -488,6 +494,9 @@ class FetchOperation:
         left_bytes = self._limit_bytes - self._planned_bytes
         is_obligatory = self._planned_bytes == 0
         if left_bytes > 0 or is_obligatory:
+            if request.fetch_offset < log.log_start_offset:
+                self._plan_remote_read(request, result, end_offset, max(0, min(request.max_bytes, left_bytes)))
+                return
             result.plan = log.plan_read(
                 request.fetch_offset,
                 max_bytes=max(0, min(request.max_bytes, left_bytes)),
@@ -498,6 +507,19 @@ class FetchOperation:
             # How much a read of a file will yield is not known in advance: as much as it may, but no more than there
             # is.
             result.planned_bytes = min(result.plan.size_bytes, log.size_bytes)
+
+    def _plan_remote_read(self, request: FetchPartition, result: FetchResult, end_offset: int, max_bytes: int) -> None:
+        """What is to be read is in the object store only: nothing else is waited for then, as in Kafka."""
+        from ottla.replica.tiered.remote_plan import RemotePlan
+
+        partition = result.partition
+        assert partition is not None
+        assert partition.remote is not None
+        result.plan = RemotePlan(
+            partition.remote, partition.log, request.fetch_offset, max_bytes=max_bytes, end_offset=end_offset
+        )
+        result.planned_bytes = max(1, max_bytes)
+        self.reads_remotely = self._urgent = True
 
     def _is_held_back(self, partition: Partition) -> bool:
         """Whether the throttle leaves nothing for the follower now. One in sync gets everything, or it would leave the

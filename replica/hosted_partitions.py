@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from ottla.metadata.image import MetadataDelta, PartitionChange, PartitionState, TopicImage
     from ottla.replica.kept_logs import KeptLogs
+    from ottla.replica.tiered.remote_log import RemoteLog
+    from ottla.replica.tiered.remote_logs import RemoteLogs
+    from ottla.replica.tiered.rules import RemoteRules
     from ottla.replica.topic_rules import TopicRules
     from ottla.storage.clock import Clock
     from ottla.storage.log.partition_log import PartitionLog
@@ -65,7 +68,9 @@ class HostedPartitions:
         changed: Callable[[Partition], None],
         max_lag_ms: int,
         kept_logs: KeptLogs | None = None,
+        remote_logs: RemoteLogs | None = None,
     ) -> None:
+        self._remote_logs = remote_logs
         self._log_manager = log_manager
         self._node_id = node_id
         self._topic_rules = topic_rules
@@ -157,7 +162,7 @@ class HostedPartitions:
                 for partition in some:
                     partition.delete()
                 await self._remove(topic, some)
-        await self._follow_changes(delta.changed_partitions)
+        await self._follow_changes(delta)
         if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
             for number, topic_id in enumerate(list(self._topics), 1):
                 self._reconfigure(delta.after.topic_by_id(topic_id))
@@ -170,13 +175,15 @@ class HostedPartitions:
                 store.describe(partial(_description, topic), soon=True)
         await self.settle_losses()
 
-    async def _follow_changes(self, changes: Sequence[PartitionChange]) -> None:
+    async def _follow_changes(self, delta: MetadataDelta) -> None:
+        changes = delta.changed_partitions
         for first in range(0, len(changes), _OPENED_AHEAD):
             some = changes[first : first + _OPENED_AHEAD]
             missing = list(self._missing(some))
             await self._log_manager.open_ahead(missing)
             for number, change in enumerate(some, 1):
-                await self._follow_state(change.topic, change.partition, change.after)
+                is_new = _is_new(delta, change.topic, change.partition)
+                await self._follow_state(change.topic, change.partition, change.after, is_new=is_new)
                 if missing and number % _OPENED_A_STEP == 0:
                     await trio.lowlevel.checkpoint()
 
@@ -186,7 +193,7 @@ class HostedPartitions:
             if self._node_id in state.replicas and index not in self.of_topic(topic.topic_id):
                 yield topic.topic_id, topic.name, index
 
-    async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState) -> None:
+    async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState, *, is_new: bool) -> None:
         held = self._topics.get(topic.topic_id, {}).get(index)
         is_known = self._offline.pop((topic.topic_id, index), None) is not None
         if self._node_id not in state.replicas:
@@ -213,7 +220,10 @@ class HostedPartitions:
         if partition in self._found_damaged:
             del self._found_damaged[partition]
             self._suspect_log(partition)
-        partition.apply(self._in_a_later_epoch(partition, self._as_far_as_sure(partition, state)), self._now_ms())
+        state = self._in_a_later_epoch(partition, self._as_far_as_sure(partition, state))
+        if partition.remote is not None and not is_new:
+            state = await self._after_remote(partition, partition.remote, state)
+        partition.apply(state, self._now_ms())
         self._topics.setdefault(topic.topic_id, {})[index] = partition
         self._changed(partition)
 
@@ -240,6 +250,38 @@ class HostedPartitions:
         self.in_sync_sets.raise_epoch(partition, latest + 1)
         return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
 
+    async def _after_remote(self, partition: Partition, remote: RemoteLog, state: PartitionState) -> PartitionState:
+        """The state to take of a tiered partition. What is in the object store may go further than a log whose files
+        were lost: until that is known this node does not lead, and then it goes on from there.
+        """
+        log = partition.log
+        may_be_short = log.log_start_offset == log.log_end_offset or log.may_lack_records
+        if state.leader != self._node_id or not may_be_short or partition.leads_on(state):
+            return state
+        manifest = remote.manifest
+        if manifest is None or not remote.is_known(state.leader_epoch):
+            assert self._remote_logs is not None
+            self._remote_logs.look_at((partition.topic_id, partition.index), remote, state.leader_epoch)
+            return state._replace(leader=NO_LEADER)
+        # What is here and of another history than there is kept: then nothing more is copied.
+        if manifest.end_offset > log.log_end_offset and remote.agrees(log):
+            keys = {"topic": partition.topic, "partition": partition.index, "offset": manifest.end_offset}
+            text = "%s ends at offset %d here, and goes on at offset %d, where the object store ends"
+            logger.warning(text, remote.name, log.log_end_offset, manifest.end_offset, extra=keys)
+            await log.truncate_fully_and_start_at(manifest.end_offset)
+        return state
+
+    def _follow_rules(self, partition: Partition, rules: RemoteRules | None) -> None:
+        """Whether the topic is tiered, and how, may have changed."""
+        if rules is None or self._remote_logs is None:
+            partition.remote = None
+        elif partition.remote is None:
+            partition.remote = self._remote_logs.open(
+                self._image.cluster_id, partition.topic, partition.topic_id, partition.index, rules
+            )
+        else:
+            partition.remote.rules = rules
+
     async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
         rules = self._topic_rules(topic)
         log = await self._log_manager.open_log(topic.topic_id, topic.name, index, rules.log)
@@ -263,6 +305,7 @@ class HostedPartitions:
             kept_logs=self._kept_logs,
         )
         partition.throttle(rules.throttled)
+        self._follow_rules(partition, rules.remote)
         self._by_log[log] = partition
         if log.may_lack_records:
             self._suspect_log(partition)
@@ -325,15 +368,23 @@ class HostedPartitions:
     def _reconfigure(self, topic: TopicImage | None) -> None:
         if topic is None:
             return
-        log_config, min_insync_replicas, throttled = self._topic_rules(topic)
+        log_config, min_insync_replicas, throttled, remote = self._topic_rules(topic)
         for partition in self._topics.get(topic.topic_id, {}).values():
             partition.throttle(throttled)
+            self._follow_rules(partition, remote)
             if partition.log.config == log_config and partition.min_insync_replicas == min_insync_replicas:
                 continue
             partition.log.set_config(log_config)
             partition.require_in_sync(min_insync_replicas)
             partition.advance_high_watermark(self._now_ms())
             self._changed(partition)
+
+
+def _is_new(delta: MetadataDelta, topic: TopicImage, index: int) -> bool:
+    """Whether a partition was created just now, while this node looked on: nobody can have written anything of it."""
+    before = delta.before.topic_by_id(topic.topic_id)
+    is_known = before is not None and index < len(before.partitions)
+    return not is_known and bool(delta.before.cluster_id)
 
 
 def _description(topic: TopicImage) -> bytes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
@@ -44,12 +45,15 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataDelta, TopicImage
     from ottla.replica.kept_logs import KeptLogs
     from ottla.replica.throttles import ReplicaQuota
+    from ottla.replica.tiered.remote_logs import RemoteLogs
+    from ottla.replica.tiered.remote_plan import RemotePlan
     from ottla.replica.topic_rules import TopicRules
     from ottla.storage.clock import Clock
     from ottla.storage.log.append_types import CheckedBatch
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.log_manager import LogManager
     from ottla.storage.memory.buffer_pool import MemoryBudget
+    from ottla.storage.reading.plan import ReadPlan
 
 logger = logging.getLogger(__name__)
 
@@ -112,10 +116,13 @@ class ReplicaManager:
         max_lag_ms: int = 30_000,
         may_be_replaced: Callable[[], bool] = lambda: False,
         kept_logs: KeptLogs | None = None,
+        remote_logs: RemoteLogs | None = None,
+        remote_wait_ms: Callable[[], int] = lambda: 500,
     ) -> None:
         """`last_high_watermark` is what is known of a partition from before the start, 0 for nothing; `max_lag_ms` is
         `replica.lag.time.max.ms`; `leader_quota` is of what throttled replicas are sent from here,
-        and `follower_quota` of what those here fetch. `may_be_replaced` says whether others may lead by now what this
+        and `follower_quota` of what those here fetch. `remote_logs` has the older parts of tiered topics' logs, and
+        a fetch waits for it `remote_wait_ms` at most. `may_be_replaced` says whether others may lead by now what this
         node takes itself to lead, without its having heard of that."""
         self.node_id = node_id
         #: The event loop's turn, at whose end appends are written.
@@ -149,7 +156,9 @@ class ReplicaManager:
             changed=self._signal,
             max_lag_ms=max_lag_ms,
             kept_logs=kept_logs,
+            remote_logs=remote_logs,
         )
+        self._remote_wait_ms = remote_wait_ms
         self.in_sync_sets = self._partitions.in_sync_sets
         self._closed = False
 
@@ -429,7 +438,7 @@ class ReplicaManager:
                 yield RecordsWait(self.fetch_purgatory, operation, params.max_wait_ms)
                 yield from operation.plan_again()
             self.counters.fetch_errors += operation.errors
-            yield from self._read(params, operation.results)
+            yield from self._read(params, operation.results, reads_remotely=operation.reads_remotely)
         except BaseException:
             operation.release()
             raise
@@ -443,16 +452,20 @@ class ReplicaManager:
         budget = self._response_budget
         return max(MIN_FETCH_BYTES, budget.limit_bytes - budget.used_bytes)
 
-    def _read(self, params: FetchParams, results: Sequence[FetchResult]) -> Stages[None]:
+    def _read(
+        self, params: FetchParams, results: Sequence[FetchResult], *, reads_remotely: bool = False
+    ) -> Stages[None]:
         planned = [result for result in results if result.plan is not None]
         for result in planned:
             result.charge(self._response_budget)
         unread = [result.plan for result in planned if result.plan is not None and not result.plan.is_complete]
         counters = self.counters
         counters.memory_reads += len(planned) - len(unread)
-        if unread:
+        if reads_remotely:
+            yield from self._read_both(unread)
+        elif unread:
             counters.file_reads += len(unread)
-            yield partial(read, unread)
+            yield partial(read, cast("list[ReadPlan]", unread))
         for result in planned:
             size_bytes = self._take_records(result)
             assert result.partition is not None
@@ -466,6 +479,17 @@ class ReplicaManager:
                     result.aborted_transactions = aborted_transactions(result)
                 elif result.error is None:
                     result.aborted_transactions = ()
+
+    def _read_both(self, unread: Sequence[ReadPlan | RemotePlan]) -> Stages[None]:
+        """Read what is on the disk, and then from the object store what is only there."""
+        from ottla.replica.tiered.remote_plan import RemotePlan, read_remotely
+
+        local = [plan for plan in unread if not isinstance(plan, RemotePlan)]
+        if local:
+            self.counters.file_reads += len(local)
+            yield partial(read, local)
+        remote = [plan for plan in unread if isinstance(plan, RemotePlan)]
+        yield partial(read_remotely, remote, self._remote_wait_ms() / 1000)
 
     def _take_records(self, result: FetchResult) -> int:
         """Take over what was read; returns its size in bytes."""
@@ -500,7 +524,10 @@ class ReplicaManager:
             await time_slice.maybe_yield()
             try:
                 partition = self.get_partition(key.topic_id, key.partition)
-                await operation.delete(key, partition, offset, internal_topics_allowed=internal_topics_allowed)
+                with trio.fail_after(max(0.0, deadline - trio.current_time())) if partition.remote else nullcontext():
+                    await operation.delete(key, partition, offset, internal_topics_allowed=internal_topics_allowed)
+            except trio.TooSlowError:
+                operation.refused(key, RequestTimedOutError("the object store did not answer in time"))
             except (ReplicaError, StorageError) as error:
                 operation.refused(key, error)
             else:

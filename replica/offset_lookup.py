@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.replica.errors import OffsetNotAvailableError
 from ottla.replica.partition import NO_EPOCH, Isolation, Partition
 from ottla.runtime.stages import Stages
+
+if TYPE_CHECKING:
+    from ottla.replica.tiered.remote_log import RemoteLog
+    from ottla.storage.reading.search import TimestampOffset
 
 NO_TIMESTAMP: Final = -1
 NO_OFFSET: Final = -1
 
 
 class OffsetSpec(IntEnum):
-    """What may be asked for in place of a timestamp; nothing is tiered here, so the last two find no offset."""
+    """What may be asked for in place of a timestamp. Of a topic that is not tiered the last two find no offset."""
 
     LATEST = -1
     EARLIEST = -2
@@ -28,8 +32,11 @@ class OffsetSpec(IntEnum):
 # Compared as plain numbers, which costs a fraction of comparing with an enumeration's members.
 _LATEST: Final = int(OffsetSpec.LATEST)
 _MAX_TIMESTAMP: Final = int(OffsetSpec.MAX_TIMESTAMP)
-_AT_THE_START: Final = (int(OffsetSpec.EARLIEST), int(OffsetSpec.EARLIEST_LOCAL))
+_EARLIEST: Final = int(OffsetSpec.EARLIEST)
+_EARLIEST_LOCAL: Final = int(OffsetSpec.EARLIEST_LOCAL)
+_LATEST_TIERED: Final = int(OffsetSpec.LATEST_TIERED)
 _TIERED: Final = (int(OffsetSpec.LATEST_TIERED), int(OffsetSpec.EARLIEST_PENDING_UPLOAD))
+_OF_THE_STORE: Final = (_EARLIEST, *_TIERED)
 
 
 class FoundOffset(NamedTuple):
@@ -61,6 +68,8 @@ def find_offset(
     known = known_offset(partition, timestamp_ms, isolation, current_leader_epoch, may_read_from_follower)
     if known is not None:
         return known
+    if partition.remote is not None:
+        return (yield from _find_tiered(partition, partition.remote, timestamp_ms, isolation))
     log = partition.log
     visible_end = partition.visible_end(isolation)
     if timestamp_ms == _MAX_TIMESTAMP:
@@ -86,10 +95,55 @@ def known_offset(
         visible_end = partition.visible_end(isolation)
         _require_settled(partition, visible_end)
         return FoundOffset(NO_TIMESTAMP, visible_end, partition.leader_epoch)
-    if timestamp_ms in _AT_THE_START:
-        start = partition.log.log_start_offset
+    if timestamp_ms == _EARLIEST_LOCAL or (timestamp_ms == _EARLIEST and partition.knows_log_start):
+        start = partition.log.log_start_offset if timestamp_ms == _EARLIEST_LOCAL else partition.log_start_offset
         return FoundOffset(NO_TIMESTAMP, start, partition.epoch_at(start))
-    return NOTHING_FOUND if timestamp_ms in _TIERED else None
+    if timestamp_ms not in _TIERED:
+        return None
+    if partition.remote is None:
+        return NOTHING_FOUND
+    return _tiered(partition, partition.remote, timestamp_ms) if partition.knows_log_start else None
+
+
+def _tiered(partition: Partition, remote: RemoteLog, spec: int) -> FoundOffset:
+    """The last offset in the object store, or the first one that is still to be copied (KIP-1023, KIP-1241)."""
+    last = remote.last_offset
+    if spec == _LATEST_TIERED:
+        return FoundOffset(NO_TIMESTAMP, last, NO_EPOCH if last < 0 else partition.epoch_at(last))
+    start = partition.log_start_offset if last < 0 else max(last + 1, partition.log_start_offset)
+    return FoundOffset(NO_TIMESTAMP, start, partition.epoch_at(start))
+
+
+def _find_tiered(
+    partition: Partition, remote: RemoteLog, timestamp_ms: int, isolation: Isolation
+) -> Stages[FoundOffset]:
+    """`find_offset` of a tiered partition, for what is not known at once.
+
+    Raises as that does; RemoteStorageError if the object store fails, RequestTimedOutError if it takes too long, and
+    OffsetNotAvailableError while nobody knows where the log begins.
+    """
+    log = partition.log
+    if timestamp_ms in _OF_THE_STORE:
+        yield partial(remote.look_for_client, partition.leader_epoch)
+        known = known_offset(partition, timestamp_ms, isolation, NO_EPOCH, may_read_from_follower=True)
+        return NOTHING_FOUND if known is None else known
+    visible_end = partition.visible_end(isolation)
+    found: TimestampOffset | None = None
+    if timestamp_ms == _MAX_TIMESTAMP:
+        # As in Kafka, that of what is on the disk.
+        found = yield log.max_timestamp_offset
+    else:
+        local_start = -1
+        # What retention takes from the disk meanwhile must be looked for in the object store.
+        while found is None and local_start != log.log_start_offset:
+            local_start = log.log_start_offset
+            found = yield partial(remote.find_for_client, timestamp_ms, partition.leader_epoch, local_start)
+            if found is None:
+                found = yield partial(log.offset_for_timestamp, timestamp_ms)
+    if found is None or found.offset >= visible_end:
+        _require_settled(partition, visible_end)
+        return NOTHING_FOUND
+    return FoundOffset(found.timestamp_ms, found.offset, found.leader_epoch)
 
 
 def _require_settled(partition: Partition, visible_end: int) -> None:

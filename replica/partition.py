@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from ottla.metadata.image import PartitionState
     from ottla.replica.kept_logs import KeptLogs
     from ottla.replica.throttles import Throttled
+    from ottla.replica.tiered.remote_log import RemoteLog
     from ottla.storage.log.append_types import CheckedBatch
+    from ottla.storage.state.leader_epochs import LeaderEpochs
     from ottla.storage.state.producer_state import VerificationGuard
 
 ACKS_ALL: Final = -1
@@ -116,6 +118,7 @@ class Partition:
         "log",
         "mirroring",
         "node_id",
+        "remote",
         "replicas",
         "role",
         "term",
@@ -150,6 +153,8 @@ class Partition:
         self.topic_id = topic_id
         self.index = index
         self.log = log
+        #: The part of the log that is in the object store; None if the topic is not tiered.
+        self.remote: RemoteLog | None = None
         self.node_id = node_id
         self.is_internal = is_internal
         #: What the topic is to another cluster. Of a mirror, the epochs in the log are the source's, and not above this
@@ -515,7 +520,7 @@ class Partition:
 
     def low_watermark(self) -> int:
         """The least log start offset over the live replicas: below it no replica serves anything (DeleteRecords)."""
-        offset = self.log.log_start_offset
+        offset = self.log_start_offset
         for replica, follower in self._followers.items():
             if replica in self._brokers:
                 offset = min(offset, follower.log_start_offset)
@@ -650,6 +655,33 @@ class Partition:
 
     # Reading --------------------------------------------------------------------------------------------------------
 
+    @property
+    def log_start_offset(self) -> int:
+        """Where the log begins, on the disk or in the object store."""
+        local_start = self.log.log_start_offset
+        return local_start if self.remote is None else self.remote.log_start(local_start)
+
+    @property
+    def knows_log_start(self) -> bool:
+        """Whether `log_start_offset` is certain: of a tiered log a new leader has to look at the object store first."""
+        return self.remote is None or self.remote.is_known(self.leader_epoch)
+
+    def require_remote(self, offset: int, *, from_follower: bool) -> None:
+        """Raise unless an offset that is not on the disk may be in the object store, for a reader that can read there.
+
+        Raises OffsetOutOfRangeError, or OffsetMovedToTieredStorageError for a follower.
+        """
+        log, remote = self.log, self.remote
+        is_below = 0 <= offset < log.log_start_offset
+        if remote is None or not is_below or (self.knows_log_start and offset < self.log_start_offset):
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, log.log_end_offset)
+        if from_follower:
+            from ottla.replica.tiered.errors import OffsetMovedToTieredStorageError
+
+            raise OffsetMovedToTieredStorageError(
+                f"{self.topic}-{self.index} has offset {offset} in the object store only"
+            )
+
     def visible_end(self, isolation: Isolation) -> int:
         """The offset at which a reader has seen everything that it may see."""
         if isolation is Isolation.HIGH_WATERMARK:
@@ -666,8 +698,15 @@ class Partition:
         """
         end = self.end_offset_for_epoch(last_fetched_epoch)
         log = self.log
-        if end.epoch == NO_EPOCH or end.end_offset == UNKNOWN_OFFSET or offset < log.log_start_offset:
-            raise OffsetOutOfRangeError(offset, log.log_start_offset, log.log_end_offset)
+        is_unknown = end.epoch == NO_EPOCH or end.end_offset == UNKNOWN_OFFSET
+        if offset < log.log_start_offset and self.remote is not None:
+            if is_unknown and not self.knows_log_start:
+                return None  # nothing can be said before the object store is looked at
+            is_below = offset < self.log_start_offset
+        else:
+            is_below = offset < log.log_start_offset
+        if is_unknown or is_below:
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, log.log_end_offset)
         if end.epoch < last_fetched_epoch or end.end_offset < offset:
             return end
         return None
@@ -676,7 +715,12 @@ class Partition:
         """The leader epoch in which the record at an offset was, or would now be, written; -1 if unknown."""
         if self.role is Role.LEADER and self.mirroring is Mirroring.NO and offset >= self.epoch_start_offset:
             return self.leader_epoch
-        return self.log.epochs.epoch_for_offset(offset)
+        return self._epochs.epoch_for_offset(offset)
+
+    @property
+    def _epochs(self) -> LeaderEpochs:
+        """The epochs of the whole log."""
+        return self.log.epochs if self.remote is None else self.remote.epochs(self.log.epochs)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
         """The largest epoch up to this one and where it ended (KIP-101, KIP-279; Kafka's `LeaderEpochFileCache`).
@@ -685,10 +729,11 @@ class Partition:
         """
         if epoch == NO_EPOCH or (self.role is Role.LEADER and epoch > self.leader_epoch):
             return EpochEndOffset(NO_EPOCH, UNKNOWN_OFFSET)
-        logged_epoch = self.log.latest_epoch
+        epochs = self._epochs
+        logged_epoch = epochs.latest_epoch
         is_logged = logged_epoch != NO_EPOCH and epoch < logged_epoch
         if self.role is not Role.LEADER or is_logged or logged_epoch == self.leader_epoch:
-            return EpochEndOffset(*self.log.end_offset_for_epoch(epoch))
+            return EpochEndOffset(*epochs.end_offset_for(epoch, self.log.log_end_offset))
         if self.mirroring is not Mirroring.NO:
             return EpochEndOffset(epoch if logged_epoch == NO_EPOCH else logged_epoch, self.log.log_end_offset)
         # Nothing was appended in the current epoch so far.

@@ -88,7 +88,7 @@ class LocalPartition:
 
     @property
     def log_start_offset(self) -> int:
-        return self.partition.log.log_start_offset
+        return self.partition.log_start_offset
 
     @property
     def high_watermark(self) -> int:

@@ -46,6 +46,7 @@ _SESSION_ERRORS: Final = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
+_NOTHING_THERE: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
 PASSING: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -273,8 +274,9 @@ class LogFollower(ABC, Generic[F]):
         if followed.offset != asked_offset:
             self._followed.mark_pending(followed)
             return
-        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if not await self._find_start(connection, followed):
+        if data.error_code in _NOTHING_THERE:
+            is_tiered = data.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+            if not await self._find_start(connection, followed, is_tiered=is_tiered):
                 self._back_off(followed)
                 return
         elif data.error_code:
@@ -315,8 +317,9 @@ class LogFollower(ABC, Generic[F]):
         await self._manager.settle_losses()
         self._manager.follower_moved(followed.partition)
 
-    async def _find_start(self, connection: LeaderConnection, followed: F) -> bool:
-        """The upstream has nothing at the log's end: cut what it has not, or begin where it begins.
+    async def _find_start(self, connection: LeaderConnection, followed: F, *, is_tiered: bool) -> bool:
+        """The upstream has nothing at the log's end: cut what it has not, or begin where it begins; if it has that in
+        tiered storage, where it begins on its disk.
 
         False if nothing comes of it: it does not say where its log begins and ends, or this one ends between by now.
         """
@@ -327,7 +330,8 @@ class LogFollower(ABC, Generic[F]):
         if end < followed.offset:
             await self._cut(followed, end)
             return True
-        start = await self._offset(connection, followed, OffsetSpec.EARLIEST)
+        spec = OffsetSpec.EARLIEST_LOCAL if is_tiered else OffsetSpec.EARLIEST
+        start = await self._offset(connection, followed, spec)
         if start is None:
             return False
         if start <= followed.offset:

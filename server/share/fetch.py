@@ -168,8 +168,11 @@ class ShareFetchOperation:
     def _size_bytes(self, readable: Sequence[Readable]) -> int:
         size_bytes = 0
         for _, share in readable:
+            offset = share.in_flight.next_fetch_offset()
+            if offset < share.partition.log.log_start_offset:
+                return self._params.min_bytes  # it is in the object store, and nobody waits for more of it
             plan = share.partition.log.plan_read(
-                share.in_flight.next_fetch_offset(),
+                offset,
                 max_bytes=self._params.min_bytes,
                 end_offset=self._end_offset(share),
                 min_one_batch=True,

@@ -196,7 +196,12 @@ class SharePartition:
             max_delivery_count=config.max_delivery_count,
             new_lock=self._new_lock,
         )
-        self._in_flight.move_start(self.partition.log.log_start_offset)
+        self._move_start()
+
+    def _move_start(self) -> None:
+        """What was deleted is nobody's any more. Of a tiered log a new leader may not know yet where it begins."""
+        if self.partition.knows_log_start:
+            self._in_flight.move_start(self.partition.log_start_offset)
 
     def _activate(self) -> None:
         if self.life is Life.LOADING:
@@ -249,7 +254,7 @@ class SharePartition:
         """Whether a fetch may bring something now."""
         if self.life is not Life.ACTIVE or self.is_fetching or not self.is_current:
             return False
-        self._in_flight.move_start(self.partition.log.log_start_offset)
+        self._move_start()
         self._follow_config()
         return self._in_flight.can_acquire()
 

@@ -106,7 +106,7 @@ _STATE: Final[tuple[tuple[Metric, Callable[[PartitionState], float]], ...]] = (
 )
 _OFFSETS: Final[tuple[tuple[Metric, Callable[[Partition], float]], ...]] = (
     (CURRENT_OFFSET, lambda partition: partition.log.high_watermark),
-    (OLDEST_OFFSET, lambda partition: partition.log.log_start_offset),
+    (OLDEST_OFFSET, lambda partition: partition.log_start_offset),
 )
 _TRAFFIC: Final[tuple[tuple[Metric, Callable[[TopicTraffic], float]], ...]] = (
     (TOPIC_BYTES_IN, lambda traffic: traffic.bytes_in),

@@ -1,0 +1,1 @@
+"""What goes on with the object store by itself: copies, retention, looks of new leaders, sweeps, deletions."""

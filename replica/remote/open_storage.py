@@ -1,0 +1,37 @@
+"""The object store that a broker's settings name."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from ottla.replica.remote.remote_storage import RemoteStorage
+from ottla.tiers.address import open_object_store
+from ottla.tiers.disk_cache import DiskCache
+from ottla.tiers.patient_store import PatientObjectStore
+
+if TYPE_CHECKING:
+    from ottla.settings.config import BrokerConfig
+    from ottla.storage.clock import Clock
+    from ottla.storage.disk import Disk
+    from ottla.storage.node_dir import NodeDir
+
+__all__ = ["CACHE_FOLDER", "open_remote_storage"]
+
+CACHE_FOLDER: Final = "remote-cache"
+_ATTEMPTS: Final = 3
+
+
+def open_remote_storage(url: str, config: BrokerConfig, disk: Disk, clock: Clock, node_dir: NodeDir) -> RemoteStorage:
+    """Nobody is asked anything yet. Raises what `open_object_store` does."""
+    timeout_seconds = config.ottla_remote_request_timeout_ms / 1000
+    store = open_object_store(url, timeout_seconds=timeout_seconds)
+    return RemoteStorage(
+        PatientObjectStore(store, timeout_seconds=timeout_seconds, attempts=_ATTEMPTS),
+        DiskCache(disk, os.path.join(node_dir.path, CACHE_FOLDER), config.ottla_remote_cache_bytes),
+        config,
+        clock,
+        node_id=config.node_id,
+        topic_config=lambda topic: config.topic_config(topic.configs),
+        is_metadata_older=lambda: node_dir.is_ahead,
+    )

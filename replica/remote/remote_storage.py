@@ -1,0 +1,380 @@
+"""The older parts of tiered topics' logs, in an object store: the owner of everything that goes on there by itself.
+
+There is one in a node that has `ottla.remote.url`, and none elsewhere. It copies what this node leads, applies
+retention to both parts of what it holds, looks at the object store for new leaders, sweeps what nobody needs, and
+deletes the objects of deleted topics.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from uuid import UUID
+
+import trio
+
+from ottla.replica.errors import ReplicaError
+from ottla.replica.remote.copier import Copier
+from ottla.replica.remote.expiry import expire_as_follower, expire_as_leader
+from ottla.replica.tiered.remote_log import RemoteCounters, RemoteLog, SharedByRemoteLogs
+from ottla.replica.tiered.rules import is_given_up
+from ottla.runtime.backoff import Backoff
+from ottla.storage.errors import LogClosedError, StorageError
+from ottla.tiers.errors import FencedUploadError, ObjectStoreUnavailableError, StaleUploadError, TierError
+from ottla.tiers.manifest_file import ManifestFile
+from ottla.tiers.names import TopicNames
+from ottla.tiers.reader import TierReader
+from ottla.tiers.sweep import delete_topic, sweep_topic
+
+if TYPE_CHECKING:
+    from ottla.metadata.image import MetadataDelta, TopicImage
+    from ottla.replica.manager import ReplicaManager
+    from ottla.replica.partition import Partition
+    from ottla.replica.tiered.rules import RemoteRules
+    from ottla.settings.config import TopicConfig
+    from ottla.storage.clock import Clock
+    from ottla.tiers.disk_cache import DiskCache
+    from ottla.tiers.object_store import ObjectStore
+
+__all__ = ["RemoteStorage", "RemoteTimes"]
+
+logger = logging.getLogger(__name__)
+
+_LOOKS_AT_ONCE: Final = 8
+_PARTITIONS_A_STEP: Final = 64
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_MAX_PAUSE_SECONDS: Final = 30.0
+#: Somebody else leads by now, or the log was deleted: nothing to tell anybody.
+_PASSING: Final = (FencedUploadError, StaleUploadError, LogClosedError)
+
+
+class RemoteTimes(Protocol):
+    """The settings that may change."""
+
+    @property
+    def remote_log_manager_task_interval_ms(self) -> int: ...
+    @property
+    def remote_list_offsets_request_timeout_ms(self) -> int: ...
+    @property
+    def remote_log_manager_copy_max_bytes_per_second(self) -> int: ...
+    @property
+    def ottla_remote_sweep_interval_ms(self) -> int: ...
+
+
+class _Look(NamedTuple):
+    """A partition of which a new leader wants to know what is in the object store."""
+
+    remote: RemoteLog
+    leader_epoch: int
+
+
+class RemoteStorage:
+    """See the module. `run` is its life; the task that applies metadata calls `apply`, after the replica manager's."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        cache: DiskCache,
+        times: RemoteTimes,
+        clock: Clock,
+        *,
+        node_id: int,
+        topic_config: Callable[[TopicImage], TopicConfig],
+        is_metadata_older: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_metadata_older` says whether the metadata may be older than what this node has: nothing is deleted by it
+        then.
+        """
+        self.store = store
+        self.counters = RemoteCounters()
+        self.copier = Copier(store, self.counters, lambda: times.remote_log_manager_copy_max_bytes_per_second, node_id)
+        self.reader = TierReader(store, cache)
+        self._cache = cache
+        self._times = times
+        self._clock = clock
+        self._node_id = node_id
+        self._topic_config = topic_config
+        self._is_metadata_older = is_metadata_older
+        self._shared = SharedByRemoteLogs(
+            self.reader, self.counters, lambda: times.remote_list_offsets_request_timeout_ms
+        )
+        self._cluster_id = ""
+        self._looks: dict[tuple[UUID, int], _Look] = {}
+        self._wanted = trio.Event()
+        self._deleted: dict[str, TopicNames] = {}
+        self._has_deleted = trio.Event()
+        self._given_up: dict[UUID, TopicNames] = {}
+        #: In which epochs this node has emptied what is given up.
+        self._emptied: dict[tuple[UUID, int], int] = {}
+        #: What fails, by name, and why: each is logged once.
+        self.failing: dict[str, str] = {}
+
+    # What the replica manager calls.
+
+    def open(self, cluster_id: str, topic: str, topic_id: UUID, partition: int, rules: RemoteRules) -> RemoteLog:
+        """The part of a partition that is in the object store. Nobody is asked anything yet."""
+        names = TopicNames(cluster_id, topic, topic_id)
+        file = ManifestFile(self.store, names.manifest(partition), topic_id, partition)
+        return RemoteLog(f"{topic}-{partition}", names, file, rules, self._shared)
+
+    def look_at(self, key: tuple[UUID, int], remote: RemoteLog, leader_epoch: int) -> None:
+        """Find out what is in the object store, and then tell the partition's state again."""
+        self._looks[key] = _Look(remote, leader_epoch)
+        self._wanted.set()
+
+    async def apply(self, delta: MetadataDelta, manager: ReplicaManager) -> None:
+        """Follow the metadata: look for what this node begins to lead, and delete what belongs to deleted topics."""
+        self._cluster_id = delta.after.cluster_id
+        for topic in delta.deleted_topics:
+            self._note_deleted(topic)
+        for topic in (*delta.created_topics, *delta.reconfigured_topics):
+            names = TopicNames(self._cluster_id, topic.name, topic.topic_id)
+            if "remote.log.delete.on.disable" in topic.configs and is_given_up(self._topic_config(topic)):
+                self._given_up[topic.topic_id] = names
+            else:
+                self._given_up.pop(topic.topic_id, None)
+        for number, change in enumerate(delta.changed_partitions, 1):
+            if number % _PARTITIONS_A_STEP == 0:
+                await trio.lowlevel.checkpoint()
+            if change.after.leader != self._node_id or not self._may_be_remote(change.topic):
+                continue
+            try:
+                held = manager.get_partition(change.topic.topic_id, change.partition)
+            except (ReplicaError, StorageError):
+                continue
+            if held.remote is not None and held.is_leader and not held.knows_log_start:
+                self.look_at((held.topic_id, held.index), held.remote, held.leader_epoch)
+
+    @staticmethod
+    def _may_be_remote(topic: TopicImage) -> bool:
+        return "remote.storage.enable" in topic.configs
+
+    def _note_deleted(self, topic: TopicImage) -> None:
+        self._given_up.pop(topic.topic_id, None)
+        self.copier.forget(topic.topic_id)
+        is_ours = any(self._node_id in state.replicas for state in topic.partitions)
+        if not self._may_be_remote(topic) or not is_ours:
+            return
+        if self._is_metadata_older():
+            keys = {"topic": topic.name}
+            text = "the objects of %s stay: the metadata may be older than this node's data"
+            logger.warning(text, topic.name, extra=keys)
+            return
+        names = TopicNames(self._cluster_id, topic.name, topic.topic_id)
+        self._deleted[names.folder] = names
+        self._has_deleted.set()
+
+    # Its life.
+
+    async def run(
+        self, manager: ReplicaManager, publish_again: Callable[[Iterable[tuple[UUID, int]]], Awaitable[None]]
+    ) -> None:
+        """Until cancelled. Raises OSError if the cache's folder cannot be made."""
+        await self._cache.open()
+        async with self.reader.run(), trio.open_nursery() as nursery:
+            nursery.start_soon(self.look_at_all, manager, publish_again)
+            nursery.start_soon(self._repeat, partial(self.copy_all, manager))
+            nursery.start_soon(self._repeat, partial(self.expire_all, manager))
+            nursery.start_soon(self._sweep_all, manager)
+            nursery.start_soon(self._delete_all)
+
+    async def _repeat(self, work: Callable[[], Awaitable[bool]]) -> None:
+        """Again at once as long as it brings something."""
+        while True:
+            if not await work():
+                await trio.sleep(self._times.remote_log_manager_task_interval_ms / 1000)
+
+    # New leaders.
+
+    async def look_at_all(
+        self, manager: ReplicaManager, publish_again: Callable[[Iterable[tuple[UUID, int]]], Awaitable[None]]
+    ) -> None:
+        """Look for all new leaders, until cancelled."""
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+        while True:
+            while not self._looks:
+                self._wanted = trio.Event()
+                await self._wanted.wait()
+            some = list(self._looks.items())[:_LOOKS_AT_ONCE]
+            before = len(self._looks)
+            async with trio.open_nursery() as nursery:
+                for key, look in some:
+                    nursery.start_soon(self._look, key, look)
+            left_out = [key for key, look in some if self._looks.get(key) is not look and not _leads(manager, key)]
+            if left_out:
+                await publish_again(left_out)
+            if len(self._looks) >= before:
+                await backoff.wait()
+            else:
+                backoff.reset()
+
+    async def _look(self, key: tuple[UUID, int], look: _Look) -> None:
+        try:
+            await look.remote.look(look.leader_epoch)
+        except TierError as error:
+            self._failed(look.remote.name, "cannot be found in the object store", error)
+            if self._looks.get(key) is look:
+                self._looks[key] = self._looks.pop(key)  # after the others
+            return
+        self._well(look.remote.name)
+        if self._looks.get(key) is look:
+            del self._looks[key]
+
+    # Copying and retention.
+
+    async def copy_all(self, manager: ReplicaManager) -> bool:
+        """One pass; whether anything was copied."""
+        topics: dict[UUID, list[tuple[Partition, RemoteLog]]] = {}
+        async for held, remote in self._tiered(manager):
+            if held.is_leader and remote.rules.is_copied:
+                topics.setdefault(held.topic_id, []).append((held, remote))
+        has_copied = False
+        for group in topics.values():
+            has_copied |= await self.copier.copy_topic(group, self._clock.time_ms, self._failed, self._well)
+        return has_copied
+
+    async def expire_all(self, manager: ReplicaManager) -> bool:
+        """One pass of retention over everything that this node holds."""
+        if manager.may_be_replaced():
+            return False
+        async for held, remote in self._tiered(manager):
+            expire = expire_as_leader if held.is_leader else expire_as_follower
+            try:
+                await expire(held, remote, self._clock.time_ms())
+            except _PASSING:
+                continue
+            except (TierError, ReplicaError, StorageError, OSError) as error:
+                self._failed(remote.name, "keeps what retention would take", error)
+            else:
+                self._well(remote.name)
+        await self._empty_given_up(manager)
+        return False
+
+    async def _empty_given_up(self, manager: ReplicaManager) -> None:
+        """Forget what was copied of topics that are no longer tiered; its objects are swept a day later."""
+        for topic_id, names in list(self._given_up.items()):
+            async for held in _in_steps(manager):
+                key = (topic_id, held.index)
+                if held.topic_id != topic_id or not held.is_leader or held.remote is not None:
+                    continue
+                epoch = held.leader_epoch
+                if self._emptied.get(key) == epoch:
+                    continue
+                file = ManifestFile(self.store, names.manifest(held.index), topic_id, held.index)
+                try:
+                    manifest = await file.refresh()
+                    if len(manifest):
+                        start = held.log.log_start_offset
+                        await file.change(lambda found, at=start, epoch=epoch: found.emptied_at(at, epoch))  # type: ignore[misc]
+                        self.counters.deleted_segments += len(manifest)
+                except FencedUploadError:
+                    continue
+                except TierError as error:
+                    self.counters.delete_errors += 1
+                    self._failed(f"{held.topic}-{held.index}", "stays in the object store", error)
+                    continue
+                self._emptied[key] = epoch
+
+    async def _tiered(self, manager: ReplicaManager) -> AsyncIterator[tuple[Partition, RemoteLog]]:
+        async for held in _in_steps(manager):
+            if held.remote is not None:
+                yield held, held.remote
+
+    # What nobody needs.
+
+    @property
+    def _probe(self) -> str:
+        return f"{self._cluster_id}/probes/{self._node_id}"
+
+    async def _sweep_all(self, manager: ReplicaManager) -> None:
+        while True:
+            await trio.sleep(self._times.ottla_remote_sweep_interval_ms / 1000)
+            found: dict[UUID, TopicNames] = dict(self._given_up)
+            async for held, remote in self._tiered(manager):
+                if held.index == 0 and held.is_leader:
+                    found[held.topic_id] = remote.names
+            for names in found.values():
+                try:
+                    await sweep_topic(self.store, names, probe=self._probe)
+                except TierError as error:
+                    self._failed(names.folder, "cannot be swept", error)
+                else:
+                    self._well(names.folder)
+
+    async def _delete_all(self) -> None:
+        """Delete the objects of deleted topics. A note in the object store says of which that has begun."""
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+        has_looked = False
+        while True:
+            try:
+                if not has_looked and self._cluster_id:
+                    await self.find_deleted()
+                    has_looked = True
+                await self.delete_next()
+                backoff.reset()
+            except TierError as error:
+                self.counters.delete_errors += 1
+                self._failed("deleted topics", "stay in the object store", error)
+                await backoff.wait()
+                continue
+            self._well("deleted topics")
+            self._has_deleted = trio.Event()
+            if not self._deleted:
+                await self._has_deleted.wait()
+
+    async def delete_next(self) -> None:
+        """Delete what is known to be deleted. Raises TierError."""
+        for folder, names in list(self._deleted.items()):
+            await self._delete(names)
+            del self._deleted[folder]
+
+    async def find_deleted(self) -> None:
+        """Find of which topics a deletion has begun, in this process or before. Raises TierError."""
+        prefix = f"{self._cluster_id}/deleted/"
+        after = ""
+        while page := await self.store.find(prefix, after):
+            for info in page:
+                fields = json.loads((await self.store.get(info.name)).content)
+                names = TopicNames(self._cluster_id, fields["topic"], UUID(fields["topic_id"]))
+                self._deleted[names.folder] = names
+            after = page[-1].name
+
+    async def _delete(self, names: TopicNames) -> None:
+        note = f"{self._cluster_id}/deleted/{names.topic_id.hex}"
+        await self.store.put(note, json.dumps({"topic": names.topic, "topic_id": str(names.topic_id)}).encode())
+        removed = await delete_topic(self.store, names)
+        await self.store.delete([note])
+        keys = {"topic": names.topic, "objects": removed}
+        logger.info("the topic %s was deleted, and its %d objects are", names.topic, removed, extra=keys)
+
+    # What is logged: a line when something begins to fail, and one when it is well again.
+
+    def _failed(self, name: str, what: str, error: Exception) -> None:
+        if isinstance(error, ObjectStoreUnavailableError):
+            name, what = "the object store", "cannot be reached"
+        if name not in self.failing:
+            keys = {"what": name, "error": str(error)}
+            logger.warning("%s %s: %s", name, what, error, extra=keys)
+        self.failing[name] = str(error)
+
+    def _well(self, name: str) -> None:
+        for known in (name, "the object store"):
+            if self.failing.pop(known, None) is not None:
+                logger.info("%s is well again", known, extra={"what": known})
+
+
+async def _in_steps(manager: ReplicaManager) -> AsyncIterator[Partition]:
+    for number, held in enumerate(list(manager.partitions()), 1):
+        if number % _PARTITIONS_A_STEP == 0:
+            await trio.lowlevel.checkpoint()
+        yield held
+
+
+def _leads(manager: ReplicaManager, key: tuple[UUID, int]) -> bool:
+    try:
+        return manager.get_partition(*key).is_leader
+    except (ReplicaError, StorageError):
+        return True  # there is nothing to tell again
