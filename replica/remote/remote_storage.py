@@ -247,9 +247,10 @@ class RemoteStorage:
             except _PASSING:
                 continue
             except (TierError, ReplicaError, StorageError, OSError) as error:
-                self._failed(remote.name, "keeps what retention would take", error)
+                self._failed(f"retention of {remote.name}", "takes nothing", error)
             else:
-                self._well(remote.name)
+                # Perhaps nobody was asked for it.
+                self._well(f"retention of {remote.name}", has_asked=False)
         await self._empty_given_up(manager)
         return False
 
@@ -360,8 +361,8 @@ class RemoteStorage:
             logger.warning("%s %s: %s", name, what, error, extra=keys)
         self.failing[name] = str(error)
 
-    def _well(self, name: str) -> None:
-        for known in (name, "the object store"):
+    def _well(self, name: str, *, has_asked: bool = True) -> None:
+        for known in (name, "the object store") if has_asked else (name,):
             if self.failing.pop(known, None) is not None:
                 logger.info("%s is well again", known, extra={"what": known})
 

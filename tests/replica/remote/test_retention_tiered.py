@@ -77,7 +77,7 @@ async def test_what_was_lost_and_written_in_another_way_stays(tmp_path: Path, st
         await node.copy()
         await node.expire()
         assert node.log.log_start_offset == 0
-        assert "another history" in node.storage.failing["topic-0"]
+        assert "another history" in node.storage.failing["retention of topic-0"]
         assert await node.values(end - 20) == content
 
 
