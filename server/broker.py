@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
     from ottla.metadata.producer_ids import ProducerIds
     from ottla.replica.manager import ReplicaManager
+    from ottla.replica.remote.remote_storage import RemoteStorage
     from ottla.runtime.request_budget import RequestBudget
     from ottla.runtime.watchdog import LoopWatchdog
     from ottla.runtime.work import LargeRequestQueue
@@ -100,6 +101,8 @@ class Broker:
     authorizer: Authorizer | None = None
     #: What passwords are compared with; None if nobody is asked for one.
     credentials: Credentials | None = None
+    #: None where no object store is named.
+    remote_storage: RemoteStorage | None = None
     #: None where there are none.
     delegation_tokens: DelegationTokens | None = None
     quotas: ClientQuotas = field(default_factory=ClientQuotas)

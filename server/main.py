@@ -241,6 +241,8 @@ class Node:
         nursery.start_soon(keep, parts.high_watermarks.run, manager.partitions, manager.offline, interval_ms)
         parts.broker.supervisor.tasks(nursery).start_soon(compare_with_folders, parts.broker, parts.store)
         nursery.start_soon(keep, _open_again, parts)
+        if parts.remote_storage is not None:
+            nursery.start_soon(keep, parts.remote_storage.run, manager, parts.controller.publish_again)
         nursery.start_soon(_follow_others, parts, following)
 
     async def _end_when_asked(self, parts: Parts, following: trio.CancelScope) -> None:

@@ -29,8 +29,9 @@ def _log_config(topic: TopicConfig) -> LogConfig:
         compact="compact" in topic.cleanup_policy,
         # What the source deletes is deleted here, and nothing else of a mirrored topic.
         delete="delete" in topic.cleanup_policy and not topic.ottla_mirror,
-        retention_ms=topic.retention_ms,
-        retention_bytes=topic.retention_bytes,
+        # Of a tiered topic nothing goes by itself: what is in the object store as well is deleted by who copied it.
+        retention_ms=-1 if topic.remote_storage_enable else topic.retention_ms,
+        retention_bytes=-1 if topic.remote_storage_enable else topic.retention_bytes,
         segment_bytes=topic.internal_segment_bytes or topic.segment_bytes,
         segment_ms=topic.segment_ms,
         delete_retention_ms=topic.delete_retention_ms,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+from ottla.metadata.changes.tiered_topics import check_tiered
 from ottla.metadata.errors import InvalidConfigError, InvalidRequestError, UnknownTopicError
 from ottla.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.metadata.topic_names import check_topic_name
@@ -141,10 +142,7 @@ def check_topic_configs(configs: Mapping[str, str], broker: BrokerConfig) -> Non
             f"max.compaction.lag.ms ({topic.max_compaction_lag_ms})"
         )
     if topic.remote_storage_enable:
-        raise InvalidConfigError(
-            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
-            "with remote log storage."
-        )
+        check_tiered(topic)
 
 
 def config_after(

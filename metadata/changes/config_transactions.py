@@ -20,6 +20,7 @@ from ottla.metadata.changes.config_changes import (
 from ottla.metadata.changes.feature_changes import FeatureUpdate, change_feature
 from ottla.metadata.changes.partition_changes import in_next_epoch
 from ottla.metadata.changes.quota_changes import change_quota
+from ottla.metadata.changes.tiered_topics import check_end_of_tiering
 from ottla.metadata.image import ConfigResource, MetadataImage, QuotaEntity, ResourceType
 from ottla.metastore.errors import MetadataError
 from ottla.metastore.store import Compare, Delete, Operation, Put
@@ -58,6 +59,7 @@ def configs_change(
                 configs = change_configs(resource, kept_ones if replace else current, changes)
                 check_configs(resource, configs, image, node_id, config)
                 check_mirroring(resource, current, configs)
+                check_end_of_tiering(resource, current, configs)
                 if resource.type is ResourceType.BROKER:
                     await can_use(config_after(resource, configs, current, config))
             except MetadataError as error:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from ottla.server.telemetry import clients, cluster, groups, mirror, node, shares
+from ottla.server.telemetry import clients, cluster, groups, mirror, node, remote, shares
 
 if TYPE_CHECKING:
     from ottla.metrics.metric import Family
@@ -19,6 +19,7 @@ SECTIONS: Final = (
     ("Share groups", shares),
     ("Metrics that clients push", clients),
     ("The mirror of another cluster", mirror),
+    ("Tiered storage", remote),
     ("This broker", node),
 )
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.transaction.other_brokers import OtherBrokers
     from ottla.metadata.controller import Controller
     from ottla.metadata.image import Endpoint
+    from ottla.replica.remote.remote_storage import RemoteStorage
     from ottla.security.credentials import Credentials
     from ottla.security.delegation_tokens import DelegationTokens
     from ottla.security.tls import ReloadedTls
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ottla.server.schemas.source import SchemaSource
     from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
+    from ottla.storage.disk import Disk
+    from ottla.storage.node_dir import NodeDir
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +133,25 @@ def http_server(config: BrokerConfig, page_socket: str | None) -> HttpServer | N
             "ottla.http.security.protocol=SASL_SSL"
         )
     return HttpServer(parse_http_address(config.ottla_http_listen), console, tls_of_http(config), page_socket)
+
+
+def remote_storage(config: BrokerConfig, disk: Disk, clock: Clock, node_dir: NodeDir) -> RemoteStorage | None:
+    """The object store for tiered topics; None where none is named, and then nothing of it is loaded. Raises
+    ConfigError.
+    """
+    url = config.ottla_remote_url
+    if not url:
+        return None
+    from ottla.replica.remote.open_storage import open_remote_storage
+    from ottla.settings.config import ConfigError
+    from ottla.tiers.errors import ObjectStoreRefusedError
+
+    try:
+        return open_remote_storage(url, config, disk, clock, node_dir)
+    except (ValueError, ObjectStoreRefusedError) as error:
+        raise ConfigError(f"ottla.remote.url: {error}") from None
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"ottla.remote.url: {url} needs {error.name}: pip install 'ottla[tiers]'") from None
 
 
 def schema_source(config: BrokerConfig) -> SchemaSource | None:

@@ -18,6 +18,7 @@ from ottla.replica.kept_logs import KeptLogs
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.stray_logs import StrayLogs
 from ottla.replica.throttles import Throttled, throttled_partitions
+from ottla.replica.tiered.rules import remote_rules
 from ottla.replica.topic_rules import TopicRules
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Loop, Supervisor
@@ -41,6 +42,7 @@ from ottla.server.quotas.replication import ReplicationQuota
 from ottla.server.share.leader import ShareLeader
 from ottla.server.telemetry.changes import log_changes
 from ottla.server.wiring import optional
+from ottla.server.wiring.start_checks import require_object_store
 from ottla.settings.storage import log_config, storage_config
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
@@ -98,6 +100,7 @@ class Parts:
         self._join_cluster()
         self.high_watermarks = HighWatermarks(environment.disk, log_manager.node_dir.path, environment.run_blocking)
         self.kept_logs = KeptLogs(environment.disk, log_manager.node_dir.path, environment.run_blocking)
+        self.remote_storage = optional.remote_storage(config, environment.disk, environment.clock, log_manager.node_dir)
         self.replica_manager = self._new_replica_manager()
         log_manager.set_listener(self.replica_manager)
         self.fetchers = ReplicaFetchers(
@@ -166,6 +169,8 @@ class Parts:
             max_lag_ms=config.replica_lag_time_max_ms,
             may_be_replaced=lambda: self.membership.may_have_ended,
             kept_logs=self.kept_logs,
+            remote_logs=self.remote_storage,
+            remote_wait_ms=lambda: config.remote_fetch_max_wait_ms,
         )
 
     def _new_broker(self, apis: ApiTable) -> Broker:
@@ -196,6 +201,7 @@ class Parts:
             client_metrics=ClientMetrics(config),
             credentials=optional.credentials(config, self.controller, clock, self._tokens),
             delegation_tokens=self._tokens,
+            remote_storage=self.remote_storage,
             watchdog=self._environment.watchdog,
             supervisor=self._supervisor,
         )
@@ -253,6 +259,10 @@ class Parts:
         # Before records can be appended: none may get in that a topic refuses.
         subscribe(broker.schema_validation.apply)
         subscribe(self.replica_manager.apply)
+        if self.remote_storage is not None:
+            subscribe_contained(partial(self.remote_storage.apply, manager=self.replica_manager))
+        else:
+            subscribe(partial(require_object_store, config=self._config))
         node_dir = self.log_manager.node_dir
         stray_logs = StrayLogs(
             self.log_manager, self.kept_logs, self.high_watermarks, self._config.node_id, lambda: node_dir.is_ahead
@@ -329,4 +339,4 @@ def _topic_rules(config: BrokerConfig, topic: TopicImage) -> TopicRules:
         throttled_partitions(topic_config.leader_replication_throttled_replicas, config.node_id),
         throttled_partitions(topic_config.follower_replication_throttled_replicas, config.node_id),
     )
-    return TopicRules(log_config(topic_config), topic_config.min_insync_replicas, throttled)
+    return TopicRules(log_config(topic_config), topic_config.min_insync_replicas, throttled, remote_rules(topic_config))

@@ -18,6 +18,7 @@ from ottla.server.network.network import open_listening_socket
 from ottla.server.wiring.optional import asks_for_anything, tls_of_http
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import MetadataDelta
     from ottla.metastore.store import MetadataStore
     from ottla.server.broker import Broker
     from ottla.server.network.listener import ListenAddress
@@ -115,3 +116,17 @@ async def compare_with_folders(broker: Broker, store: MetadataStore) -> None:
             os.path.basename(unknown[0].path),
             extra={"path": node_path},
         )
+
+
+async def require_object_store(delta: MetadataDelta, *, config: BrokerConfig) -> None:
+    """Refuse to start, as Kafka does, where there are tiered topics and no object store is named: their older records
+    would seem to be deleted. Only what is there at the start is looked at. StartupError.
+    """
+    if delta.before.cluster_id:
+        return
+    for topic in delta.created_topics:
+        if "remote.storage.enable" in topic.configs and config.topic_config(topic.configs).remote_storage_enable:
+            raise StartupError(
+                f"the topic {topic.name} is tiered and ottla.remote.url is not set: You have to delete all topics with "
+                "the property remote.storage.enable=true before disabling tiered storage cluster-wide"
+            )

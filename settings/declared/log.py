@@ -237,14 +237,12 @@ class LogSettings:
         "Bytes kept locally once a segment is in remote storage.",
         check=between(-2),
         update=CLUSTER_WIDE,
-        in_use=False,
     )
     log_local_retention_ms: int = long(
         -2,
         "How long records are kept locally once they are in remote storage.",
         check=between(-2),
         update=CLUSTER_WIDE,
-        in_use=False,
     )
     max_decompressed_message_bytes: int = integer(
         MAX_DECOMPRESSED_BYTES,
@@ -258,12 +256,10 @@ class LogSettings:
         "Bytes that follow a segment before it is copied to remote storage; -1: as many as are kept locally.",
         check=between(-1),
         update=CLUSTER_WIDE,
-        in_use=False,
     )
     log_remote_copy_lag_ms: int = long(
         0,
         "How old a segment is when it is copied to remote storage; -1: as old as it gets locally.",
         check=between(-1),
         update=CLUSTER_WIDE,
-        in_use=False,
     )

@@ -1,25 +1,46 @@
-"""Kafka's tiered storage, which Ottla accepts and does not have."""
+"""Tiered storage: what Ottla needs to know, and what Kafka's plug-ins do, of which most has no effect here."""
 
 from __future__ import annotations
 
-from ottla.settings.checks import between
-from ottla.settings.declaration import CLUSTER_WIDE, LOW, boolean, double, integer, long, string
+from ottla.settings.checks import Check, between
+from ottla.settings.declaration import CLUSTER_WIDE, HIGH, LOW, boolean, double, integer, long, string
 from ottla.settings.types import INT64_MAX
+from ottla.tiers.address import check_remote_url
 
 
 class RemoteStorageSettings:
-    """Kafka's tiered storage, which Ottla accepts and does not have."""
+    """Tiered storage: what Ottla needs to know, and what Kafka's plug-ins do, of which most has no effect here."""
 
+    ottla_remote_url: str | None = string(
+        None,
+        "Where the older parts of tiered topics are kept: s3://bucket/prefix, gs://bucket/prefix, az://container/"
+        "prefix or file:///path; credentials come from the environment. Unset: no topic can be tiered (docs/tiers.md).",
+        check=Check(check_remote_url, "s3://…, gs://…, az://… or file:///…"),
+        importance=HIGH,
+    )
+    ottla_remote_cache_bytes: int = long(
+        1_073_741_824,
+        "Room on the disk for what was read from the object store, in the node's folder.",
+        check=between(0),
+    )
+    ottla_remote_request_timeout_ms: int = integer(
+        30_000, "Longest wait for one answer of the object store.", check=between(100)
+    )
+    ottla_remote_sweep_interval_ms: int = long(
+        3_600_000,
+        "How often the object store is searched for what nobody needs any more.",
+        check=between(1000),
+        importance=LOW,
+    )
     remote_log_storage_system_enable: bool = boolean(False, "Turn tiered storage on.", in_use=False)
     remote_fetch_max_wait_ms: int = integer(
-        500, "Longest wait for a read from remote storage.", check=between(1), update=CLUSTER_WIDE, in_use=False
+        500, "Longest wait for a read from remote storage.", check=between(1), update=CLUSTER_WIDE
     )
     remote_list_offsets_request_timeout_ms: int = long(
         30_000,
         "Longest wait for an offset looked up in remote storage.",
         check=between(1),
         update=CLUSTER_WIDE,
-        in_use=False,
     )
     remote_log_index_file_cache_total_size_bytes: int = long(
         1_073_741_824,
@@ -41,7 +62,7 @@ class RemoteStorageSettings:
         10, "Threads that copy segments to remote storage.", check=between(1), update=CLUSTER_WIDE, in_use=False
     )
     remote_log_manager_copy_max_bytes_per_second: int = long(
-        INT64_MAX, "Bytes a second copied to remote storage.", check=between(1), update=CLUSTER_WIDE, in_use=False
+        INT64_MAX, "Bytes a second copied to remote storage.", check=between(1), update=CLUSTER_WIDE
     )
     remote_log_manager_copy_quota_window_num: int = integer(
         11, "Windows that the copy rate is averaged over.", check=between(1), in_use=False
@@ -65,7 +86,7 @@ class RemoteStorageSettings:
         2, "Threads that follow remote segments of other leaders.", check=between(1), update=CLUSTER_WIDE, in_use=False
     )
     remote_log_manager_task_interval_ms: int = long(
-        30_000, "How often remote storage tasks run.", check=between(1), importance=LOW, in_use=False
+        30_000, "How often remote storage tasks run.", check=between(1), importance=LOW
     )
     remote_log_manager_task_retry_backoff_max_ms: int = long(
         30_000,

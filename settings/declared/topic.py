@@ -103,14 +103,12 @@ class TopicSettings:
         "Bytes kept locally once a segment is in remote storage.",
         check=between(-2),
         broker="log.local.retention.bytes",
-        in_use=False,
     )
     local_retention_ms: int = long(
         -2,
         "How long records are kept locally once they are in remote storage.",
         check=between(-2),
         broker="log.local.retention.ms",
-        in_use=False,
     )
     max_compaction_lag_ms: int = long(
         INT64_MAX,
@@ -170,25 +168,21 @@ class TopicSettings:
     preallocate: bool = boolean(
         False, "Allocate a segment's whole file when it is begun.", broker="log.preallocate", in_use=False
     )
-    remote_log_copy_disable: bool = boolean(False, "Copy nothing more to remote storage.", in_use=False)
+    remote_log_copy_disable: bool = boolean(False, "Copy nothing more to remote storage.")
     remote_copy_lag_bytes: int = long(
         -1,
         "Bytes that follow a segment before it is copied to remote storage; -1: as many as are kept locally.",
         check=between(-1),
         broker="log.remote.copy.lag.bytes",
-        in_use=False,
     )
     remote_copy_lag_ms: int = long(
         0,
         "How old a segment is when it is copied to remote storage; -1: as old as it gets locally.",
         check=between(-1),
         broker="log.remote.copy.lag.ms",
-        in_use=False,
     )
-    remote_log_delete_on_disable: bool = boolean(
-        False, "Delete what is in remote storage when it is turned off.", in_use=False
-    )
-    remote_storage_enable: bool = boolean(False, "Keep older segments of the topic in remote storage.", in_use=False)
+    remote_log_delete_on_disable: bool = boolean(False, "Delete what is in remote storage when it is turned off.")
+    remote_storage_enable: bool = boolean(False, "Keep older segments of the topic in remote storage.")
     retention_bytes: int = long(
         -1, "Bytes that each partition keeps at most; -1 means no limit.", broker="log.retention.bytes"
     )

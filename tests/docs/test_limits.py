@@ -36,9 +36,9 @@ def test_it_is_open_by_default() -> None:
     assert set(listener_protocols(load()).values()) == {"PLAINTEXT"}
 
 
-def test_there_is_no_tiered_storage() -> None:
-    assert "No tiered storage" in limits(PAGES[0])
-    assert not TOPIC_SETTINGS["remote.storage.enable"].in_use
+def test_tiered_storage_is_off_by_default() -> None:
+    assert TOPIC_SETTINGS["remote.storage.enable"].in_use
+    assert load().ottla_remote_url is None
 
 
 def test_what_is_no_limit_any_more_is_not_told_as_one() -> None:

@@ -138,7 +138,7 @@ def test_settings_are_in_use_exactly_if_the_code_reads_them() -> None:
     in_use -= {"interval.ms", "match", "metrics", "listeners"}
     assert sorted(in_use - read) == []
     # Read in order to be refused, and another name of node.id.
-    refused = {"authorizer.class.name", "remote.storage.enable", "broker.id"}
+    refused = {"authorizer.class.name", "broker.id"}
     assert sorted((read & (BROKER_SETTINGS.keys() | TOPIC_SETTINGS.keys())) - in_use - refused) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from ottla.kproto.messages.groups.offset_commit import (
 from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import Record, build_batch
 from ottla.metrics.exposition import render
+from ottla.replica.tiered.remote_log import RemoteCounters
 from ottla.runtime.watchdog import LoopWatchdog
 from ottla.server.mirror.progress import MirrorProgress
 from ottla.server.telemetry import catalog
@@ -222,6 +224,7 @@ async def test_every_declared_metric_is_collected_and_no_other(loaded: Serve) ->
     async with loaded() as (node, _):
         node.broker.watchdog = LoopWatchdog()
         node.broker.mirror.progress = MirrorProgress()
+        node.broker.remote_storage = SimpleNamespace(counters=RemoteCounters(), failing={})
         assert not list(node.broker.share.manager)  # Made when it is asked for.
         node.broker.client_metrics.ask(uuid4(), {"client_id": "c"})
         found = await scrape(node)
