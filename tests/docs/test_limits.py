@@ -37,6 +37,7 @@ def test_it_is_open_by_default() -> None:
 
 
 def test_tiered_storage_is_off_by_default() -> None:
+    assert "tiered storage" not in limits(PAGES[0]).lower()
     assert TOPIC_SETTINGS["remote.storage.enable"].in_use
     assert load().ottla_remote_url is None
 
