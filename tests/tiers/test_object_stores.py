@@ -211,3 +211,18 @@ async def test_no_answer_is_waited_for_without_end(autojump_clock: trio.testing.
     with pytest.raises(ObjectStoreUnavailableError):
         await store.get("a")
     assert trio.current_time() < 60
+
+
+async def test_the_environment_says_where_s3_is(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a broker finds it: without TLS if the address has none."""
+    environment = {
+        "AWS_ENDPOINT_URL": s3,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    store = open_object_store(f"s3://{BUCKET}/found", timeout_seconds=20)
+    await store.put("a", b"content")
+    assert (await store.get("a")).content == b"content"

@@ -5,6 +5,7 @@ Credentials are found as obstore's users know it: in the environment and where t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -53,6 +54,11 @@ _NO_RETRIES: Final[Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=
 T = TypeVar("T")
 
 
+def _endpoint_of_environment() -> str:
+    """Where S3 is, if the environment says so: whoever names an address without TLS wants none."""
+    return os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+
+
 class CloudObjectStore(ObjectStore):
     """Each call is one request in a worker thread, which a cancelled caller leaves behind: it ends at its timeout.
 
@@ -64,7 +70,7 @@ class CloudObjectStore(ObjectStore):
         """`config` are obstore's keys (`endpoint`, `region`, …), which precede the environment's."""
         options: Any = {"timeout": timedelta(seconds=timeout_seconds)}
         settings: Any = dict(config or {})
-        if settings.get("endpoint", "").startswith("http://"):
+        if (settings.get("endpoint") or _endpoint_of_environment()).startswith("http://"):
             options["allow_http"] = True
         try:
             self._store = from_url(url, config=settings or None, client_options=options, retry_config=_NO_RETRIES)
