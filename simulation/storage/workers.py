@@ -70,8 +70,9 @@ class Workers:
         self._pause_probability = pause_probability
         self._current: _Thread | None = None
         self._under_way: list[_Thread] = []
-        #: For how long all calls together have been held up so far, as the seed decided.
+        #: For how long one call or more has been held up so far, as the seed decided.
         self.held_up_s = 0.0
+        self._held_up_until = 0.0
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """As `trio.to_thread.run_sync`: once begun it cannot be cancelled."""
@@ -123,6 +124,9 @@ class Workers:
                 await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             seconds = self._rng.choice((0.001, 0.01, 0.1))
-            self.held_up_s += seconds
+            began = trio.current_time()
+            ends = began + seconds
+            self.held_up_s += max(0.0, ends - max(began, self._held_up_until))
+            self._held_up_until = max(ends, self._held_up_until)
             with trio.CancelScope(shield=True):
                 await trio.sleep(seconds)

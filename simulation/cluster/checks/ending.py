@@ -141,7 +141,7 @@ async def stop_all(world: World) -> None:
         began, held_up_s = trio.current_time(), world.workers.held_up_s
         disk = machine.disk
         await machine.stop()
-        took_s = trio.current_time() - began - (world.workers.held_up_s - held_up_s)
+        took_s = max(0.0, trio.current_time() - began - (world.workers.held_up_s - held_up_s))
         world.check(took_s < _STOP_S, f"node {node_id} has taken {took_s:.1f} s to stop")
         world.check(disk.open_handles == 0, f"node {node_id} leaves {disk.open_handles} files open")
         held = broker.pool.counters.in_use
