@@ -269,7 +269,7 @@ class BlockWriter:
             self.active.want_sync()
         done = self.active.wait_event()
         if self.is_stalled:
-            await self._context.space.make_room()
+            await self._context.space.make_room(if_full=True)
             self.try_again()
         self.start()
         await done.wait()

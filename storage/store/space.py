@@ -147,9 +147,14 @@ class Space:
         """Return when the node is full."""
         await self._filled.wait()
 
-    async def make_room(self) -> bool:
-        """Give up the reserve for what must not fail; False if it is gone already. The node counts as full then."""
+    async def make_room(self, *, if_full: bool = False) -> bool:
+        """Give up the reserve for what must not fail; False if it is gone already. The node counts as full then.
+
+        With `if_full` it is kept if there is room by the time that it is this caller's turn.
+        """
         async with self._lock:
+            if if_full and not self.is_full:
+                return False
             given_up = bool(await self._offload(self._give_up_reserve))
             if given_up:
                 self.filled("the reserve was given up")

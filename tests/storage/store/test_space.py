@@ -63,3 +63,27 @@ async def test_a_reserve_that_is_given_up_meanwhile_is_not_taken_for_room(
         assert is_given_up == [True]
         assert (space.is_full, path.exists()) == (True, False)
         nursery.cancel_scope.cancel()
+
+
+async def test_the_reserve_is_kept_if_there_is_room_by_then(tmp_path: Path) -> None:
+    """A block waits because the disk is full; while it waits for its turn to make room, the disk has room again."""
+    path = tmp_path / "reserve"
+    path.write_bytes(bytes(RESERVE_BYTES))
+    disk = SmallDisk(path)
+    space = Space(disk, str(path), RESERVE_BYTES, trio.to_thread.run_sync)
+    space.filled("a write found no room", 60_000)
+    is_given_up: list[bool] = []
+
+    async def give_up() -> None:
+        is_given_up.append(await space.make_room(if_full=True))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(space.run)
+        await until(lambda: disk.asked == 1)  # there is a reserve
+        disk.may_answer.set()
+        await until(lambda: not space.is_full or disk.asked == 2)
+        nursery.start_soon(give_up)
+        await until(lambda: bool(is_given_up))
+        assert is_given_up == [False]
+        assert (space.is_full, path.exists()) == (False, True)
+        nursery.cancel_scope.cancel()
