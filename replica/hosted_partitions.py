@@ -274,13 +274,14 @@ class HostedPartitions:
     def _follow_rules(self, partition: Partition, rules: RemoteRules | None) -> None:
         """Whether the topic is tiered, and how, may have changed."""
         if rules is None or self._remote_logs is None:
-            partition.remote = None
+            partition.tier(None)
         elif partition.remote is None:
-            partition.remote = self._remote_logs.open(
-                self._image.cluster_id, partition.topic, partition.topic_id, partition.index, rules
+            cluster_id = self._image.cluster_id
+            partition.tier(
+                self._remote_logs.open(cluster_id, partition.topic, partition.topic_id, partition.index, rules)
             )
         else:
-            partition.remote.rules = rules
+            partition.remote.follow(rules)
 
     async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
         rules = self._topic_rules(topic)

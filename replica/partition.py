@@ -655,6 +655,10 @@ class Partition:
 
     # Reading --------------------------------------------------------------------------------------------------------
 
+    def tier(self, remote: RemoteLog | None) -> None:
+        """The topic is tiered from now on, and this is the part of the log in the object store; or it no longer is."""
+        self.remote = remote
+
     @property
     def log_start_offset(self) -> int:
         """Where the log begins, on the disk or in the object store."""

@@ -100,6 +100,13 @@ class Manifest:
         self.epochs = LeaderEpochs()
         self._segments = segments
 
+    @classmethod
+    def of_all(cls, topic_id: UUID, partition: int, log_start_offset: int, end_offset: int) -> Manifest:
+        """As if all between two offsets had been uploaded, to ask what could go from the disk at most."""
+        manifest = cls(topic_id, partition, log_start_offset)
+        manifest.end_offset = end_offset
+        return manifest
+
     def __repr__(self) -> str:
         return f"<manifest of {self.partition}: [{self.log_start_offset}, {self.end_offset}) in {len(self)} segments>"
 

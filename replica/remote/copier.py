@@ -92,13 +92,13 @@ class Copier:
         try:
             results = await self._upload(some)
         except ObjectStoreUnavailableError as error:
-            self._counters.copy_errors += 1
+            self._counters.copy_failed()
             failed(some[0][0][1].name, "is not copied", error)
             return False
         except _PASSING:
             return False
         except (ApiError, OSError) as error:
-            self._counters.copy_errors += 1
+            self._counters.copy_failed()
             if len(some) == 1:
                 failed(some[0][0][1].name, "is not copied", error)
                 return False
@@ -112,12 +112,11 @@ class Copier:
                 has_copied = True  # somebody else has; what follows can be copied now
             elif isinstance(result, TierError):
                 if not isinstance(result, _PASSING):
-                    self._counters.copy_errors += 1
+                    self._counters.copy_failed()
                     failed(remote.name, "is not copied", result)
             else:
                 has_copied = True
-                self._counters.copied_segments += 1
-                self._counters.copied_bytes += result[len(result) - 1].size_bytes
+                self._counters.copied(result[len(result) - 1].size_bytes)
                 well(remote.name)
         return has_copied
 

@@ -64,8 +64,7 @@ async def expire_as_follower(partition: Partition, remote: RemoteLog, now_ms: in
     """Apply `local.retention.*` to the disk. The object store is asked only if something would go. Raises as above."""
     log = partition.log
     await wait_for_spans(log)
-    everything = Manifest(remote.names.topic_id, partition.index, log.log_start_offset)
-    everything.end_offset = log.log_end_offset
+    everything = Manifest.of_all(remote.names.topic_id, partition.index, log.log_start_offset, log.log_end_offset)
     if _local_start(partition, remote.rules, everything, now_ms) <= log.log_start_offset:
         return
     manifest = await remote.file.refresh()

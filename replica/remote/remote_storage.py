@@ -270,11 +270,11 @@ class RemoteStorage:
                     if len(manifest):
                         start = held.log.log_start_offset
                         await file.change(lambda found, at=start, epoch=epoch: found.emptied_at(at, epoch))  # type: ignore[misc]
-                        self.counters.deleted_segments += len(manifest)
+                        self.counters.deleted(len(manifest))
                 except FencedUploadError:
                     continue
                 except TierError as error:
-                    self.counters.delete_errors += 1
+                    self.counters.delete_failed()
                     self._failed(f"{held.topic}-{held.index}", "stays in the object store", error)
                     continue
                 self._emptied[key] = epoch
@@ -317,7 +317,7 @@ class RemoteStorage:
                 await self.delete_next()
                 backoff.reset()
             except TierError as error:
-                self.counters.delete_errors += 1
+                self.counters.delete_failed()
                 self._failed("deleted topics", "stay in the object store", error)
                 await backoff.wait()
                 continue

@@ -65,6 +65,39 @@ class RemoteCounters:
         self.deleted_segments = 0
         self.delete_errors = 0
 
+    def copied(self, size_bytes: int) -> None:
+        """One segment was copied."""
+        self.copied_segments += 1
+        self.copied_bytes += size_bytes
+
+    def copy_failed(self) -> None:
+        """A copy has failed."""
+        self.copy_errors += 1
+
+    def deleted(self, segments: int) -> None:
+        """Segments were deleted in the object store."""
+        self.deleted_segments += segments
+
+    def delete_failed(self) -> None:
+        """A deletion has failed."""
+        self.delete_errors += 1
+
+    def fetch_begun(self) -> None:
+        """A client is read for."""
+        self.fetch_requests += 1
+
+    def fetched(self, size_bytes: int) -> None:
+        """So much was read for a client."""
+        self.fetched_bytes += size_bytes
+
+    def fetch_failed(self) -> None:
+        """A read for a client has failed."""
+        self.fetch_errors += 1
+
+    def fetch_was_late(self) -> None:
+        """A read for a client has taken too long, and nothing was sent for it."""
+        self.late_fetches += 1
+
 
 class _Joined(NamedTuple):
     """The epochs of both parts, and what they were made of."""
@@ -99,6 +132,10 @@ class RemoteLog:
         self.counters = shared.counters
         self._looked_in = _NEVER
         self._joined: _Joined | None = None
+
+    def follow(self, rules: RemoteRules) -> None:
+        """The topic's settings have changed."""
+        self.rules = rules
 
     @property
     def manifest(self) -> Manifest | None:
@@ -162,7 +199,7 @@ class RemoteLog:
 
         Raises OffsetOutOfRangeError for what was deleted, and RemoteStorageError.
         """
-        self.counters.fetch_requests += 1
+        self.counters.fetch_begun()
         try:
             if self.manifest is None or self.manifest.find(offset) is None:
                 await self.file.refresh()
@@ -182,7 +219,7 @@ class RemoteLog:
                 raise RemoteStorageError(f"offset {offset} of {self.name} is neither here nor in {self.manifest!r}")
         except TierError as error:
             raise RemoteStorageError(f"{self.name} cannot be read from offset {offset} on: {error}") from error
-        self.counters.fetched_bytes += len(records.content)
+        self.counters.fetched(len(records.content))
         return records
 
     async def _read(self, offset: int, max_bytes: int, end_offset: int) -> RemoteRecords | None:
@@ -240,9 +277,9 @@ class RemoteLog:
             if manifest.revision:
                 before = len(manifest)
                 manifest = await self.file.change(lambda found: found.with_log_start(offset, leader_epoch))
-                self.counters.deleted_segments += max(0, before - len(manifest))
+                self.counters.deleted(max(0, before - len(manifest)))
         except TierError as error:
-            self.counters.delete_errors += 1
+            self.counters.delete_failed()
             raise RemoteStorageError(f"{self.name} cannot be deleted up to {offset}: {error}") from error
         if offset > log.log_start_offset:
             await log.advance_log_start_offset(offset)

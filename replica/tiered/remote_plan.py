@@ -68,7 +68,7 @@ class RemotePlan:
                 await self._go_on_locally(found.next_offset)
                 return
         except (ReplicaError, StorageError) as error:
-            self._remote.counters.fetch_errors += 1
+            self._remote.counters.fetch_failed()
             self.error = error
             return
         records = IOBuf()
@@ -91,7 +91,7 @@ class RemotePlan:
     def give_up(self) -> None:
         """The time is over: the fetch is answered without records, as Kafka does, and the next one finds them."""
         if self.records is None and self.error is None:
-            self._remote.counters.late_fetches += 1
+            self._remote.counters.fetch_was_late()
             self.records = IOBuf()
 
     def release(self) -> None:
