@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 TOGETHER: Final[Mapping[str, tuple[str, ...]]] = {
     "Spark": (
         "compat_tests/spark/",
+        "tests/pipeline/share/test_decide.py",
         "tests/pipeline/share/test_spark.py",
         "tests/pipeline/source/test_spark.py",
         "tests/pipeline/tables/test_changed_settings.py",
         "tests/pipeline/tables/test_parquet.py",
+        "tests/pipeline/tables/test_parquet_jobs.py",
         "tests/pipeline/values/test_exact_decimals.py",
         "tests/pipeline/values/test_hostile_json.py",
     ),

@@ -21,7 +21,7 @@ from ottla.storage.inspect.fsck import check_node
 COUNT = 60
 PARTITIONS = 3
 # A file that is being written may get its name while its folder is copied.
-_UNFINISHED = shutil.ignore_patterns("*.new")
+_UNFINISHED = shutil.ignore_patterns("*.new", "*.tmp")
 
 
 def value(number: int) -> bytes:

@@ -192,7 +192,9 @@ def test_damage_is_one_sentence_or_what_the_record_reader_finds(buffer: bytes, d
     damaged[position] ^= data.draw(st.integers(1, 255))
     decoder = RecordDecoder("topic", 3, include_headers=True, check_crcs=False, limit_bytes=1 << 20)
     try:
-        rows = [record for pos, header in iter_batches(damaged) for record in iter_records(damaged, pos, header)]
+        batches = list(iter_batches(damaged))
+        assume(not any(header.is_control for _, header in batches))  # the decoder does not look into markers
+        rows = [record for pos, header in batches for record in iter_records(damaged, pos, header)]
     except RecordError as error:
         assume("is not UTF-8" not in str(error))  # the record reader refuses such keys of headers
         with pytest.raises(DecodingError):

@@ -94,7 +94,9 @@ class World:
             is_leader=True,
             term=1,
             leader_epoch=4,
-            log=SimpleNamespace(log_start_offset=0, high_watermark=100),
+            log=SimpleNamespace(high_watermark=100),
+            log_start_offset=0,
+            knows_log_start=True,
         )
         self.partition = partition
         self.ended: list[SharePartition] = []
@@ -515,7 +517,7 @@ class TestDeadLetters:
         world.acquire("a")
         await world.share.acknowledge("a", accept(0, 9, REJECT))
         await trio.testing.wait_all_tasks_blocked()
-        world.partition.log.log_start_offset = 5
+        world.partition.log_start_offset = 5
         assert world.share.can_acquire()
         world.queue.gate.set()
         await self.done(world)
