@@ -7,13 +7,13 @@ cluster's metadata was lost, everything is unknown. It is an operator's decision
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64decode
 from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.storage.config import LogConfig
 from ottla.storage.format.block import split_key
+from ottla.storage.format.topic_file import topic_id_of_folder
 from ottla.storage.node_dir import DELETED_SUFFIX, remove_folder
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class UnknownTopic(NamedTuple):
 def topic_folders(disk: Disk, node_path: str) -> Iterator[tuple[UUID, str]]:
     """The topics with a folder of their own, and where it is. Blocks for a listing."""
     for name in disk.listdir(node_path):
-        topic_id = _topic_id_of(name)
+        topic_id = topic_id_of_folder(name)
         if topic_id is not None:
             yield topic_id, os.path.join(node_path, name)
 
@@ -74,14 +74,3 @@ async def delete_unknown(manager: LogManager, topics: list[UnknownTopic]) -> Non
 
 def _delete_folder(disk: Disk, path: str) -> None:
     remove_folder(disk, path, path + DELETED_SUFFIX)
-
-
-def _topic_id_of(folder: str) -> UUID | None:
-    """The topic id in the name of a topic's folder; None for other names."""
-    _, dot, encoded = folder.rpartition(".")
-    if not dot or len(encoded) != 22:
-        return None
-    try:
-        return UUID(bytes=urlsafe_b64decode(encoded + "=="))
-    except ValueError:
-        return None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.kproto.records.crc import value as crc_of
 from ottla.tiers.errors import CorruptObjectError, ObjectMissingError, UnknownFormatError
+from ottla.tiers.listing import list_manifests
 from ottla.tiers.manifest import Manifest
 from ottla.tiers.offload import Offload, in_a_thread
+from ottla.tiers.parallel import in_parallel
 from ottla.tiers.partition_index import PartitionIndex, Run
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.tiers.names import TopicNames
     from ottla.tiers.object_store import Content, ObjectStore
 
-__all__ = ["Damage", "check_partition"]
+__all__ = ["CheckedPartition", "CheckedTopic", "Damage", "check_partition", "check_topic"]
 
 _DAMAGES: Final = (CorruptObjectError, ObjectMissingError, UnknownFormatError)
 _READ_BYTES: Final = 4 * 1_048_576
@@ -36,29 +38,98 @@ class Damage(NamedTuple):
     text: str
 
 
+class CheckedPartition(NamedTuple):
+    """What was looked at of one partition, and its damage by offset."""
+
+    records: int
+    segments: int
+    size_bytes: int
+    damage: list[Damage]
+
+
+class CheckedTopic(NamedTuple):
+    """All of a topic. `strangers` are objects that lie among the manifests and are none."""
+
+    partitions: list[CheckedPartition]
+    strangers: list[str]
+
+    @property
+    def damage(self) -> list[Damage]:
+        return [damage for partition in self.partitions for damage in partition.damage]
+
+
+_NOTHING: Final = CheckedPartition(0, 0, 0, [])
+
+
+async def check_topic(
+    store: ObjectStore,
+    names: TopicNames,
+    *,
+    reads_all: bool = False,
+    checked: Callable[[CheckedPartition], None] = lambda _: None,
+    offload: Offload = in_a_thread,
+) -> CheckedTopic:
+    """Check all partitions that have a manifest; `checked` is called after each. Raises as `check_partition` does.
+
+    A topic whose deletion has begun has no damage.
+    """
+    manifests = await list_manifests(store, names)
+
+    async def check(partition: int) -> CheckedPartition:
+        found = await check_partition(store, names, partition, reads_all=reads_all, offload=offload)
+        checked(found)
+        return found
+
+    found = CheckedTopic(await in_parallel(check, manifests.partitions), manifests.strangers)
+    if found.damage and await _is_being_deleted(store, names):
+        return CheckedTopic([], [])
+    return found
+
+
 async def check_partition(
     store: ObjectStore, names: TopicNames, partition: int, *, reads_all: bool = False, offload: Offload = in_a_thread
-) -> list[Damage]:
-    """The damage of one partition, by offset; nothing if it has no manifest.
+) -> CheckedPartition:
+    """Check one partition; nothing is damaged if it has no manifest.
 
     Indexes are read, and with `reads_all` all batches; otherwise each stretch of a part is asked for its last byte. It
-    ends after the segment in which the thousandth place was found. Raises ObjectStoreUnavailableError or
-    ObjectStoreRefusedError if the store does not answer: that is no damage.
+    ends after the segment in which the thousandth place was found. Brokers may delete meanwhile: what the manifest does
+    not name any more is no damage. Raises ObjectStoreUnavailableError or ObjectStoreRefusedError if the store does not
+    answer: that is no damage, either.
     """
-    found: list[Damage] = []
+    try:
+        manifest = await _manifest(store, names, partition, offload)
+        if manifest is None:
+            return _NOTHING
+        check = _Check(store, names, partition, reads_all=reads_all, offload=offload)
+        found: list[Damage] = []
+        for segment in manifest:
+            found += await check.segment(segment)
+            if len(found) >= _MOST:
+                break
+        if found:
+            present = await _manifest(store, names, partition, offload)
+            found = [] if present is None else [it for it in found if present.find(it.last_offset) is not None]
+    except _DAMAGES as error:
+        return _NOTHING._replace(damage=[Damage(partition, -1, -1, str(error))])
+    records = manifest.end_offset - manifest.log_start_offset
+    return CheckedPartition(records, len(manifest), manifest.size_bytes, found)
+
+
+async def _manifest(store: ObjectStore, names: TopicNames, partition: int, offload: Offload) -> Manifest | None:
     try:
         content = (await store.get(names.manifest(partition))).content
-        manifest = await offload(Manifest.from_bytes, content, names.topic_id, partition)
     except ObjectMissingError:
-        return []
-    except _DAMAGES as error:
-        return [Damage(partition, -1, -1, str(error))]
-    check = _Check(store, names, partition, reads_all=reads_all, offload=offload)
-    for segment in manifest:
-        found += await check.segment(segment)
-        if len(found) >= _MOST:
-            break
-    return found
+        return None
+    return await offload(Manifest.from_bytes, content, names.topic_id, partition)
+
+
+async def _is_being_deleted(store: ObjectStore, names: TopicNames) -> bool:
+    """Objects of a topic go one after the other, and its manifests last."""
+    try:
+        await store.get(names.deletion_note)
+    except ObjectMissingError:
+        return not (await list_manifests(store, names)).partitions
+    return True
 
 
 class _Check:

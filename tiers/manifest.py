@@ -129,6 +129,11 @@ class Manifest:
         """The bytes of all batches in the object store."""
         return sum(fields[6] for fields in _SEGMENT.iter_unpack(self._segments))
 
+    def size_bytes_below(self, offset: int) -> int:
+        """The bytes of the segments that end below an offset."""
+        whole = memoryview(self._segments)[: self.place_of(offset) * _SEGMENT.size]
+        return sum(fields[6] for fields in _SEGMENT.iter_unpack(whole))
+
     def place_of(self, offset: int) -> int:
         """The place of the segment with this offset, or of the next one; `len(self)` if there is none."""
         return bisect_left(range(len(self)), offset, key=self._last_offset)

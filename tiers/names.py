@@ -3,6 +3,7 @@
     <cluster id>/topics/<topic>.<topic id>/manifests/<partition>           one for each partition: the only objects that change
     <cluster id>/topics/<topic>.<topic id>/segments/<upload id>.<part>     batches, up to 16 MiB in each object
     <cluster id>/topics/<topic>.<topic id>/segments/<upload id>.index      where they lie, for all partitions of the upload
+    <cluster id>/deleted/<topic id>                                        the deletion of a topic that has begun
 
 An upload id is the leader epoch under which the upload was begun, and a random number: no two uploads, of whichever
 leaders, ever write the same object.
@@ -13,10 +14,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.storage.format.topic_file import topic_folder_name
+from ottla.storage.format.topic_file import topic_folder_name, topic_id_of_folder
 
-__all__ = ["TopicNames", "UploadId"]
+__all__ = ["TOPICS_FOLDER", "TopicNames", "UploadId"]
 
+TOPICS_FOLDER: Final = "topics/"
 _INDEX_SUFFIX: Final = "index"
 
 
@@ -47,9 +49,22 @@ class TopicNames:
         self.cluster_id = cluster_id
         self.topic = topic
         self.topic_id = topic_id
-        self.folder = f"{cluster_id}/topics/{topic_folder_name(topic, topic_id)}/"
+        self.folder = f"{cluster_id}/{TOPICS_FOLDER}{topic_folder_name(topic, topic_id)}/"
         self.manifests = f"{self.folder}manifests/"
         self.segments = f"{self.folder}segments/"
+        self.deletion_note = f"{cluster_id}/deleted/{topic_id.hex}"
+
+    @classmethod
+    def of_folder(cls, cluster_id: str, folder: str) -> TopicNames | None:
+        """Those of the topic whose folder has this name; None if it is no topic's.
+
+        Of a topic's name it has the first 200 characters.
+        """
+        topic_id = topic_id_of_folder(folder)
+        if topic_id is None:
+            return None
+        names = cls(cluster_id, folder.rpartition(".")[0], topic_id)
+        return names if names.folder == f"{cluster_id}/{TOPICS_FOLDER}{folder}/" else None
 
     def manifest(self, partition: int) -> str:
         return f"{self.manifests}{partition:010d}"

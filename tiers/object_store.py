@@ -74,7 +74,8 @@ class ObjectStore(ABC):
 
     @abstractmethod
     async def find(self, prefix: str, after: str = "") -> Sequence[ObjectInfo]:
-        """The next objects whose names begin with a path (`prefix` ends with a slash) and come after another name.
+        """The next objects whose names begin with a path and come after another name. `prefix` ends with a slash, or is
+        empty for all objects.
 
         In the order of names, `PAGE_OBJECTS` at most; none if there are no more.
         """

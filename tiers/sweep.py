@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.tiers.errors import CorruptObjectError, ObjectMissingError
+from ottla.tiers.listing import list_manifests
 from ottla.tiers.manifest import Manifest
 from ottla.tiers.offload import Offload, in_a_thread
 from ottla.tiers.partition_index import indexed_partitions
@@ -136,16 +137,10 @@ class _Manifests:
 
     async def listed(self) -> list[int]:
         """The partitions of which the store lists a manifest."""
-        found = []
-        after = ""
-        while page := await self._store.find(self._names.manifests, after):
-            for info in page:
-                partition = self._names.partition_of(info.name)
-                if partition is None:
-                    raise CorruptObjectError(f"{info.name} is no manifest: the topic is not swept")
-                found.append(partition)
-            after = page[-1].name
-        return found
+        partitions, strangers = await list_manifests(self._store, self._names)
+        if strangers:
+            raise CorruptObjectError(f"{strangers[0]} is no manifest: the topic is not swept")
+        return partitions
 
     async def any_names(self, upload: UploadId, partitions: Iterable[int]) -> bool:
         for partition in partitions:

@@ -344,10 +344,11 @@ class RemoteStorage:
             after = page[-1].name
 
     async def _delete(self, names: TopicNames) -> None:
-        note = f"{self._cluster_id}/deleted/{names.topic_id.hex}"
-        await self.store.put(note, json.dumps({"topic": names.topic, "topic_id": str(names.topic_id)}).encode())
+        await self.store.put(
+            names.deletion_note, json.dumps({"topic": names.topic, "topic_id": str(names.topic_id)}).encode()
+        )
         removed = await delete_topic(self.store, names)
-        await self.store.delete([note])
+        await self.store.delete([names.deletion_note])
         keys = {"topic": names.topic, "objects": removed}
         logger.info("the topic %s was deleted, and its %d objects are", names.topic, removed, extra=keys)
 

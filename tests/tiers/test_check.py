@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import trio.testing
 
-from ottla.tiers.check import check_partition
+from ottla.tiers.check import CheckedPartition, check_partition, check_topic
 from ottla.tiers.errors import ObjectStoreUnavailableError
 from ottla.tiers.manifest import Manifest
+from ottla.tiers.object_store import Content, StoredObject
 from ottla.tiers.stores.memory_store import MemoryObjectStore
 from tests.tiers.faults import FaultyObjectStore
 from tests.tiers.logs import log_of
@@ -21,7 +22,7 @@ def store() -> FaultyObjectStore:
 
 async def places(store: FaultyObjectStore, *, reads_all: bool, partition: int = 0) -> list[tuple[int, int]]:
     found = await check_partition(store, NAMES, partition, reads_all=reads_all, offload=inline)
-    return [(damage.first_offset, damage.last_offset) for damage in found]
+    return [(damage.first_offset, damage.last_offset) for damage in found.damage]
 
 
 async def copied(store: FaultyObjectStore) -> Manifest:
@@ -101,3 +102,68 @@ async def test_no_answer_is_no_damage(autojump_clock: trio.testing.MockClock, st
     store.fail_next("get_range", 1000, name=".000002")
     with pytest.raises(ObjectStoreUnavailableError):
         await places(store, reads_all=False)
+
+
+async def test_a_topic_is_the_sum_of_its_partitions(
+    autojump_clock: trio.testing.MockClock, store: FaultyObjectStore
+) -> None:
+    manifest = await copied(store)
+    seen: list[CheckedPartition] = []
+    found = await check_topic(store, NAMES, checked=seen.append, offload=inline)
+    assert found.partitions == sorted(seen, key=lambda it: -it.records)
+    assert found.partitions[0] == CheckedPartition(120, 2, manifest.size_bytes, [])
+    assert [each.segments for each in found.partitions] == [2, 1]
+    assert (found.damage, found.strangers) == ([], [])
+    await store.put(f"{NAMES.manifests}notes", b"x")
+    await store.delete([NAMES.index(manifest[1].upload)])
+    found = await check_topic(store, NAMES, offload=inline)
+    assert found.strangers == [f"{NAMES.manifests}notes"]
+    assert [damage[:3] for damage in found.damage] == [(0, 60, 119)]
+
+
+async def test_what_is_deleted_meanwhile_is_no_damage(
+    autojump_clock: trio.testing.MockClock, store: FaultyObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = await copied(store)
+    shorter = manifest.with_log_start(60, 1)
+
+    async def delete() -> None:
+        await store.store.put(NAMES.manifest(0), shorter.to_bytes())
+        await store.store.delete([NAMES.index(manifest[0].upload)])
+
+    original = store.get_range
+
+    async def get_range(name: str, start: int, length: int) -> Content:
+        if name == NAMES.index(manifest[0].upload):
+            await delete()
+        return await original(name, start, length)
+
+    monkeypatch.setattr(store, "get_range", get_range)
+    assert await places(store, reads_all=False) == []
+    # And nothing but that: what is named still is looked for.
+    await store.delete([NAMES.index(manifest[1].upload)])
+    assert await places(store, reads_all=False) == [(60, 119)]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_a_topic_that_is_being_deleted_has_no_damage(
+    autojump_clock: trio.testing.MockClock, store: FaultyObjectStore, monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    manifest = await copied(store)
+    await store.delete([NAMES.index(manifest[1].upload)])
+    assert len((await check_topic(store, NAMES, offload=inline)).damage) == 1
+    if not is_last:
+        await store.put(NAMES.deletion_note, b"{}")
+        assert (await check_topic(store, NAMES, offload=inline)).damage == []
+        return
+
+    original = store.get
+
+    async def get(name: str) -> StoredObject:
+        if name == NAMES.deletion_note:
+            # It is done by now, and so is the note.
+            await store.store.delete([NAMES.manifest(0), NAMES.manifest(1)])
+        return await original(name)
+
+    monkeypatch.setattr(store, "get", get)
+    assert (await check_topic(store, NAMES, offload=inline)).damage == []

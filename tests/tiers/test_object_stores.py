@@ -110,6 +110,24 @@ async def test_what_has_not_changed_is_not_sent(store: ObjectStore) -> None:
     assert found.content == b"second"
 
 
+async def test_objects_are_found_in_the_order_of_their_names(store: ObjectStore) -> None:
+    names = ["a-b/1", "a.b", "a/b-c", "a/b/1", "a/b/2", "a/b0", "a0/1", "b"]
+    for name in reversed(names):
+        await store.put(name, b"1")
+    for place in range(len(names)):
+        assert [info.name for info in await store.find("", names[place])] == names[place + 1 :]
+    # After all of a folder, as who looks for the next one asks.
+    assert [info.name for info in await store.find("a/", "a/b/~")] == ["a/b0"]
+    assert [info.name for info in await store.find("", "a/~")] == ["a0/1", "b"]
+
+
+async def test_a_link_to_a_folder_leads_nowhere(tmp_path: Path) -> None:
+    store = open_object_store(f"file://{tmp_path}", timeout_seconds=10)
+    await store.put("a/1", b"1")
+    (tmp_path / "a" / "again").symlink_to(tmp_path)
+    assert await names_below(store, "") == ["a/1"]
+
+
 async def test_objects_are_found_and_removed(store: ObjectStore) -> None:
     names = [f"t/segments/{number:04d}" for number in range(1100)] if isinstance(store, MemoryObjectStore) else []
     names += [f"t/segments/x{number}" for number in range(5)]
@@ -121,6 +139,7 @@ async def test_objects_are_found_and_removed(store: ObjectStore) -> None:
         "t/segments/x3",
         "t/segments/x4",
     ]
+    assert await names_below(store, "") == sorted([*names, "t/other/1", "t/segments-of-others"])
     assert await store.modified_ms("t/other/1") == (await store.find("t/other/"))[0].modified_ms
     await store.delete([names[0], "t/segments/not-there", names[1]])
     assert await names_below(store, "t/segments/") == sorted(names[2:])

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from heapq import nsmallest
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -140,7 +140,7 @@ class FolderObjectStore(ObjectStore):
     def _page(self, prefix: str, after: str) -> list[ObjectInfo]:
         if not self._folder.is_dir():
             raise ObjectStoreUnavailableError(f"{self._folder} is not there")
-        names = nsmallest(PAGE_OBJECTS, (name for name in self._names(prefix) if name > after))
+        names = list(islice(self._names(prefix, after), PAGE_OBJECTS))
         found = []
         for name in names:
             try:
@@ -150,12 +150,35 @@ class FolderObjectStore(ObjectStore):
             found.append(ObjectInfo(name, status.st_size, _modified_ms(status)))
         return found
 
-    def _names(self, prefix: str) -> Iterator[str]:
-        for folder, folders, files in os.walk(self._folder / prefix):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for file in files:
-                if not file.startswith("."):
-                    yield Path(folder, file).relative_to(self._folder).as_posix()
+    def _names(self, prefix: str, after: str) -> Iterator[str]:
+        """In their order. Folders that have nothing after that name are not looked into."""
+        waiting = [_entries(self._folder / prefix, prefix)]
+        while waiting:
+            name = next(waiting[-1], None)
+            if name is None:
+                waiting.pop()
+            elif not name.endswith("/"):
+                if name > after:
+                    yield name
+            elif name > after or after.startswith(name):
+                waiting.append(_entries(self._folder / name, name))
+
+
+def _entries(folder: Path, prefix: str) -> Iterator[str]:
+    """The names of a folder's objects and, with a slash, of its folders, in their order; none if it is not there.
+
+    Links to folders are passed over: they may lead round in a circle.
+    """
+    names = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") or (entry.is_symlink() and entry.is_dir()):
+                    continue
+                names.append(f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}")
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    yield from sorted(names)
 
 
 def _modified_ms(status: os.stat_result) -> int:

@@ -1,0 +1,68 @@
+"""What an object store has, found by listing: clusters, their topics, and the partitions that have a manifest.
+
+A listing is the store's word, and may lack what was written just now. Nothing is deleted by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.tiers.names import TOPICS_FOLDER, TopicNames
+
+if TYPE_CHECKING:
+    from ottla.tiers.object_store import ObjectStore
+
+__all__ = ["Manifests", "find_clusters", "find_topics", "list_manifests"]
+
+#: Comes after every character that a name may have.
+_LAST: Final = "~"
+
+
+class Manifests(NamedTuple):
+    """The partitions of a topic that have a manifest, and the names of objects that lie there and are none."""
+
+    partitions: list[int]
+    strangers: list[str]
+
+
+async def find_clusters(store: ObjectStore) -> list[str]:
+    """The ids of the clusters that have objects of topics. Raises TierError if the store cannot be asked."""
+    return sorted([name async for name in _folders(store, "") if await store.find(f"{name}/{TOPICS_FOLDER}")])
+
+
+async def find_topics(store: ObjectStore, cluster_id: str) -> AsyncIterator[TopicNames]:
+    """The topics of a cluster that have objects, by name. Raises as `find_clusters` does."""
+    async for name in _folders(store, f"{cluster_id}/{TOPICS_FOLDER}"):
+        names = TopicNames.of_folder(cluster_id, name)
+        if names is not None:
+            yield names
+
+
+async def list_manifests(store: ObjectStore, names: TopicNames) -> Manifests:
+    """The manifests of a topic. Raises as `find_clusters` does."""
+    found = Manifests([], [])
+    after = ""
+    while page := await store.find(names.manifests, after):
+        for info in page:
+            partition = names.partition_of(info.name)
+            if partition is None:
+                found.strangers.append(info.name)
+            else:
+                found.partitions.append(partition)
+        after = page[-1].name
+    return found
+
+
+async def _folders(store: ObjectStore, prefix: str) -> AsyncIterator[str]:
+    """The folders right below a prefix. One request for each: what is in a folder is passed over."""
+    after = last = ""
+    while page := await store.find(prefix, after):
+        for info in page:
+            if info.name <= after:
+                continue
+            name, slash, _ = info.name.removeprefix(prefix).partition("/")
+            if slash and name != last:
+                last = name
+                yield name
+            after = max(f"{prefix}{name}/{_LAST}", info.name) if slash else info.name
