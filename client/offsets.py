@@ -14,6 +14,9 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """The timestamps by which ListOffsets names a log's ends; Spark's JSON uses the same numbers as offsets."""
 
+EARLIEST_LOCAL: Final = -4
+"""Where the log begins on its leader's disk (KIP-405)."""
+
 NO_LEADER: Final = -1
 _CONSUMER: Final = -1
 

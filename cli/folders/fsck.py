@@ -6,6 +6,9 @@ Exit codes: 0 sound (there may be notes), 1 it could not be checked, 3 only what
 `--delete-unknown` names the data of topics that the cluster does not know (they were deleted while the node was down),
 and with `--yes` removes it. Without the cluster's metadata it refuses: then everything would be unknown.
 `--delete-stray` does the same with the logs of partitions that, by the metadata, other nodes have.
+
+`--remote` checks the object store of tiered topics instead, while their brokers run or not: whether all is there that
+manifests name, and with `--read-all` whether every byte is what was uploaded. It cannot tell that a manifest is gone.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from ottla.cli.folders import fsck_stray
 from ottla.cli.folders.fsck_metadata import check_cluster, known_topics
 from ottla.cli.folders.lock_holder import refusal
 from ottla.cli.folders.watched_disk import WatchedDisk, size_of
+from ottla.cli.tiers.place import add_place
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import DataDirLockedError, StorageError
 from ottla.storage.inspect.fsck import Report, check_node
@@ -66,10 +70,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--yes", action="store_true", help="really remove what --delete-unknown or --delete-stray names"
     )
+    parser.add_argument(
+        "--remote", action="store_true", help="check the object store of tiered topics instead of a data folder"
+    )
+    add_place(parser, otherwise="what --config or the environment says")
+    parser.add_argument(
+        "--cluster-id", metavar="ID", help="for --remote: only this cluster's topics (default: all that are there)"
+    )
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="for --remote: only this topic; may be repeated (default: all)",
+    )
+    parser.add_argument(
+        "--read-all",
+        action="store_true",
+        help="for --remote: read all batches and compare their checksums, not only the indexes of segments",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check and print what was found."""
+    if arguments.remote:
+        return _check_remote(arguments)
     data_dir = Path(arguments.data_dir)
     node_ids = node_ids_in(data_dir) if arguments.node_id is None else [arguments.node_id]
     paths = [data_dir / f"node-{node_id}" for node_id in node_ids]
@@ -90,6 +115,14 @@ def run(arguments: argparse.Namespace) -> int:
         for node_id, report in zip(node_ids, reports, strict=True):
             _print(report, f"node {node_id}: " if len(reports) > 1 else "", str(metadata))
     return max(map(_exit_code, reports))
+
+
+def _check_remote(arguments: argparse.Namespace) -> int:
+    from ottla.cli.tiers import fsck_remote
+
+    if arguments.delete_unknown or arguments.delete_stray:
+        raise CommandError("--remote removes nothing: brokers sweep what no manifest names")
+    return fsck_remote.run(arguments)
 
 
 def _check(path: Path) -> Report:

@@ -1,0 +1,1 @@
+"""The object store of tiered topics: `ottla tier`, and `ottla fsck --remote`."""
