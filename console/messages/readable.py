@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.client.aborted_transactions import AbortedTransactions
-from ottla.client.offsets import EARLIEST, LATEST, TopicPartition, list_offsets_request
+from ottla.client.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, TopicPartition, list_offsets_request
 from ottla.console.nodes import NodeError, ask, ask_each
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.data.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -62,7 +62,12 @@ class Readable(Protocol):
     @property
     def last_stable_offset(self) -> int: ...
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """On its leader's disk."""
+
+    @property
+    def typical_bytes(self) -> float:
+        """What a record takes, by those on its leader's disk."""
 
     async def fetch(self, offset: int) -> Fetched:
         """Whole batches from the one with `offset` on. Raises ReplicaError, StorageError or NodeError."""
@@ -102,30 +107,32 @@ class LocalPartition:
     def size_bytes(self) -> int:
         return self.partition.log.size_bytes
 
+    @property
+    def typical_bytes(self) -> float:
+        log = self.partition.log
+        return log.size_bytes / max(1, log.high_watermark - log.log_start_offset)
+
     async def fetch(self, offset: int) -> Fetched:
+        # As below: only read_committed is told which transactions were aborted, wherever their records are.
+        isolation = Isolation.TXN_COMMITTED if offset < self.last_stable_offset else Isolation.HIGH_WATERMARK
+        params = FetchParams(max_bytes=_FETCH_BYTES, isolation=isolation)
         where = FetchPartition(self.topic_id, self.index, offset, max_bytes=_FETCH_BYTES)
-        (result,) = await self._broker.replica_manager.fetch(FetchParams(max_bytes=_FETCH_BYTES), [where])
+        (result,) = await self._broker.replica_manager.fetch(params, [where])
         try:
             if result.error is not None:
                 raise result.error
+            hides = AbortedTransactions(result.aborted_transactions or ()).hides
             if result.records is None:
-                return Fetched(b"", None, self._is_aborted)
+                return Fetched(b"", None, hides)
             if result.records.size_bytes <= _MAX_BATCH_BYTES:
-                return Fetched(b"".join(result.records), None, self._is_aborted)
-            return Fetched(b"", parse_batch_header(next(iter(result.records))), self._is_aborted)
+                return Fetched(b"".join(result.records), None, hides)
+            return Fetched(b"", parse_batch_header(next(iter(result.records))), hides)
         finally:
             result.release()
 
     async def offset_at(self, timestamp_ms: int) -> int | None:
         found = await finish(find_offset(self.partition, timestamp_ms, isolation=Isolation.HIGH_WATERMARK))
         return found.offset if found.offset >= 0 else None
-
-    def _is_aborted(self, header: BatchHeader) -> bool:
-        return any(
-            aborted.producer_id == header.producer_id
-            and aborted.first_offset <= header.base_offset <= aborted.last_offset
-            for aborted in self.partition.log.aborted_transactions(header.base_offset, header.next_offset)
-        )
 
 
 class RemotePartition:
@@ -137,8 +144,14 @@ class RemotePartition:
         self.name = TopicPartition(topic.name, index)
         self.topic_id = topic.topic_id
         self.index = index
+        self.is_tiered = topic.configs.get("remote.storage.enable") == "true"
         self.log_start_offset = self.high_watermark = self.last_stable_offset = 0
+        self.local_start_offset = 0
         self.size_bytes = 0
+
+    @property
+    def typical_bytes(self) -> float:
+        return self.size_bytes / max(1, self.high_watermark - max(self.local_start_offset, self.log_start_offset))
 
     async def fetch(self, offset: int) -> Fetched:
         # Only read_committed is told which transactions were aborted, and it sees nothing beyond those that are open.
@@ -251,6 +264,7 @@ async def refresh(broker: Broker, partitions: Sequence[RemotePartition]) -> tupl
         known &= told
         by_leader = {leader: asked for leader, asked in by_leader.items() if leader in answers.by_node}
     await _ask_sizes(broker, by_leader)
+    await _ask_local_starts(broker, by_leader)
     return known, sorted(problems)
 
 
@@ -270,3 +284,18 @@ async def _ask_sizes(broker: Broker, by_leader: dict[int, dict[TopicPartition, R
                     partition = by_leader[leader].get(TopicPartition(topic.name, each.partition_index))
                     if partition is not None and not each.is_future_key:
                         partition.size_bytes = each.partition_size
+
+
+async def _ask_local_starts(broker: Broker, by_leader: dict[int, dict[TopicPartition, RemotePartition]]) -> None:
+    """Where the part of tiered partitions begins that the sizes are of."""
+    requests = {}
+    for leader, asked in by_leader.items():
+        tiered = [where for where, partition in asked.items() if partition.is_tiered]
+        if tiered:
+            requests[leader] = list_offsets_request(dict.fromkeys(tiered, EARLIEST_LOCAL))
+    for leader, answer in (await ask_each(broker, requests)).by_node.items():
+        for topic in answer.topics:
+            for each in topic.partitions:
+                partition = by_leader[leader].get(TopicPartition(topic.name, each.partition_index))
+                if partition is not None and not each.error_code:
+                    partition.local_start_offset = each.offset

@@ -176,8 +176,7 @@ async def scan_back(
     """
     found: list[Message] = []
     begins = partition.log_start_offset
-    typical_bytes = partition.size_bytes / max(1, partition.high_watermark - begins)
-    largest = int(min(_MAX_WINDOW, max(1, _WINDOW_BYTES / max(1, typical_bytes))))
+    largest = int(min(_MAX_WINDOW, max(1, _WINDOW_BYTES / max(1, partition.typical_bytes))))
     window = min(limit, largest)
     is_first = True
     while end_offset > begins and len(found) < limit and not budget.is_spent:
