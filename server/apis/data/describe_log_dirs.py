@@ -1,7 +1,8 @@
 """DescribeLogDirs (35): the data folder, how full its disk is, and what each partition takes of it.
 
 - A partition's size is that of its record batches; blocks and indexes are shared by the partitions of a topic and
-  not counted. There is one folder and no replica on its way to another one.
+  not counted, nor is what an object store has (KIP-405: it is the size of the local log). There is one folder and no
+  replica on its way to another one.
 - Null topics mean all of them; partitions that are not here are left out.
 """
 
