@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.storage.format.topic_file import FOLDER_NAME_CHARACTERS
 from ottla.tiers.names import TOPICS_FOLDER, TopicNames
 
 if TYPE_CHECKING:
@@ -31,11 +32,12 @@ async def find_clusters(store: ObjectStore) -> list[str]:
     return sorted([name async for name in _folders(store, "") if await store.find(f"{name}/{TOPICS_FOLDER}")])
 
 
-async def find_topics(store: ObjectStore, cluster_id: str) -> AsyncIterator[TopicNames]:
-    """The topics of a cluster that have objects, by name. Raises as `find_clusters` does."""
-    async for name in _folders(store, f"{cluster_id}/{TOPICS_FOLDER}"):
+async def find_topics(store: ObjectStore, cluster_id: str, topic: str | None = None) -> AsyncIterator[TopicNames]:
+    """The topics of a cluster that have objects, or all that have one name; by name. Raises as `find_clusters` does."""
+    beginning = "" if topic is None else f"{topic[:FOLDER_NAME_CHARACTERS]}."
+    async for name in _folders(store, f"{cluster_id}/{TOPICS_FOLDER}", beginning):
         names = TopicNames.of_folder(cluster_id, name)
-        if names is not None:
+        if names is not None and (topic is None or f"{names.topic}." == beginning):
             yield names
 
 
@@ -54,14 +56,19 @@ async def list_manifests(store: ObjectStore, names: TopicNames) -> Manifests:
     return found
 
 
-async def _folders(store: ObjectStore, prefix: str) -> AsyncIterator[str]:
-    """The folders right below a prefix. One request for each: what is in a folder is passed over."""
-    after = last = ""
+async def _folders(store: ObjectStore, prefix: str, beginning: str = "") -> AsyncIterator[str]:
+    """The folders right below a prefix whose names have a beginning.
+
+    A request for each at most: what is in a folder is passed over.
+    """
+    after, last = (f"{prefix}{beginning}" if beginning else ""), ""
     while page := await store.find(prefix, after):
         for info in page:
             if info.name <= after:
                 continue
             name, slash, _ = info.name.removeprefix(prefix).partition("/")
+            if not name.startswith(beginning):
+                return
             if slash and name != last:
                 last = name
                 yield name

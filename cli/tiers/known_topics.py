@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.client.errors import BrokerError
 from ottla.client.offsets import EARLIEST_LOCAL, LATEST, TopicPartition, offsets_at
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.cluster.describe_cluster import DescribeClusterRequest
 from ottla.kproto.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
@@ -74,6 +75,8 @@ def _tiered(client: Client, names: Sequence[str]) -> set[str]:
             for name in names[first : first + _ASKED_AT_ONCE]
         ]
         for result in client.call(DescribeConfigsRequest(resources=asked)).results:
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue  # deleted meanwhile
             if result.error_code:
                 raise BrokerError(result.error_code, result.error_message, what=f"topic {result.resource_name}")
             if _value(result) == "true":

@@ -96,13 +96,12 @@ async def find_wanted(place: Place, cluster_id: str | None, topics: Collection[s
     """The topics of one cluster, or of all that have objects there; those of these names, or all. Raises TierError."""
     from ottla.tiers.listing import find_clusters, find_topics
 
-    wanted = {name[:FOLDER_NAME_CHARACTERS] for name in topics}
     clusters = await find_clusters(place.store) if cluster_id is None else [cluster_id]
     return [
         names
         for cluster in clusters
-        async for names in find_topics(place.store, cluster)
-        if not wanted or names.topic in wanted
+        for topic in dict.fromkeys(topics) or [None]
+        async for names in find_topics(place.store, cluster, topic)
     ]
 
 

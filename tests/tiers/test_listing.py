@@ -51,6 +51,25 @@ async def test_everything_is_found_with_a_request_for_each(autojump_clock: trio.
     assert [names async for names in find_topics(store, "b")] == []
 
 
+async def test_topics_of_one_name_are_found_without_the_others(autojump_clock: trio.testing.MockClock) -> None:
+    store = await filled()
+    for name, expected in (
+        ("orders", TOPICS[:1]),
+        ("orders.v2", TOPICS[2:4]),
+        ("orders-old", TOPICS[1:2]),
+        ("order", []),
+        ("z", []),
+        ("x" * 249, []),
+    ):
+        store.requests.clear()
+        found = [names.folder async for names in find_topics(store, "a", name)]
+        assert sorted(found) == sorted(names.folder for names in expected)
+        # Of "orders" the folders of "orders.v2" are looked at, too: their names begin in the same way.
+        assert len(store.requests) <= 4
+    (long,) = [names async for names in find_topics(store, "a.b", "x" * 249)]
+    assert long.folder == TOPICS[4].folder
+
+
 async def test_manifests_are_told_from_what_is_none(autojump_clock: trio.testing.MockClock) -> None:
     store = await filled()
     await store.put(f"{TOPICS[0].manifests}3", b"x")

@@ -145,3 +145,16 @@ def test_a_broker_says_where_it_is_and_what_is_on_its_disk(
     assert [line.split()[0] for line in lines[1:5]] == ["new", "trips", "trips", "trips"]
     assert lines[5].startswith(f"the cluster shows no topic trips with the id {NAMES.topic_id}: ")
     assert main(["fsck", "--remote", "--remote-url", f"file://{remote}", "--read-all"]) == 0
+
+
+def test_a_cluster_without_an_object_store_tells_of_none(remote: Path, status: Status) -> None:
+    with Broker() as broker:
+        at = ["-b", broker.bootstrap]
+        code, said, errors = status(*at)
+        assert (code, said) == (1, "")
+        assert errors == (
+            "ottla tier: ottla.remote.url is not set: name the object store with --remote-url or --config\n"
+        )
+        # Nobody has said that the cluster's objects are there, and none are.
+        assert status.json(*at, "--remote-url", f"file://{remote}") == []
+    assert "--cluster-id is for --offline" in status("--cluster-id", "cluster")[2]
