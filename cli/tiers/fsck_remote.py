@@ -56,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     for finding in report.findings:
         print(_line(finding))
     verdict = options.counted(report.errors, "finding") if report.errors else "sound"
-    looked_at = f"{report.topics} topics, {report.partitions} partitions, {report.segments} segments"
+    nouns = (("topic", report.topics), ("partition", report.partitions), ("segment", report.segments))
+    looked_at = ", ".join(options.counted(number, noun) for noun, number in nouns)
     print(f"{looked_at}, {report.size_bytes} bytes in {place.url}: {verdict}")
     return report.exit_code
 

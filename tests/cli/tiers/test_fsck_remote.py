@@ -57,7 +57,7 @@ def size_of(remote: Path) -> int:
 @pytest.mark.parametrize("words", [[], ["--read-all"], ["--topic", "trips"], ["--cluster-id", NAMES.cluster_id]])
 def test_what_is_whole_is_sound(remote: Path, manifest: Manifest, fsck: Run, words: list[str]) -> None:
     code, said, errors = fsck(*words)
-    counts = f"1 topics, 2 partitions, 3 segments, {size_of(remote)} bytes"
+    counts = f"1 topic, 2 partitions, 3 segments, {size_of(remote)} bytes"
     assert (code, said, errors) == (0, f"{counts} in file://{remote}: sound\n", "")
 
 
