@@ -6,7 +6,7 @@ path = "topics[].is_internal"
 kafka = "*"
 ottla = "*"
 request = "regular expression"   # optional: found in the request's fields, as JSON
-after = "regular expression"     # optional: found in this request, or an earlier one, as `_asked` writes it
+after = "regular expression"     # optional: found in the requests up to this one, each a line as `_asked` writes it
 reason = "why a user would accept it"
 row = "words of the row in docs/compatibility.md or of the decision that says so"
 ends = true                      # optional: what comes after may follow from it, and is not looked at
@@ -51,8 +51,10 @@ class Declaration:
     def _is_about(self, difference: Difference) -> bool:
         if not re.search(self.request, json.dumps(difference.step.fields, ensure_ascii=False)):
             return False
-        steps = (*difference.before, difference.step)
-        return not self.after or any(re.search(self.after, _asked(step)) for step in steps)
+        if not self.after:
+            return True
+        asked = "\n".join(map(_asked, (*difference.before, difference.step)))
+        return bool(re.search(self.after, asked, re.MULTILINE))
 
 
 def _asked(step: Step) -> str:

@@ -286,6 +286,15 @@ def test_a_declaration_may_need_a_request_that_was_cut() -> None:
     assert not declaration.covers(Difference(last, "error_code", 0, 122, (whole,)))
 
 
+def test_a_declaration_may_need_requests_in_their_order() -> None:
+    declaration = Declaration(api="METADATA", reason="", row="", after=r"^a HEARTBEAT .*-1[\s\S]*^c JOIN_GROUP ")
+    left = Step(id=0, api="HEARTBEAT", fields={"member_epoch": -1})
+    joined = Step(id=1, connection="c", api="JOIN_GROUP")
+    last = Step(id=2, api="METADATA")
+    assert declaration.covers(Difference(last, "error_code", 0, 3, (left, joined)))
+    assert not declaration.covers(Difference(last, "error_code", 0, 3, (joined, left)))
+
+
 def test_each_declared_difference_has_its_row_in_the_documentation() -> None:
     docs = Path(__file__).resolve().parents[2] / "docs"
     pages = [docs / "compatibility.md", *sorted((docs / "decisions").glob("*.md"))]

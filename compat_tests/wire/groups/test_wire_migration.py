@@ -139,6 +139,23 @@ def test_an_empty_group_keeps_its_protocol_when_a_member_is_refused(group: Group
     assert kind(group) == "consumer"
 
 
+def test_a_refused_classic_member_leaves_an_empty_group_as_it_is(
+    broker: BrokerProcess, wire: Wire, topic: Topic
+) -> None:
+    """On purpose: Apache Kafka forgets the group without a record of it, and has it again once it is loaded anew."""
+    forgets = broker.name == "kafka"
+    rejoined, removed = (GroupWire(wire, f"refused-{uuid.uuid4().hex[:8]}") for _ in range(2))
+    for group in (rejoined, removed):
+        group.find()
+        assert group.start(topic, "native").error_code == 0
+        assert group.describe_consumer_group().group_epoch == 2
+        assert group.beat("native", -1).error_code == 0
+        assert name(group.join("nobody", protocols=protocols(topic)).error_code) == "UNKNOWN_MEMBER_ID"
+    assert rejoined.start(topic, "native").error_code == 0
+    assert rejoined.describe_consumer_group().group_epoch == (2 if forgets else 4)
+    assert removed.delete()[0] == ("GROUP_ID_NOT_FOUND" if forgets else "NONE")
+
+
 def test_there_and_back(group: GroupWire, topic: Topic) -> None:
     classic, first = classic_member(group, topic)
     assert kind(group) == "classic"

@@ -360,6 +360,23 @@ def test_sessions(wire: Wire, members: list[Member], topic: Topic) -> None:
     assert acquired == [(2, 2, 2)]
 
 
+def test_acknowledging_what_only_a_session_before_has_fetched(
+    broker: BrokerProcess, wire: Wire, members: list[Member], topic: Topic, new_topic: Callable[[], Topic]
+) -> None:
+    """On purpose: Apache Kafka keeps the share partition until the connection of the session ends."""
+    member, other = members[0], new_topic()
+    member.join(topic.name, other.name)
+    produce(wire, topic, 3)
+    _, acquired = member.acquire(NEW, topic.topic_id)
+    assert acquired == [(0, 2, 1)]
+    assert name(member.fetch(CLOSE, None).error_code) == "NONE"
+    assert name(member.fetch(NEW, other.topic_id).error_code) == "NONE"
+    refusal = "INVALID_RECORD_STATE" if broker.name == "kafka" else "UNKNOWN_TOPIC_OR_PARTITION"
+    assert member.acknowledge(1, topic.topic_id, (0, 0, [ACCEPT])) == ["NONE", refusal]
+    _, acquired = member.acquire(2, topic.topic_id)
+    assert acquired == [(0, 2, 2)]
+
+
 def test_acknowledgements(wire: Wire, members: list[Member], topic: Topic) -> None:
     member, other = members
     member.join(topic.name)

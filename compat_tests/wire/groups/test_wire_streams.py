@@ -579,6 +579,17 @@ def test_groups_of_other_protocols(wire: Wire, members: list[Member], group: str
     assert (name(answer), answer.error_message) == ("GROUP_ID_NOT_FOUND", f"Group {group} is not a streams group.")
 
 
+def test_a_refused_classic_member_leaves_an_empty_group_as_it_is(
+    broker: BrokerProcess, wire: Wire, members: list[Member], group: str, topic: str
+) -> None:
+    """On purpose, as with groups of the consumer protocol: Apache Kafka forgets the group without a record of it."""
+    members[0].join(plain(topic))
+    members[0].leave()
+    assert ErrorCode(GroupWire(wire, group).join("nobody").error_code) is ErrorCode.UNKNOWN_MEMBER_ID
+    deleted = wire.call(DeleteGroupsRequest(groups_names=[group]), 2).results[0]
+    assert name(deleted) == ("GROUP_ID_NOT_FOUND" if broker.name == "kafka" else "NONE")
+
+
 def metadata(wire: Wire, topic: str) -> Sequence[Any]:
     partitions: Sequence[Any] = (
         wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics[0].partitions
