@@ -297,6 +297,26 @@ def test_list_offsets_leaves_topics_without_partitions_out(
     assert wire.call(lo.ListOffsetsRequest(replica_id=-1, topics=asked), version).topics == []
 
 
+@pytest.mark.parametrize("version", [1, 11])
+def test_list_offsets_answers_a_topic_that_is_named_twice_once(wire: Wire, topic: Topic, version: int) -> None:
+    def told(*entries: list[int]) -> list[list[tuple[int, int]]]:
+        """Of each topic that is answered, its partitions and their errors."""
+        asked = [
+            lo.ListOffsetsTopic(
+                name=topic.name,
+                partitions=[lo.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in indexes],
+            )
+            for indexes in entries
+        ]
+        answered = wire.call(lo.ListOffsetsRequest(replica_id=-1, topics=asked), version).topics
+        return [sorted((each.partition_index, each.error_code) for each in one.partitions) for one in answered]
+
+    assert told([0], [1]) == [[(0, OK), (1, OK)]]
+    assert told([0], [7]) == [[(0, OK), (7, UNKNOWN)]]
+    assert told([0], [0]) == [[(0, ErrorCode.INVALID_REQUEST)]]
+    assert told([0], [], [1, 0]) == [[(0, ErrorCode.INVALID_REQUEST), (1, OK)]]
+
+
 def test_pages_of_topics_that_are_not_there(wire: Wire, topic: Topic, nothing: Topic) -> None:
     """A page that is full ends before them, too."""
     names = sorted([topic.name, f"zz-{nothing.name}"])

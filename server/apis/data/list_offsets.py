@@ -4,7 +4,8 @@
   times -1. The ends have no timestamp.
 - Special timestamps below their version, and negative ones that mean nothing, are UNSUPPORTED_VERSION.
 - A consumer sees up to the high watermark, or the last stable offset with read_committed; a follower the log end.
-- A partition that is named twice is INVALID_REQUEST, and answered once.
+- A topic that is named twice is answered once, with all of its partitions. A partition that is named twice is
+  INVALID_REQUEST, and answered once, too.
 - An isolation level that there is not is UNKNOWN_SERVER_ERROR.
 - OFFSET_NOT_AVAILABLE after an election is LEADER_NOT_AVAILABLE before version 5.
 - CORRUPT_MESSAGE where a search by time meets records that cannot be read.
@@ -80,14 +81,16 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Resp
         steps = error_response_in_steps(request, context.header.api_version, ErrorCode.UNKNOWN_SERVER_ERROR)
         refused: Response | None = yield partial(context.work.run, steps, counts=False)
         return refused
-    response = ListOffsetsResponse()
     number = 0
+    topics: dict[str, ListOffsetsTopicResponse] = {}
     answers: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
     for topic in request.topics:
+        if not topic.partitions:
+            continue
         image = context.broker.metadata.topic(topic.name)
-        answered = ListOffsetsTopicResponse(name=topic.name)
-        if topic.partitions:
-            response.topics.append(answered)
+        answered = topics.get(topic.name)
+        if answered is None:
+            answered = topics[topic.name] = ListOffsetsTopicResponse(name=topic.name)
         for asked in topic.partitions:
             number += 1
             if number % _AT_ONCE == 0:
@@ -106,7 +109,7 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Resp
                 search = _answer(request, asked, image, context, answer)
                 if search is not None:
                     yield from search
-    return response
+    return ListOffsetsResponse(topics=list(topics.values()))
 
 
 def _take_back(answer: ListOffsetsPartitionResponse) -> None:

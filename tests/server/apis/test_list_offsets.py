@@ -156,6 +156,16 @@ async def test_a_partition_that_is_named_twice(cluster: Cluster, log: Log) -> No
     assert [answer.error_code for answer in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
 
 
+async def test_a_topic_that_is_named_twice_is_answered_once(cluster: Cluster, log: Log) -> None:
+    asked = [
+        ListOffsetsTopic(name="topic", partitions=[ListOffsetsPartition(partition_index=index, timestamp=-1)])
+        for index in (0, 1, 0)
+    ]
+    response = await cluster.call(ListOffsetsRequest(replica_id=-1, topics=asked), 7)
+    told = [[(each.partition_index, each.error_code) for each in topic.partitions] for topic in response.topics]
+    assert told == [[(0, ErrorCode.INVALID_REQUEST), (1, ErrorCode.NONE)]]
+
+
 async def test_a_broker_without_tiers_finds_nothing_in_them(cluster: Cluster, log: Log) -> None:
     assert await ask(cluster, 9, -5) == (0, -1, -1, -1)
     assert await ask(cluster, 11, -6) == (0, -1, -1, -1)
