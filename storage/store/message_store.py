@@ -258,7 +258,12 @@ class MessageStore:
 
     @property
     def may_reclaim(self) -> bool:
-        """Whether something has changed since the last look at what the sealed segments hold that is dead."""
+        """Whether something has changed since the last look at what the sealed segments hold that is dead.
+
+        Without any there is nothing to give back: most topics of many have one file, which is written to.
+        """
+        if not self.files.has_sealed:
+            return bool(self.files.retired)
         return bool(self.files.retired) or self._reclaimed != (self.files.layout_version, self._released)
 
     def reclaimed(self) -> None:

@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 _FULL_PAUSE_SECONDS = 1.0
 _SLICE = 50
+# To find out that a store has no work takes some microseconds, and a little more for each of its logs.
+_LOGS_A_STEP = 64
 _BYTES_PER_KEY = 28
 
 
@@ -78,16 +80,32 @@ class Cleaner:
 
         What nobody foresaw is raised when all stores have had their turn, in a group: one cannot hold up the others.
         """
-        await self._each(partial(self._clean_store, with_retention=with_retention, with_producers=with_producers))
+        looks_at_all = with_retention or with_producers
+        await self._each(
+            partial(self._clean_store, with_retention=with_retention, with_producers=with_producers),
+            lambda store: bool(store.files.segments) and (looks_at_all or _has_work(store)),
+        )
 
     async def compact(self) -> None:
         """Compact all logs that are compacted, as far as their last records and however little of them is dirty."""
-        await self._each(self._compact_whole)
+        await self._each(self._compact_whole, _is_compacted)
 
-    async def _each(self, work: Callable[[MessageStore], Awaitable[None]]) -> None:
+    async def _each(
+        self, work: Callable[[MessageStore], Awaitable[None]], is_due: Callable[[MessageStore], bool]
+    ) -> None:
+        """Work on the stores that are due, one after the other. The others, which are most of many, are passed over
+        several in one turn of the event loop.
+        """
         unforeseen: list[Exception] = []
+        looked_at = 0
         async with self._lock:
             for store in list(self._stores()):
+                looked_at += len(store.logs) or 1
+                if looked_at >= _LOGS_A_STEP:
+                    looked_at = 0
+                    await trio.lowlevel.checkpoint()
+                if not store.is_usable or not is_due(store):
+                    continue
                 try:
                     # Cancelled when the store is closed meanwhile.
                     with store.gate.interruptible():
@@ -111,18 +129,13 @@ class Cleaner:
             raise ExceptionGroup("cleaning has failed", unforeseen)
 
     async def _clean_store(self, store: MessageStore, *, with_retention: bool, with_producers: bool) -> None:
-        if not store.is_usable or not store.files.segments:
-            return
         if with_producers:
             await expire_producers(store)
         if with_retention:
             await apply_retention(store)
         if with_retention or store.context.space.is_full:
             await end_dead_segment(store)
-        is_rolled = len(store.files.unsealed) > 1
-        if is_rolled or any(
-            segment.is_sealed and segment.position >= store.recovery_position for segment in store.files.segments
-        ):
+        if _wants_checkpoint(store):
             # Recovery must never begin in a segment that was rewritten.
             with ending_store(store):
                 await maintain(store, makes_room=store.context.space.is_full)
@@ -135,8 +148,6 @@ class Cleaner:
     # Compaction.
 
     async def _compact_whole(self, store: MessageStore) -> None:
-        if not store.is_usable or not any(log.config.compact for log in logs_of(store)):
-            return
         await end_segment(store)
         with ending_store(store):
             await maintain(store)
@@ -155,6 +166,23 @@ class Cleaner:
             chosen.append((log, cleanable, memory_bytes))
         if chosen:
             await _run_passes(store, chosen)
+
+
+def _has_work(store: MessageStore) -> bool:
+    """Whether a pass may find something to do, apart from what grows old."""
+    return store.context.space.is_full or store.may_reclaim or _wants_checkpoint(store) or _is_compacted(store)
+
+
+def _wants_checkpoint(store: MessageStore) -> bool:
+    """Whether something was rolled and is not sealed, or was sealed since the last checkpoint."""
+    segments = store.files.segments
+    return len(store.files.unsealed) > 1 or any(
+        segment.is_sealed and segment.position >= store.recovery_position for segment in segments
+    )
+
+
+def _is_compacted(store: MessageStore) -> bool:
+    return any(log.config.compact for log in store.logs.values())
 
 
 async def expire_producers(store: MessageStore) -> None:

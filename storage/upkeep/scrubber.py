@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
 from typing import Final
 
 import trio
@@ -39,6 +40,8 @@ _BUSY_SHARE: Final = 10
 _POLL_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 _SAVE_SECONDS: Final = 600.0
+_STORES_A_STEP: Final = 64
+_SORTED_AT_ONCE: Final = 256
 
 
 class Scrubber:
@@ -97,7 +100,12 @@ class Scrubber:
         if not self.state.store:
             self._findings = []
         began_bytes = self.read_bytes
-        for store in sorted(self._stores(), key=lambda store: store.files.directory):
+        for number, store in enumerate(await self._in_order(), 1):
+            if number % _STORES_A_STEP == 0:
+                await trio.lowlevel.checkpoint()
+            # Most of many stores have nothing to read.
+            if not store.files.has_sealed:
+                continue
             name = self._name(store.files.directory)
             if name < self.state.store:
                 continue
@@ -119,9 +127,16 @@ class Scrubber:
         if has_read:
             await self.save()
 
+    async def _in_order(self) -> Iterator[MessageStore]:
+        """All stores by the names of their folders. Sorted in parts, as all at once would hold the event loop."""
+        stores = list(self._stores())
+        parts = []
+        for first in range(0, len(stores), _SORTED_AT_ONCE):
+            parts.append(sorted(stores[first : first + _SORTED_AT_ONCE], key=_directory_of))
+            await trio.lowlevel.checkpoint()
+        return merge(*parts, key=_directory_of)
+
     async def _scrub_store(self, store: MessageStore, name: str, done: int) -> None:
-        # Most of many stores have nothing to read, and others run between them.
-        await trio.lowlevel.checkpoint()
         for position in [segment.position for segment in store.files.segments if segment.position > done]:
             segment = next((each for each in store.files.segments if each.position == position), None)
             if segment is None or not segment.is_sealed or segment.is_lost or not store.is_usable:
@@ -205,6 +220,10 @@ class Scrubber:
         except OSError as error:
             # The next one says it all.
             logger.warning("%s cannot be written: %s", SCRUB_FILE, error, extra={"error": str(error)})
+
+
+def _directory_of(store: MessageStore) -> str:
+    return store.files.directory
 
 
 async def _pause(segment: Segment, seconds: float) -> None:

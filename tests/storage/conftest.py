@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,23 @@ async def in_place(function: Callable[[], Any]) -> Any:
     """Run blocking work on the event loop."""
     await trio.lowlevel.checkpoint()
     return function()
+
+
+async def turns_during(work: Callable[[], Awaitable[object]]) -> int:
+    """How often another task that is always ready runs meanwhile."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await work()
+        nursery.cancel_scope.cancel()
+    return turns
 
 
 class Harness:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
+from ottla.storage.config import LogConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
+from tests.storage.conftest import turns_during
 
 
 def data_bytes(log: PartitionLog) -> int:
@@ -222,3 +227,37 @@ async def test_compaction_drops_aborted_records(harness: Any) -> None:
         records = await harness.read_all(log)
         assert b"gone" not in [value for _, value in records]
         assert [offset for offset, _ in records if offset > 1] == list(range(2, 22))
+
+
+# The cleaner, and the scrubber, never begin by themselves.
+BY_HAND: dict[str, Any] = {"cleaner_backoff_ms": 1 << 40}
+
+
+async def open_many(harness: Any, manager: Any, count: int, *, with_records: bool) -> list[PartitionLog]:
+    logs = [await manager.open_log(UUID(int=number), f"t{number}", 0, LogConfig()) for number in range(count)]
+    if with_records:
+        for log in logs:
+            harness.append(log, b"x", timestamp_ms=harness.clock.time_ms())
+            await log.flush()
+    return logs
+
+
+@pytest.mark.parametrize("with_records", [False, True])
+async def test_stores_without_work_share_turns_of_the_event_loop(harness: Any, with_records: bool) -> None:
+    """Others run between them, and a turn for each of many topics would take a second, again and again."""
+    async with harness.manager(SimulatedDisk(1, clock=harness.clock), **BY_HAND) as manager:
+        await open_many(harness, manager, 300, with_records=with_records)
+        clean = partial(manager.cleaner.clean, with_retention=False, with_producers=False)
+        assert 2 < await turns_during(clean) < 30
+
+
+async def test_stores_that_are_deleted_before_their_turn_are_passed_over(harness: Any, caplog: Any) -> None:
+    async with harness.manager(SimulatedDisk(1, clock=harness.clock), **BY_HAND) as manager:
+        logs = await open_many(harness, manager, 200, with_records=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(manager.cleaner.clean)
+            for log in logs[100:]:
+                nursery.start_soon(manager.delete_logs, log.topic_id, [0])
+        assert len(list(manager.stores())) == 100
+        assert all(log.store.is_usable for log in logs[:100])
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -13,12 +13,17 @@ import trio
 import trio.testing
 
 from ottla.storage.config import LogConfig
+from ottla.storage.disk.disk import Disk
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.log.partition_log import PartitionLog
+from ottla.storage.store.segment import Segment
+from ottla.storage.upkeep import scrubber
 from ottla.storage.upkeep.scrub_state import read_scrub_state
 from ottla.storage.upkeep.scrubber import Scrubber
+from ottla.storage.upkeep.segment_check import SegmentCheck
+from tests.storage.conftest import turns_during
 from tests.storage.held_disk import exists, until
 
 # It never begins by itself.
@@ -62,23 +67,35 @@ async def test_all_of_a_sound_node_is_read(harness: Any, caplog: Any) -> None:
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_others_run_between_stores_that_have_nothing_to_read(harness: Any) -> None:
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
+async def test_stores_that_have_nothing_to_read_share_turns_of_the_event_loop(harness: Any) -> None:
+    """Others run between them, and a turn for each of many topics would take a second."""
     async with harness.manager(**SETTINGS) as manager:
-        for number in range(20):
+        for number in range(300):
             await manager.open_log(uuid4(), f"topic{number}", 0, LogConfig())
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(others)
-            await manager.scrubber.scrub()
-            assert turns > 10
-            nursery.cancel_scope.cancel()
+        assert 2 < await turns_during(manager.scrubber.scrub) < 30
+
+
+async def test_stores_are_read_in_the_order_of_their_folders(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: where a pass stops is known by the name of the last one."""
+    monkeypatch.setattr(scrubber, "_SORTED_AT_ONCE", 2)
+    begun = []
+    check = scrubber.SegmentCheck
+
+    def noted(disk: Disk, segment: Segment) -> SegmentCheck:
+        begun.append(segment.data_path)
+        return check(disk, segment)
+
+    monkeypatch.setattr(scrubber, "SegmentCheck", noted)
+    async with harness.manager(**SETTINGS) as manager:
+        for name in ("d", "a", "e", "c", "b"):
+            log = await manager.open_log(uuid4(), name, 0, LogConfig(segment_bytes=1000))
+            for _ in range(10):
+                harness.append(log, b"x" * 200)
+                await log.flush()
+        await harness.settle()
+        await manager.scrubber.scrub()
+    assert begun == sorted(begun)
+    assert len({str(Path(path).parent) for path in begun}) == 5
 
 
 # The block's head, its directory; of a batch the base offset, the leader epoch, the checksum, the payload.
