@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,8 @@ class DoomedFiles:
     def __init__(self, context: StorageContext, gate: Gate) -> None:
         self._context = context
         self._gate = gate
-        self._paths: deque[str] = deque()
+        # A deque, which takes 760 bytes while it is empty, would be a tenth of what a topic without records takes.
+        self._paths: list[str] = []
         self._turn = trio.Lock()
 
     def doom(self, segment: Segment) -> None:
@@ -61,7 +61,7 @@ class DoomedFiles:
                     await self._context.offload(self._unlink, path)
                 except OSError as error:
                     logger.warning("%s cannot be removed: %s", path, error, extra={"path": path, "error": str(error)})
-                self._paths.popleft()
+                del self._paths[0]
 
     def _unlink(self, path: str) -> None:
         if self._context.disk.exists(path):

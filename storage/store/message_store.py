@@ -86,7 +86,7 @@ class MessageStore:
         self.dirty: dict[StoreLog, None] = {}
         self.snapshots: dict[bytes, bytes] = {}
         self.recovery_position = 0
-        self.uncleanable: set[StoreLog] = set()
+        self.uncleanable: dict[StoreLog, None] = {}
         self.lock = trio.Lock()
         self.checkpoint: CheckpointBuilder | None = None
         self._request_maintenance = request_maintenance
@@ -177,7 +177,7 @@ class MessageStore:
         self.logs.pop(log.key, None)
         self.dirty.pop(log, None)
         self.snapshots.pop(log.key, None)
-        self.uncleanable.discard(log)
+        self.uncleanable.pop(log, None)
         if self.checkpoint is not None:
             self.checkpoint.forget(log)
         self.released()
@@ -248,7 +248,7 @@ class MessageStore:
 
     def damaged(self, log: StoreLog) -> None:
         """The log cannot be cleaned until a restart."""
-        self.uncleanable.add(log)
+        self.uncleanable[log] = None
 
     # What the cleaner asks and tells.
 
