@@ -54,6 +54,8 @@ class DoomedFiles:
 
     async def remove(self) -> None:
         """Unlink what waits for it, and return when nothing does. What cannot be unlinked is left to the next start."""
+        if not self._paths:
+            return  # a lock would take a turn of the event loop for each of many stores
         async with self._turn:
             while self._paths:
                 path = self._paths[0]

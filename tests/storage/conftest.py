@@ -31,8 +31,9 @@ async def in_place(function: Callable[[], Any]) -> Any:
     return function()
 
 
-async def turns_during(work: Callable[[], Awaitable[object]]) -> int:
-    """How often another task that is always ready runs meanwhile."""
+@asynccontextmanager
+async def counted_turns() -> AsyncIterator[Callable[[], int]]:
+    """How often another task that is always ready has run inside the block, by now."""
     turns = 0
 
     async def others() -> None:
@@ -43,9 +44,15 @@ async def turns_during(work: Callable[[], Awaitable[object]]) -> int:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        await work()
+        yield lambda: turns
         nursery.cancel_scope.cancel()
-    return turns
+
+
+async def turns_during(work: Callable[[], Awaitable[object]]) -> int:
+    """How often another task that is always ready runs meanwhile."""
+    async with counted_turns() as turns:
+        await work()
+        return turns()
 
 
 class Harness:

@@ -8,7 +8,9 @@ from uuid import UUID
 
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import Handle, RealDisk
+from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
+from tests.storage.conftest import counted_turns
 
 TOPICS = 20
 
@@ -50,3 +52,13 @@ async def test_stores_are_brought_to_the_disk_several_at_a_time(harness: Any) ->
             log = await manager.open_log(UUID(int=number + 1), f"topic-{number}", 0, LogConfig())
             assert await harness.read_all(log) == [(0, b"%d" % number)]
             assert not log.store.files.unsynced_bytes, "it was replayed, though the node has ended in order"
+
+
+async def test_stores_at_rest_share_turns_of_the_event_loop_at_the_end(harness: Any) -> None:
+    async with counted_turns() as turns:
+        async with harness.manager(SimulatedDisk(1, clock=harness.clock)) as manager:
+            for number in range(300):
+                await manager.open_log(UUID(int=number), f"t{number}", 0, LogConfig())
+            before = turns()
+        assert 2 < turns() - before < 100
+    assert not list(manager.stores())

@@ -75,18 +75,19 @@ async def test_stores_that_have_nothing_to_read_share_turns_of_the_event_loop(ha
         assert 2 < await turns_during(manager.scrubber.scrub) < 30
 
 
-async def test_stores_are_read_in_the_order_of_their_folders(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stores_are_read_in_the_order_of_their_folders(
+    harness: Any, monkeypatch: pytest.MonkeyPatch, autojump_clock: Any
+) -> None:
     """However many there are: where a pass stops is known by the name of the last one."""
     monkeypatch.setattr(scrubber, "_SORTED_AT_ONCE", 2)
     begun = []
-    check = scrubber.SegmentCheck
 
     def noted(disk: Disk, segment: Segment) -> SegmentCheck:
         begun.append(segment.data_path)
-        return check(disk, segment)
+        return SegmentCheck(disk, segment)
 
     monkeypatch.setattr(scrubber, "SegmentCheck", noted)
-    async with harness.manager(**SETTINGS) as manager:
+    async with harness.manager(SimulatedDisk(1, clock=harness.clock), **SETTINGS) as manager:
         for name in ("d", "a", "e", "c", "b"):
             log = await manager.open_log(uuid4(), name, 0, LogConfig(segment_bytes=1000))
             for _ in range(10):
