@@ -102,10 +102,11 @@ class HighWatermarks:
         for number, partition in enumerate(list(partitions)):
             if not number % _AT_ONCE:
                 await time_slice.maybe_yield()
+            if len(partition.replicas) < 2:
+                continue
             if partition.topic_id is not last_id:
                 last_id, prefix = partition.topic_id, f"{partition.topic_id}-"
-            if len(partition.replicas) > 1:
-                found[f"{prefix}{partition.index}"] = partition.log.high_watermark
+            found[f"{prefix}{partition.index}"] = partition.log.high_watermark
         if found == self._written:
             return
         try:

@@ -106,6 +106,8 @@ class InSyncSets:
             for number, partition in enumerate(list(self._partitions)):
                 if not number % _AT_ONCE:
                     await time_slice.maybe_yield()
+                if len(partition.replicas) < 2:
+                    continue
                 now_ms = self._clock.time_ms()
                 if partition.lagging(now_ms):
                     self.review(partition)

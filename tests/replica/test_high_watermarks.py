@@ -50,6 +50,26 @@ async def test_what_was_written_last_is_known_after_a_start(disk: MemoryDisk, au
     assert (await loaded(disk)).of(TOPIC, 0) == 6
 
 
+class Counted(UUID):
+    """Says how often it was written as text, which takes longer than all else that is done for a partition."""
+
+    __slots__ = ()
+    texts = 0
+
+    def __str__(self) -> str:
+        Counted.texts += 1
+        return super().__str__()
+
+
+async def test_partitions_of_one_replica_are_passed_over(disk: MemoryDisk, autojump_clock: object) -> None:
+    alone = partition(0, 5, replicas=(1,))
+    alone.topic_id = Counted(int=8)
+    with trio.move_on_after(3.5):
+        await (await loaded(disk)).run(lambda: [alone, partition(1, 9)], tuple, 1000)
+    assert Counted.texts == 0
+    assert (await loaded(disk)).of(TOPIC, 1) == 9
+
+
 async def test_what_could_not_be_opened_is_not_forgotten(disk: MemoryDisk, autojump_clock: object) -> None:
     """A log for which there was no room, or no descriptor, is opened later, or by the next start."""
     partitions = [partition(0, 5), partition(1, 9), partition(2, 7)]

@@ -45,6 +45,34 @@ async def test_who_was_waited_for_and_died_before_it_joined_holds_up_nobody_for_
     assert log.high_watermark == 10
 
 
+async def test_only_partitions_with_followers_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    """A node may have tens of thousands of others."""
+    clock = ManualClock()
+    looked_at: set[str] = set()
+    partitions = []
+    for topic, replicas in (("alone", (0,)), ("replicated", (0, 1))):
+        log: Any = FakeLog(uuid4(), topic, 0, LogConfig())
+        partition = Partition(topic, log.topic_id, 0, log, node_id=0, max_lag_ms=MAX_LAG_MS)
+        partition.apply(PartitionState(leader=0, replicas=replicas, isr=(0,)), clock.time_ms())
+        partitions.append(partition)
+
+    def advance(partition: Partition, now_ms: int) -> bool:
+        looked_at.add(partition.topic)
+        return False
+
+    monkeypatch.setattr(Partition, "advance_high_watermark", advance)
+
+    async def change_partitions(asked: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        pytest.fail("nobody is to join or to leave")
+
+    sets = InSyncSets(partitions, clock, node_id=0, max_lag_ms=MAX_LAG_MS, changed=lambda _: None)
+    with trio.move_on_after(3 * MAX_LAG_MS / 1000):
+        await sets.run(change_partitions)
+    assert looked_at == {"replicated"}
+
+
 async def test_a_change_that_may_have_been_made_is_not_given_up_by_what_was_known_before(
     autojump_clock: object,
 ) -> None:
