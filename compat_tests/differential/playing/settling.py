@@ -28,8 +28,11 @@ _CHANGES: Final = frozenset(
     }
 )  # fmt: skip
 #: Delivery state of share groups is set up behind the answer, and so is what follows from a new topology; records that
-#: nobody wants acknowledged are written behind the next one.
-_GO_ON_BEHIND: Final = frozenset({"SHARE_GROUP_HEARTBEAT", "STREAMS_GROUP_HEARTBEAT", "PRODUCE"})
+#: nobody wants acknowledged are written behind the next one, and what a share session held when it ended is given back.
+_GO_ON_BEHIND: Final = frozenset(
+    {"SHARE_GROUP_HEARTBEAT", "STREAMS_GROUP_HEARTBEAT", "PRODUCE", "SHARE_FETCH", "SHARE_ACKNOWLEDGE"}
+)
+_ENDS_THE_SESSION: Final = -1
 _TOPICS: Final = frozenset({"CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS"})
 #: How a streams group's member is told of internal topics; Apache Kafka makes them behind that answer.
 _MISSING_INTERNAL_TOPICS: Final = 3
@@ -55,6 +58,8 @@ def internal_topics_made(answer: Any) -> list[str]:
 def _begins_something(step: Step, answer: Any) -> bool:
     if step.api == "PRODUCE":
         return bool(step.fields.get("acks", 0) == 0)
+    if step.api in ("SHARE_FETCH", "SHARE_ACKNOWLEDGE"):
+        return bool(step.fields.get("share_session_epoch") == _ENDS_THE_SESSION)
     names = step.fields.get("subscribed_topic_names") or step.fields.get("topology")
     return bool(names) and isinstance(answer, dict) and not answer["error_code"]
 
