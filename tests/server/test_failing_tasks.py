@@ -14,6 +14,7 @@ from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.telemetry.readiness import degradations, unready_reasons
 from ottla.storage.upkeep.cleaner import Cleaner
 from ottla.storage.upkeep.scrubber import Scrubber
+from tests.server.test_node import produce
 
 
 class PlantedError(Exception):
@@ -63,14 +64,17 @@ async def test_upkeep_of_the_files_that_fails(
         await fail()
 
     monkeypatch.setattr(*work, do)
-    async with serve_node({"log.cleaner.backoff.ms": "1"}, outlives_failures=True) as node:
+    settings = {"log.cleaner.backoff.ms": "1", "log.retention.check.interval.ms": "1"}
+    async with serve_node(settings, outlives_failures=True) as node:
         await node.create_topic("t")
-        await again.wait()
+        client = await node.connect()
+        await client.call(produce("t", 0, b"a store without records is passed over"), 9)
+        with trio.fail_after(60):
+            await again.wait()
         (reason,) = unready_reasons(node.broker)
         assert name in reason
         assert "PlantedError: planted" in reason
         assert set(node.broker.supervisor.failures) == {name}
-        client = await node.connect()
         await client.call(MetadataRequest(topics=[]), 12)
 
 
