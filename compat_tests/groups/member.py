@@ -20,9 +20,6 @@ from collections.abc import Iterable
 from typing import Any
 
 POLL_TIMEOUT_S = 0.1
-# kafka-python 3.0.12 never applies its assignment, and sends no more heartbeats, if a poll ends by its timeout between
-# the answers to JoinGroup and SyncGroup: nothing completes the join then. This makes it ten times as rare.
-KAFKA_PYTHON_POLL_TIMEOUT_S = 1.0
 METADATA_MAX_AGE_MS = 500
 
 
@@ -102,7 +99,11 @@ def run_kafka_python(options: argparse.Namespace, report: Report, stopping: thre
     pattern = options.topic.startswith("^")
     consumer.subscribe(**({"pattern": options.topic} if pattern else {"topics": [options.topic]}))
     while not stopping.is_set():
-        polled = consumer.poll(timeout_ms=int(KAFKA_PYTHON_POLL_TIMEOUT_S * 1000))
+        polled = consumer.poll(timeout_ms=int(POLL_TIMEOUT_S * 1000))
+        if consumer._coordinator._join_task is not None:
+            # kafka-python 3.0.12 forgets a join if a poll ends between the answers to JoinGroup and SyncGroup: it
+            # neither applies the assignment nor sends heartbeats again. With this the next poll completes the join.
+            consumer._coordinator.request_rejoin()
         report.assignment(consumer.assignment())
         report.rows([row for records in polled.values() for row in map(row_of, records)])
         if polled:
