@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.replica.remote.remote_storage import RemoteStorage
 from ottla.tiers.address import open_object_store
 from ottla.tiers.disk_cache import DiskCache
+from ottla.tiers.marked_store import MarkedObjectStore
 from ottla.tiers.patient_store import PatientObjectStore
 
 if TYPE_CHECKING:
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from ottla.storage.disk import Disk
     from ottla.storage.node_dir import NodeDir
 
-__all__ = ["CACHE_FOLDER", "open_remote_storage"]
+__all__ = ["CACHE_FOLDER", "STORE_NOTE", "open_remote_storage"]
 
 CACHE_FOLDER: Final = "remote-cache"
+STORE_NOTE: Final = "remote-store-id"
 _ATTEMPTS: Final = 3
 
 
@@ -26,8 +28,9 @@ def open_remote_storage(url: str, config: BrokerConfig, disk: Disk, clock: Clock
     """Nobody is asked anything yet. Raises what `open_object_store` does."""
     timeout_seconds = config.ottla_remote_request_timeout_ms / 1000
     store = open_object_store(url, timeout_seconds=timeout_seconds)
+    patient = PatientObjectStore(store, timeout_seconds=timeout_seconds, attempts=_ATTEMPTS)
     return RemoteStorage(
-        PatientObjectStore(store, timeout_seconds=timeout_seconds, attempts=_ATTEMPTS),
+        MarkedObjectStore(patient, disk, os.path.join(node_dir.path, STORE_NOTE)),
         DiskCache(disk, os.path.join(node_dir.path, CACHE_FOLDER), config.ottla_remote_cache_bytes),
         config,
         clock,

@@ -172,6 +172,30 @@ def test_a_store_that_is_gone_stops_neither_producers_nor_readers_of_the_end(clu
     until(lambda: cluster.local_start() > RECORDS)
 
 
+def test_a_folder_that_is_not_mounted_is_no_empty_object_store(cluster: Cluster) -> None:
+    cluster.create()
+    produced = cluster.produce(values(0, RECORDS))
+    until(lambda: cluster.local_start() > RECORDS // 2)
+    start = cluster.local_start()
+    cluster.broker.stop()
+    mounted = cluster.remote.rename(cluster.remote.with_name("mounted"))
+    cluster.remote.mkdir()
+    cluster.broker.start()
+    produced += cluster.produce(values(RECORDS, RECORDS))
+    assert cluster.consume(len(produced) - start, start) == produced[start:]
+    refused = cluster.admin.list_offsets({PARTITION: EARLIEST}, request_timeout=1)[PARTITION]
+    with pytest.raises(KafkaException):
+        refused.result(30)
+    assert cluster.local_start() == start
+    assert list(cluster.remote.iterdir()) == []
+    cluster.remote.rmdir()
+    mounted.rename(cluster.remote)
+    assert cluster.consume(len(produced)) == produced
+    assert cluster.offset(EARLIEST) == 0
+    until(lambda: cluster.local_start() > RECORDS)
+    assert cluster.consume(len(produced)) == produced
+
+
 def test_an_empty_disk_serves_old_records_at_once(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     with cluster.broker:
