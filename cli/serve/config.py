@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.cli import CommandError
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.settings.config import BrokerConfig
+
+CONSOLE_ADDRESS: Final = "127.0.0.1:8080"
 
 
 def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
@@ -38,6 +40,8 @@ def load_config(arguments: argparse.Namespace, overrides: Mapping[str, str] | No
     if arguments.http is not None:
         flags["ottla.http.listen"] = arguments.http
     if arguments.console is not None:
+        if arguments.http not in (None, arguments.console) and arguments.console != CONSOLE_ADDRESS:
+            raise CommandError("the console is at the address of --http: give --console none of its own")
         flags["ottla.console.enable"] = "true"
         flags.setdefault("ottla.http.listen", arguments.console)
     if arguments.registry is not None:

@@ -7,7 +7,7 @@ import gc
 from pathlib import Path
 
 from ottla.cli import CommandError, options
-from ottla.cli.serve.config import data_dir, load_config
+from ottla.cli.serve.config import CONSOLE_ADDRESS, data_dir, load_config
 from ottla.runtime import logs
 
 _MEMORY_MIB = 1024
@@ -54,9 +54,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--console",
         nargs="?",
-        const="127.0.0.1:8080",
+        const=CONSOLE_ADDRESS,
         metavar="HOST:PORT",
-        help="like --http, with the web console (default 127.0.0.1:8080)",
+        help=f"like --http, with the web console (default {CONSOLE_ADDRESS})",
     )
     parser.add_argument(
         "--registry",

@@ -142,6 +142,10 @@ def test_it_warns_when_it_listens_beyond_this_machine(start: Make, tmp_path: Pat
         (["--listen", "9092"], "'9092' is not an address to listen on: write HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "ports go from 0 to 65535"),
         (["--port", "0", "--http", "198.51.100.1:0"], "cannot listen on 198.51.100.1"),
+        (
+            ["--port", "0", "--http", "127.0.0.1:0", "--console", "127.0.0.1:1"],
+            "the console is at the address of --http",
+        ),
         (["--listen", "0.0.0.0:0", "--advertise", "0.0.0.0"], "cannot be advertised"),
         (["--set", "listeners=SSL://127.0.0.1:0"], "SSL"),
         (["--config", "/nonexistent/server.properties"], "/nonexistent/server.properties"),
