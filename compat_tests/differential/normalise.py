@@ -101,11 +101,19 @@ class Normaliser:
         is_of_all = not (step.fields.get("topics") or step.fields.get("users"))
         if isinstance(answer, dict) and _OF_ALL.get(api, "") in answer and is_of_all:
             listed = answer[_OF_ALL[api]]
-            own = [each for each in listed or () if self._prefix in json.dumps(each, default=str)]
-            answer = answer | {_OF_ALL[api]: own}
+            answer = answer | {_OF_ALL[api]: [self._without_others(each) for each in self._own(listed)]}
         if api == "OFFSET_FETCH" and _asks_for_all_offsets(step):
             api = "OFFSET_FETCH of all"
         return self._value(api, "", answer, self._name)
+
+    def _own(self, listed: list[Any] | None) -> list[Any]:
+        return [each for each in listed or () if self._prefix in json.dumps(each, default=str)]
+
+    def _without_others(self, resource: dict[str, Any]) -> dict[str, Any]:
+        """The cluster, and what is called `*`, have the rules of other histories, too."""
+        if "acls" not in resource or self._prefix in resource["resource_name"]:
+            return resource
+        return resource | {"acls": self._own(resource["acls"])}
 
     def _value(self, api: str, field: str, value: Any, name: Callable[[str, Any], str]) -> Any:
         if field in _MESSAGES:

@@ -226,6 +226,22 @@ def test_what_other_histories_left_is_not_listed() -> None:
     assert differences("LIST_GROUPS", others, {"groups": [{"group_id": f"{PREFIX}g"}]}) == []
 
 
+@pytest.mark.parametrize("name", ["kafka-cluster", "*"])
+def test_rules_that_other_histories_gave_a_resource_of_all_are_not_listed(name: str) -> None:
+    own, others = ({"principal": f"User:{prefix}bob", "host": "*"} for prefix in (PREFIX, "dabcd-000002-"))
+    resources = [[{"resource_name": name, "acls": acls}] for acls in ([own], [others, own])]
+    assert differences("DESCRIBE_ACLS", {"resources": resources[0]}, {"resources": resources[1]}) == []
+    lacks = differences("DESCRIBE_ACLS", {"resources": resources[0]}, {"resources": []})
+    assert lacks == [("resources[]", f'has {{"resource_name": "{name}"}}', "has nothing more")]
+
+
+def test_rules_of_a_resource_of_its_own_are_all_listed() -> None:
+    acls = [{"principal": "User:*", "host": "*"}, {"principal": f"User:{PREFIX}bob", "host": "*"}]
+    resources = [[{"resource_name": f"{PREFIX}res", "acls": each}] for each in (acls, acls[1:])]
+    found = differences("DESCRIBE_ACLS", {"resources": resources[0]}, {"resources": resources[1]})
+    assert found == [("resources[].acls[]", "has {}", "has nothing more")]
+
+
 def test_whether_the_connection_lives_is_compared() -> None:
     (found,) = differences("HEARTBEAT", {"error_code": 25}, Outcome(CLOSED))
     assert found == ("", "answered 25", "closed")
