@@ -100,6 +100,12 @@ class Draft:
     def wait(self, milliseconds: int, what: str) -> None:
         self._steps.append(Step(id=len(self._steps), wait_ms=milliseconds, wait_for=what))
 
+    def await_end(self, transactional_id: str, milliseconds: int) -> None:
+        """Of what times out, whatever the pace at which the history is played."""
+        what = f"the transaction of {transactional_id} to end"
+        step = Step(id=len(self._steps), wait_ms=milliseconds, wait_for=what, until_ended=transactional_id)
+        self._steps.append(step)
+
     def create_topic(self, name: str | None = None, partitions: int = 1, **configs: str) -> str:
         """As nobody strays in: most histories stand on it."""
         name = self.topic(name)

@@ -43,6 +43,8 @@ class Step:
     close: bool = False
     wait_ms: int = 0
     wait_for: str = ""
+    #: A transactional id: it is waited no longer than until its transaction has ended, on each broker for itself.
+    until_ended: str = ""
     #: The node that is killed (by SIGKILL), or started again; of several nodes only. Another one is killed in the place
     #: of the coordinator of the group `spares`, which is not the same on both brokers.
     kill: int = 0

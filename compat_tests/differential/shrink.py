@@ -28,14 +28,18 @@ def shrunk(history: History, shows: Shows, most_tries: int = 120) -> History:
 
 
 def _without_steps(history: History, shows: Shows) -> History:
-    """Halves, quarters and so on are taken out, from the end on: what comes last is needed least."""
+    """Halves, quarters and so on are taken out, from the end on: what comes last is needed least.
+
+    Waits for the end of a transaction stay: without them it ends at any step.
+    """
     size = max(len(history.steps) // 2, 1)
     while True:
         position = len(history.steps)
         while position > 0:
             start = max(position - size, 0)
-            candidate = history.with_steps(history.steps[:start] + history.steps[position:])
-            if shows(candidate):
+            kept = tuple(step for step in history.steps[start:position] if step.until_ended)
+            candidate = history.with_steps(history.steps[:start] + kept + history.steps[position:])
+            if len(candidate.steps) < len(history.steps) and shows(candidate):
                 history = candidate
             position = start
         if size == 1:

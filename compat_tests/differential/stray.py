@@ -37,7 +37,7 @@ _BYTES: Final = ("", "00", "ffff", "0001000000", "00" * 40)
 _LEFT_ALONE: Final = frozenset(
     {
         "max_wait_ms", "timeout_ms", "num_partitions", "count", "replication_factor", "acks", "max_records",
-        "session_timeout_ms", "rebalance_timeout_ms", "iterations", "min_bytes",
+        "session_timeout_ms", "rebalance_timeout_ms", "transaction_timeout_ms", "iterations", "min_bytes",
         "include_cluster_authorized_operations",
     }
 )  # fmt: skip

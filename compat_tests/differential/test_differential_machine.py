@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -365,6 +366,12 @@ def test_steps_and_fields_that_are_not_needed_are_dropped() -> None:
     assert (small.topics, small.groups) == ((), ())
 
 
+def test_waits_for_the_end_of_a_transaction_are_not_dropped() -> None:
+    wait = Step(id=3, wait_ms=500, wait_for="an end", until_ended="~x")
+    steps = [wait if number == 3 else Step(id=number, api="END_TXN") for number in range(8)]
+    assert [step.id for step in shrunk(history(*steps), lambda _: True).steps] == [3]
+
+
 def test_no_more_is_tried_than_allowed() -> None:
     tries = 0
 
@@ -398,6 +405,24 @@ def test_a_seed_makes_one_history_that_a_file_keeps_and_every_request_of_it_can_
                 sent += 1
     assert sent > 200
     assert written(area, 1) != written(area, 2)
+
+
+def test_a_transaction_that_may_time_out_has_ended_before_anybody_looks() -> None:
+    """Otherwise it depends on the pace at which step it has timed out."""
+    looked = 0
+    for made in (written("transactions", seed) for seed in range(60)):
+        if any(step.until_ended for step in made.steps) and len(made.transactional_ids) == 1:
+            for before, step in itertools.pairwise(made.steps):
+                if step.api in _LOOKS and before.api not in _LOOKS and "~x0" in str(before):
+                    assert before.until_ended, (made.seed, before)
+                    looked += 1
+    assert looked > 10
+
+
+_LOOKS = (
+    "FETCH", "LIST_OFFSETS", "DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS", "DESCRIBE_PRODUCERS", "OFFSET_FETCH",
+    "WRITE_TXN_MARKERS",
+)  # fmt: skip
 
 
 def test_the_longest_name_of_a_topic_is_just_short_enough() -> None:

@@ -102,6 +102,14 @@ class Values:
         return struct.pack(">h", version if claimed is None else claimed) + body
 
 
+def references(value: Any) -> set[int]:
+    """The steps to whose answers a request refers."""
+    if isinstance(value, dict):
+        own = {value["$ref"][0]} if "$ref" in value else set()
+        return own.union(*map(references, value.values()))
+    return set().union(*map(references, value)) if isinstance(value, list) else set()
+
+
 def _is_special(value: Any) -> bool:
     return isinstance(value, dict) and next(iter(value), "") in _SPECIAL
 

@@ -7,7 +7,8 @@ from typing import Any
 from compat_tests.differential.draft import Asked, Draft
 
 _STEPS = 40
-_SHORT_TIMEOUT_MS = 200
+#: Long enough for what a producer does at once.
+_SHORT_TIMEOUT_MS = 500
 
 
 class _Producer:
@@ -121,17 +122,21 @@ class _Producer:
         partition = {
             "partition_index": draft.odd(0, 1, 9),
             "committed_offset": draft.random.randrange(9),
-            "committed_metadata": "m",
+            "committed_leader_epoch": draft.odd(-1, {"$epoch": 0}, 5, chance=0.2),
+            "committed_metadata": draft.odd("m", None, "", "m" * 4097, chance=0.1),
         }
+        topic = draft.odd(draft.pick(self.topics), "~unknown")
         fields = {
             "transactional_id": self._named(),
             "group_id": draft.odd(self.group, "", chance=0.05),
             **self._identity(),
             "generation_id_or_member_epoch": draft.odd(-1, 0, 5, chance=0.06),
             "member_id": draft.odd("", "~nobody", chance=0.06),
-            "topics": [{"name": draft.odd(draft.pick(self.topics), "~unknown"), "partitions": [partition]}],
+            "group_instance_id": draft.odd(None, "~i0", chance=0.04),
+            "topics": [{"name": topic, "topic_id": draft.topic_id(topic), "partitions": [partition]}],
         }
-        draft.ask("TXN_OFFSET_COMMIT", fields, draft.odd(5 if self.is_v2 else 4, 0, 2, 3, chance=0.2))
+        version = draft.pick((5, 6)) if self.is_v2 else 4
+        draft.ask("TXN_OFFSET_COMMIT", fields, draft.odd(version, 0, 1, 2, 3, chance=0.2))
 
     def end(self) -> None:
         draft = self.draft
@@ -160,8 +165,9 @@ class _Producer:
             self.end()
 
     def time_out(self) -> None:
-        if self.timeout_ms == _SHORT_TIMEOUT_MS:
-            self.draft.wait(4 * _SHORT_TIMEOUT_MS, "transactions to time out")
+        """What it has left open is over before anybody does anything else."""
+        if self.timeout_ms == _SHORT_TIMEOUT_MS and self.id is not None:
+            self.draft.await_end(self.id, 8 * _SHORT_TIMEOUT_MS)
 
 
 class _Looking:
@@ -198,7 +204,9 @@ class _Looking:
         draft = self.draft
         fields = {
             "state_filters": draft.pick(([], ["Ongoing"], ["CompleteCommit", "Empty"], ["nonsense"])),
-            "duration_filter": -1,
+            "producer_id_filters": draft.odd([], [424_242], [-1], chance=0.15),
+            "duration_filter": draft.odd(-1, 0, 600_000, chance=0.2),
+            "transactional_id_pattern": draft.odd(None, "", ".*-x0", "~x.", "(", "~x", chance=0.4),
         }
         draft.ask("LIST_TRANSACTIONS", fields)
 
@@ -216,8 +224,13 @@ class _Looking:
         """As an administrator aborts a hanging transaction."""
         draft = self.draft
         identity = draft.pick(self.producers)._identity()
-        topics = [{"name": draft.pick(self.topics), "partition_indexes": [0]}]
-        marker = identity | {"transaction_result": False, "topics": topics, "coordinator_epoch": draft.odd(0, -1, 5)}
+        topics = [{"name": draft.pick(self.topics), "partition_indexes": draft.odd([0], [0, 1], [9], [], chance=0.2)}]
+        marker = identity | {
+            "transaction_result": draft.chance(0.3),
+            "topics": topics,
+            "coordinator_epoch": draft.odd(0, -1, 5),
+            "transaction_version": draft.odd(0, 1, 2, 3, chance=0.3),
+        }
         draft.ask("WRITE_TXN_MARKERS", {"markers": [marker]})
 
 
@@ -235,8 +248,9 @@ def write(draft: Draft) -> None:
         if draft.chance(0.75):
             actions = (
                 producer.transaction, producer.init, producer.add_partitions, producer.produce, producer.add_offsets,
-                producer.commit_offsets, producer.end, producer.time_out,
+                producer.commit_offsets, producer.end,
             )  # fmt: skip
-            draft.random.choices(actions, (5, 2, 1, 2, 0.7, 0.7, 2, 1))[0]()
+            draft.random.choices(actions, (5, 2, 1, 2, 0.7, 0.7, 2))[0]()
+            producer.time_out()
         else:
             draft.random.choices(looks, (3, 2, 2, 1, 2, 2, 0.3))[0]()

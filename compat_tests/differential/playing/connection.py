@@ -26,11 +26,10 @@ _PROBE: Final = Step(id=-1, api="METADATA", version=4, fields={"topics": [], "al
 
 @dataclass
 class Outcome:
-    """What came of a step: `answered` with plain data, or one of the words above. `is_late`: not at once."""
+    """What came of a step: `answered` with plain data, or one of the words above."""
 
     word: str
     answer: Any = None
-    is_late: bool = False
 
 
 class Connection:

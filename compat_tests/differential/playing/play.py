@@ -13,7 +13,7 @@ from compat_tests.differential.playing.connection import UNBUILDABLE, WAITING, C
 from compat_tests.differential.playing.nodes import Nodes
 from compat_tests.differential.playing.routes import Direct, Routes
 from compat_tests.differential.playing.settling import Settling
-from compat_tests.differential.values import Values
+from compat_tests.differential.values import Values, references
 from compat_tests.wire.wire_routes import Address
 from ottla.kproto.errors import ErrorCode
 
@@ -27,9 +27,12 @@ _ENDING_S: Final = 3.0
 
 @dataclass(frozen=True)
 class TimeSlice:
-    """How long is waited: for an answer that may wait, once it is received, and for a change to be known everywhere."""
+    """How long is waited: for an answer that may wait, once a request refers to it, once it is received, and for a
+    change to be known everywhere.
+    """
 
     grace_s: float
+    referred_s: float
     patience_s: float
     settle_s: float
     #: For what a broker goes on with behind its answer, and for its next answers to be those that come after it.
@@ -44,14 +47,15 @@ class TimeSlice:
     leaders_s: float = 0.0
 
 
-QUICK: Final = TimeSlice(grace_s=0.008, patience_s=0.4, settle_s=0.01, behind_s=0.03, silence_s=2.0)
+QUICK: Final = TimeSlice(grace_s=0.008, referred_s=0.04, patience_s=0.4, settle_s=0.01, behind_s=0.03, silence_s=2.0)
 #: For a difference that may be of time alone.
-CAREFUL: Final = TimeSlice(grace_s=0.1, patience_s=1.0, settle_s=0.06, behind_s=0.2, silence_s=4.0)
+CAREFUL: Final = TimeSlice(grace_s=0.1, referred_s=0.2, patience_s=1.0, settle_s=0.06, behind_s=0.2, silence_s=4.0)
 
 
 #: Of three nodes: what one has answered the others hear a moment later, and replicas copy behind the answer.
 OF_NODES: Final = TimeSlice(
     grace_s=0.05,
+    referred_s=0.2,
     patience_s=1.0,
     settle_s=0.1,
     behind_s=0.15,
@@ -103,6 +107,9 @@ class Player:
         self._routes.close()
 
     def _do(self, step: Step) -> None:
+        if step.until_ended:
+            self._settling.await_end(self._values.resolved(step.until_ended), step.wait_ms / 1000)
+            return
         if step.wait_ms:
             time.sleep(step.wait_ms / 1000)
             return
@@ -120,6 +127,7 @@ class Player:
             return
         self._take_awaited(step.connection, self._pace.patience_s)
         if step.api:
+            self._take_referred(step)
             self._ask(step)
 
     def _leave(self, address: Address) -> None:
@@ -132,6 +140,17 @@ class Player:
     def _connection(self, step: Step) -> Connection:
         address = self._routes.address_for(step)
         return self._connections.setdefault(step.connection, {}).setdefault(address, Connection(address))
+
+    def _take_referred(self, step: Step) -> None:
+        """What a request refers to may be in an answer that is on its way: the pace must not decide whether it is."""
+        referred = references(step.fields)
+        for connections in self._connections.values() if referred else ():
+            for connection in connections.values():
+                awaited = connection.awaited
+                if awaited is not None and awaited.id in referred:
+                    outcome = connection.receive(self._pace.referred_s)
+                    if outcome is not None:
+                        self._keep(awaited, outcome)
 
     def _ask(self, step: Step) -> None:
         started = time.monotonic()
@@ -173,7 +192,6 @@ class Player:
             # Who waits goes on waiting: to close its connection would be something else.
             self._abandoned.append(self._connections[name].pop(address))
             return
-        outcome.is_late = True
         self._keep(step, outcome)
 
     def _keep(self, step: Step, outcome: Outcome) -> None:

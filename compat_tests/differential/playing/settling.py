@@ -35,6 +35,8 @@ _GO_ON_BEHIND: Final = frozenset(
 _ENDS_THE_SESSION: Final = -1
 _TOPICS: Final = frozenset({"CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS"})
 #: How a streams group's member is told of internal topics; Apache Kafka makes them behind that answer.
+_ENDING: Final = ("PrepareCommit", "PrepareAbort")
+_UNENDED: Final = ("Ongoing", *_ENDING)
 _MISSING_INTERNAL_TOPICS: Final = 3
 _NAMES_MISSING: Final = re.compile(r"Internal topics are missing: ([^;]*)")
 
@@ -87,7 +89,8 @@ class Settling:
 
     def after(self, step: Step, answer: Any) -> None:
         if step.api == "END_TXN" and isinstance(answer, dict) and answer["error_code"] == 0:
-            self._await_end(self._values.resolved(step.fields.get("transactional_id", "")))
+            # It is answered before the markers are written.
+            self.await_end(self._values.resolved(step.fields.get("transactional_id", "")), _LONGEST_S, _ENDING)
         if step.api in _CHANGES:
             time.sleep(self._settle_s)
         if step.api == "ELECT_LEADERS":
@@ -105,12 +108,12 @@ class Settling:
             made = [topic["name"] for topic in answer["topics"] if topic["error_code"] in missing and topic["name"]]
             self._await(made, lambda codes: bool(codes) and set(codes) == {0}, longest_s=0.5)
 
-    def _await_end(self, transactional_id: str) -> None:
-        """An end is answered before the markers are written."""
-        deadline = time.monotonic() + _LONGEST_S
+    def await_end(self, transactional_id: str, longest_s: float, states: tuple[str, ...] = _UNENDED) -> None:
+        """Until the transaction of that id is in none of these states; one that nobody has heard of is in none."""
+        deadline = time.monotonic() + longest_s
         while time.monotonic() < deadline:
             described = self._call("DESCRIBE_TRANSACTIONS", 0, {"transactional_ids": [transactional_id]})
-            if not described["transaction_states"][0]["transaction_state"].startswith("Prepare"):
+            if described["transaction_states"][0]["transaction_state"] not in states:
                 return
             time.sleep(0.002)
 
