@@ -102,15 +102,21 @@ def known_offset(
         return None
     if partition.remote is None:
         return NOTHING_FOUND
-    return _tiered(partition, partition.remote, timestamp_ms) if partition.knows_log_start else None
+    return _tiered(partition, partition.remote, timestamp_ms, isolation) if partition.knows_log_start else None
 
 
-def _tiered(partition: Partition, remote: RemoteLog, spec: int) -> FoundOffset:
-    """The last offset in the object store, or the first one that is still to be copied (KIP-1023, KIP-1241)."""
+def _tiered(partition: Partition, remote: RemoteLog, spec: int, isolation: Isolation) -> FoundOffset:
+    """The last offset in the object store, or the first one that is still to be copied (KIP-1023, KIP-1241), as long as
+    a record that may be seen is there.
+    """
     last = remote.last_offset
     if spec == _LATEST_TIERED:
         return FoundOffset(NO_TIMESTAMP, last, NO_EPOCH if last < 0 else partition.epoch_at(last))
     start = partition.log_start_offset if last < 0 else max(last + 1, partition.log_start_offset)
+    visible_end = partition.visible_end(isolation)
+    if start >= visible_end:
+        _require_settled(partition, visible_end)
+        return NOTHING_FOUND
     return FoundOffset(NO_TIMESTAMP, start, partition.epoch_at(start))
 
 

@@ -698,14 +698,17 @@ class Partition:
     def diverging_epoch(self, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
         """Where a follower's log parts from this one, None if it does not before `offset` (KIP-595).
 
-        Raises OffsetOutOfRangeError if nothing is known of the epoch, or `offset` is below the log start.
+        Raises OffsetOutOfRangeError if `offset` is below the log start, or on the disk and nothing is known of the
+        epoch.
         """
         end = self.end_offset_for_epoch(last_fetched_epoch)
         log = self.log
         is_unknown = end.epoch == NO_EPOCH or end.end_offset == UNKNOWN_OFFSET
         if offset < log.log_start_offset and self.remote is not None:
-            if is_unknown and not self.knows_log_start:
-                return None  # nothing can be said before the object store is looked at
+            if is_unknown and (not self.knows_log_start or offset >= self.log_start_offset):
+                # Nothing can be said before the object store is looked at. As in Kafka, what is there is read then,
+                # whatever the reader has seen before it.
+                return None
             is_below = offset < self.log_start_offset
         else:
             is_below = offset < log.log_start_offset

@@ -31,8 +31,8 @@ def check_tiered(topic: TopicConfig) -> None:
     _check_local("bytes", topic.local_retention_bytes, topic.retention_bytes)
     _check_local("ms", topic.local_retention_ms, topic.retention_ms)
     if topic.remote_log_copy_disable:
-        _check_not_copied("ms", topic.local_retention_ms, topic.retention_ms)
         _check_not_copied("bytes", topic.local_retention_bytes, topic.retention_bytes)
+        _check_not_copied("ms", topic.local_retention_ms, topic.retention_ms)
     _check_copy_lag("bytes", topic.remote_copy_lag_bytes, topic.local_retention_bytes, topic.retention_bytes)
     _check_copy_lag("ms", topic.remote_copy_lag_ms, topic.local_retention_ms, topic.retention_ms)
 

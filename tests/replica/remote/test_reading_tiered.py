@@ -11,9 +11,10 @@ import trio
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.records import Record, build_batch
 from ottla.replica.errors import OffsetNotAvailableError
-from ottla.replica.offset_lookup import FoundOffset, OffsetSpec
+from ottla.replica.offset_lookup import FoundOffset, OffsetSpec, find_offset
 from ottla.replica.partition import Isolation
 from ottla.replica.tiered.errors import RemoteStorageError
+from ottla.runtime.stages import finish
 from ottla.storage.errors import OffsetOutOfRangeError
 from ottla.tiers.manifest_file import ManifestFile
 from tests.replica.remote.tiered import FIRST_MS, TOPIC_ID, TieredNode, new_store, tiered_node
@@ -181,6 +182,16 @@ async def test_offsets_by_role_and_by_time(node: TieredNode) -> None:
     assert await node.find(FIRST_MS + 200) == FoundOffset()
 
 
+async def test_no_offset_is_to_be_copied_where_no_record_may_be_seen(node: TieredNode) -> None:
+    await node.append_batch(
+        build_batch([Record(value=b"v")], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    )
+    await node.remote.delete_until(2 * BATCHES, node.log, 0)
+    spec, both = OffsetSpec.EARLIEST_PENDING_UPLOAD, (Isolation.HIGH_WATERMARK, Isolation.TXN_COMMITTED)
+    found = [await finish(find_offset(node.partition, spec, isolation=isolation)) for isolation in both]
+    assert found == [FoundOffset(-1, 2 * BATCHES, 0), FoundOffset()]
+
+
 async def test_a_lookup_by_time_does_not_ask_the_store_for_what_is_here(
     node: TieredNode, store: FaultyObjectStore
 ) -> None:
@@ -221,7 +232,10 @@ async def test_epochs_of_both_parts_end_where_they_did(tmp_path: Path, store: Fa
         # A consumer that has read other records of an earlier epoch is told so.
         result = await node.fetch(ends[0] + 4, last_fetched_epoch=0)
         assert result.diverging_epoch == (0, ends[0])
-        result = await node.fetch(ends[0], last_fetched_epoch=0)
-        assert result.diverging_epoch is None
-        assert result.records is not None
-        result.release()
+        # Of an epoch that nobody knows nothing can be said: what is in the object store is read all the same.
+        for offset, epoch in ((ends[0], 0), (ends[0], 9)):
+            result = await node.fetch(offset, last_fetched_epoch=epoch)
+            assert result.diverging_epoch is None
+            assert result.records is not None
+            result.release()
+        assert isinstance((await node.fetch(ends[3], last_fetched_epoch=9)).error, OffsetOutOfRangeError)
