@@ -51,6 +51,7 @@ BROKERS: dict[str, type[ApacheKafka] | type[ApacheKafkaCluster] | type[OttlaBrok
     **{f"{proxied.behind_name}-proxy": proxied for proxied in PROXIED},
 }
 BOTH = ("ottla", "kafka")
+LEFT_OUT = ("security", "groups", "replicas", "mirror", "proxy", "differential", "tiers")
 
 Connect = Callable[[BrokerProcess, str], AdminClient]
 
@@ -75,7 +76,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Those with a mark `groups`, `security`, `replicas`, `mirror`, `proxy` or `differential` run only with `-m` of it.
+    """Those with a mark of `LEFT_OUT` run only with `-m` of it.
 
     aiokafka and kafka-python leave the sockets of lost connections to the garbage collector.
     """
@@ -86,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
-    for marker in ("security", "groups", "replicas", "mirror", "proxy", "differential"):
+    for marker in LEFT_OUT:
         if item.get_closest_marker(marker) is not None and marker not in config.option.markexpr:
             return True
     if config.getoption("--broker") == "ottla-tenants-proxy" and not is_of_tenants(item.path.name, item.name):

@@ -34,13 +34,23 @@ class Fault(Enum):
 REFUSED = {Fault.SERVER_ERROR: 500, Fault.SLOW_DOWN: 503}
 
 
+def no_fault(method: str, path: str) -> Fault:
+    """Every request is passed on."""
+    return Fault.NONE
+
+
 class FaultyProxy:
     """Asks `choose` of each request (method, path) what becomes of it, and counts what it did."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
-        self.choose: Callable[[str, str], Fault] = lambda method, path: Fault.NONE
+        self.choose: Callable[[str, str], Fault] = no_fault
         self.faults: list[Fault] = []
+
+    def let_all_pass(self) -> None:
+        """From now on nothing fails, and what has is forgotten."""
+        self.choose = no_fault
+        self.faults.clear()
 
 
 class _Server(ThreadingHTTPServer):

@@ -32,8 +32,7 @@ def proxied() -> Iterator[tuple[FaultyProxy, str]]:
 
 @pytest.fixture
 def proxy(proxied: tuple[FaultyProxy, str]) -> FaultyProxy:
-    proxied[0].faults.clear()
-    proxied[0].choose = lambda method, path: Fault.NONE
+    proxied[0].let_all_pass()
     return proxied[0]
 
 
