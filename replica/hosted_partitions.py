@@ -78,6 +78,8 @@ class HostedPartitions:
         self._changed = changed
         #: The in-sync sets of partitions that this node leads, and those that it leaves by itself.
         self.in_sync_sets = InSyncSets(self, clock, node_id=node_id, max_lag_ms=max_lag_ms, changed=changed)
+        #: What this node had written may be gone (a loss of power, an older copy of its folder).
+        self.has_lost = False
         self._suspect: set[Partition] = set()
         # Of which that was found while they were served.
         self._found_damaged: dict[Partition, None] = {}
@@ -251,25 +253,33 @@ class HostedPartitions:
         return state._replace(leader=NO_LEADER) if state.leader == self._node_id else state
 
     async def _after_remote(self, partition: Partition, remote: RemoteLog, state: PartitionState) -> PartitionState:
-        """The state to take of a tiered partition. What is in the object store may go further than a log whose files
-        were lost: until that is known this node does not lead, and then it goes on from there.
+        """The state to take of a tiered partition. What is in the object store may go further than a log that has lost
+        its end: until that is known this node does not lead, and then it goes on from there.
         """
         log = partition.log
-        may_be_short = log.log_start_offset == log.log_end_offset or log.may_lack_records
-        if state.leader != self._node_id or not may_be_short or partition.leads_on(state):
+        if state.leader != self._node_id or partition.leads_on(state):
             return state
-        manifest = remote.manifest
-        if manifest is None or not remote.is_known(state.leader_epoch):
+        if not remote.is_known(state.leader_epoch):
+            if not self._may_be_short(partition, remote):
+                return state
             assert self._remote_logs is not None
             self._remote_logs.look_at((partition.topic_id, partition.index), remote, state.leader_epoch)
             return state._replace(leader=NO_LEADER)
-        # What is here and of another history than there is kept: then nothing more is copied.
-        if manifest.end_offset > log.log_end_offset and remote.agrees(log):
-            keys = {"topic": partition.topic, "partition": partition.index, "offset": manifest.end_offset}
+        end_offset = remote.end_beyond(log)
+        if end_offset is not None:
+            keys = {"topic": partition.topic, "partition": partition.index, "offset": end_offset}
             text = "%s ends at offset %d here, and goes on at offset %d, where the object store ends"
-            logger.warning(text, remote.name, log.log_end_offset, manifest.end_offset, extra=keys)
-            await log.truncate_fully_and_start_at(manifest.end_offset)
+            logger.warning(text, remote.name, log.log_end_offset, end_offset, extra=keys)
+            await log.truncate_fully_and_start_at(end_offset)
         return state
+
+    def _may_be_short(self, partition: Partition, remote: RemoteLog) -> bool:
+        """Whether a log that is about to lead may lack records that were acknowledged, and are in the object store."""
+        log = partition.log
+        is_empty = log.log_start_offset == log.log_end_offset
+        # Elected without having been in sync (unclean.leader.election.enable).
+        is_late = bool(partition.isr) and not partition.is_counted_on
+        return is_empty or is_late or log.may_lack_records or (self.has_lost and not remote.has_looked)
 
     def _follow_rules(self, partition: Partition, rules: RemoteRules | None) -> None:
         """Whether the topic is tiered, and how, may have changed."""

@@ -387,6 +387,10 @@ class ReplicaManager:
         """A log that lacked records is sound again: forget what was noted of it, if it was the last of its store."""
         await self._partitions.settle_losses()
 
+    def expect_losses(self) -> None:
+        """What this node had written may be gone. Called before the first metadata is applied."""
+        self._partitions.has_lost = True
+
     def follower_moved(self, partition: Partition) -> None:
         """What a follower shows has changed, by what its leader said."""
         self._signal(partition)

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ottla.metadata.controller import Controller
     from ottla.metadata.image import Endpoint
     from ottla.metastore.store import MetadataStore
+    from ottla.replica.remote.remote_storage import RemoteStorage
     from ottla.runtime.watchdog import LoopWatchdog
     from ottla.server.apis.table import ApiTable
     from ottla.server.broker import Broker
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from ottla.server.network.network import Network
     from ottla.server.quotas.clients import ClientQuotas
     from ottla.settings.config import BrokerConfig
+    from ottla.storage.node_dir import NodeDir
     from ottla.storage.store.context import RunBlocking
 
 logger = logging.getLogger(__name__)
@@ -205,7 +207,9 @@ class Node:
                 restoration=node_dir.restoration,
             ):
                 await parts.high_watermarks.forget()
-            node_dir.settle_loss()
+                parts.replica_manager.expect_losses()
+            if parts.remote_storage is None:
+                node_dir.settle_loss()
             if parts.listener_security is not None:
                 nursery.start_soon(broker.supervisor.keep, parts.listener_security.run)
             await nursery.start(controller.run)
@@ -243,6 +247,7 @@ class Node:
         nursery.start_soon(keep, _open_again, parts)
         if parts.remote_storage is not None:
             nursery.start_soon(keep, parts.remote_storage.run, manager, parts.controller.publish_again)
+            nursery.start_soon(_settle_when_looked, parts.remote_storage, parts.log_manager.node_dir)
         nursery.start_soon(_follow_others, parts, following)
 
     async def _end_when_asked(self, parts: Parts, following: trio.CancelScope) -> None:
@@ -260,6 +265,12 @@ class Node:
         await trio.sleep(STOP_GRACE_SECONDS)
         logger.warning("tasks did not end within %g s of the stop: closing what they wait for", STOP_GRACE_SECONDS)
         parts.close_services()
+
+
+async def _settle_when_looked(remote_storage: RemoteStorage, node_dir: NodeDir) -> None:
+    """Forget a loss once the object store was looked at: a start that ends before that leaves it to the next one."""
+    await remote_storage.until_looked()
+    node_dir.settle_loss()
 
 
 async def _open_again(parts: Parts) -> None:

@@ -104,6 +104,7 @@ class RemoteStorage:
         self._cluster_id = ""
         self._looks: dict[tuple[UUID, int], _Look] = {}
         self._wanted = trio.Event()
+        self._looked = trio.Event()
         self._deleted: dict[str, TopicNames] = {}
         self._has_deleted = trio.Event()
         self._given_up: dict[UUID, TopicNames] = {}
@@ -124,6 +125,12 @@ class RemoteStorage:
         """Find out what is in the object store, and then tell the partition's state again."""
         self._looks[key] = _Look(remote, leader_epoch)
         self._wanted.set()
+
+    async def until_looked(self) -> None:
+        """Wait until every new leader knows what is in the object store, and has gone on from there."""
+        while self._looks:
+            self._looked = trio.Event()
+            await self._looked.wait()
 
     async def apply(self, delta: MetadataDelta, manager: ReplicaManager) -> None:
         """Follow the metadata: look for what this node begins to lead, and delete what belongs to deleted topics."""
@@ -206,6 +213,7 @@ class RemoteStorage:
             left_out = [key for key, look in some if self._looks.get(key) is not look and not _leads(manager, key)]
             if left_out:
                 await publish_again(left_out)
+            self._looked.set()
             if len(self._looks) >= before:
                 await backoff.wait()
             else:

@@ -148,6 +148,11 @@ class RemoteLog:
         """Whether this node has looked since it leads in this epoch: nobody else has changed anything then."""
         return self._looked_in >= leader_epoch
 
+    @property
+    def has_looked(self) -> bool:
+        """Whether this node has looked in any epoch."""
+        return self._looked_in != _NEVER
+
     async def look(self, leader_epoch: int) -> Manifest:
         """Look, unless that was done in this epoch. Raises TierError."""
         if self._looked_in < leader_epoch or self.manifest is None:
@@ -180,6 +185,20 @@ class RemoteLog:
         if offset < log.log_start_offset or offset < manifest.log_start_offset:
             return True
         return manifest.epochs.epoch_for_offset(offset) == log.epochs.epoch_for_offset(offset)
+
+    def end_beyond(self, log: PartitionLog) -> int | None:
+        """Where the object store ends, if it has what the log on the disk has lost; None if it has not.
+
+        Of two histories the one with the later leader epoch counts (KIP-101). A log that was led later than what was
+        copied stays as it is, and then nothing more is copied.
+        """
+        manifest = self.manifest
+        if manifest is None:
+            return None
+        is_beyond = manifest.end_offset > log.log_end_offset
+        if not self.agrees(log):
+            is_beyond = manifest.epochs.latest_epoch > log.latest_epoch
+        return manifest.end_offset if is_beyond else None
 
     def epochs(self, local: LeaderEpochs) -> LeaderEpochs:
         """The leader epochs of the whole log."""

@@ -174,6 +174,71 @@ async def test_an_empty_disk_goes_on_where_the_object_store_ends(tmp_path: Path,
         assert node.partition.end_offset_for_epoch(0) == (0, copied)
 
 
+async def until_it_leads(node: TieredNode) -> None:
+    """The node looks at the object store, and leads then."""
+    assert not node.partition.is_leader
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.storage.look_at_all, node.manager, node.publish_again)
+        await until(lambda: node.partition.is_leader)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_log_that_has_lost_its_end_goes_on_where_the_object_store_ends(
+    tmp_path: Path, store: FaultyObjectStore
+) -> None:
+    async with tiered_node(tmp_path, store) as node:
+        node.rules = RemoteRules()
+        await node.lead()
+        await node.append(60)
+        content = await node.values()
+        await node.copy()
+        copied = node.remote.last_offset + 1
+        # As after a loss of power: nobody knows that anything is missing.
+        await node.log.truncate_to(copied - 30)
+    async with tiered_node(tmp_path, store) as node:
+        node.begin_anew()
+        node.manager.expect_losses()
+        await node.lead(1)
+        await until_it_leads(node)
+        assert node.log.log_end_offset == copied
+        found = await node.values()
+        assert content.startswith(found)
+        await node.append(60)
+        await node.tier()
+        assert (await node.values()).startswith(found)
+        # It leads on without asking again.
+        await node.lead(2, leader=1, replicas=BOTH)
+        store.fail_next("get", 1000)
+        await node.lead(3, replicas=BOTH)
+        assert node.partition.is_leader
+
+
+@pytest.mark.parametrize("uncommitted", [0, 5])
+async def test_a_leader_that_was_not_in_sync_goes_on_where_the_object_store_ends(
+    tmp_path: Path, store: FaultyObjectStore, uncommitted: int
+) -> None:
+    async with tiered_node(tmp_path / "0", store) as other, tiered_node(tmp_path / "1", store, node_id=1) as late:
+        await late.lead(0, replicas=BOTH)
+        await other.lead(0, replicas=BOTH, leader=1)
+        await late.append(10)
+        await follow(other, late)
+        await late.append(uncommitted)
+        await other.lead(1, replicas=BOTH, isr=(0,))
+        await late.lead(1, replicas=BOTH, leader=0, isr=(0,))
+        await other.append(60)
+        await other.copy()
+        content = await other.values()
+        copied = other.remote.last_offset + 1
+        assert late.log.log_end_offset == 20 + 2 * uncommitted < copied
+        # An unclean election.
+        await late.lead(2, replicas=BOTH, isr=(1,))
+        await until_it_leads(late)
+        assert late.log.log_end_offset == copied
+        assert content.startswith(await late.values())
+        await late.append(60)
+        await late.tier()
+
+
 async def test_a_topic_that_was_created_just_now_waits_for_nobody(tmp_path: Path, store: FaultyObjectStore) -> None:
     async with tiered_node(tmp_path, store) as node:
         store.fail_next("get", 1000)

@@ -79,12 +79,18 @@ class TieredNode:
 
     # The metadata.
 
-    async def lead(self, epoch: int = 0, *, replicas: tuple[int, ...] = (), leader: int | None = None) -> None:
-        """The cluster says who leads, this node unless another one is named."""
+    async def lead(
+        self,
+        epoch: int = 0,
+        *,
+        replicas: tuple[int, ...] = (),
+        leader: int | None = None,
+        isr: tuple[int, ...] = (),
+    ) -> None:
+        """The cluster says who leads, this node unless another one is named; all are in sync unless some are named."""
         replicas = replicas or (self.node_id,)
-        state = PartitionState(
-            leader=self.node_id if leader is None else leader, replicas=replicas, isr=replicas, leader_epoch=epoch
-        )
+        leader = self.node_id if leader is None else leader
+        state = PartitionState(leader=leader, replicas=replicas, isr=isr or replicas, leader_epoch=epoch)
         await self._apply(state)
 
     async def _apply(self, state: PartitionState, *, reconfigures: bool = False) -> None:
