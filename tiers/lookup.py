@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.errors import ProtocolError
-from ottla.kproto.records import iter_batches, iter_positions
+from ottla.kproto.records import find_timestamp
 from ottla.storage.reading.search import TimestampOffset
 from ottla.tiers.errors import CorruptObjectError
 from ottla.tiers.offload import Offload, in_a_thread
@@ -61,12 +61,7 @@ async def max_timestamp_offset(
 
 def _find_record(content: Content, offset: int, timestamp_ms: int) -> TimestampOffset | None:
     try:
-        for position, header in iter_batches(content):
-            if header.max_timestamp_ms < timestamp_ms:
-                continue
-            for record_offset, record_ms in iter_positions(content, position, header):
-                if record_ms >= timestamp_ms and record_offset >= offset:
-                    return TimestampOffset(record_ms, record_offset, header.leader_epoch)
+        found = find_timestamp(content, timestamp_ms, offset)
     except ProtocolError as error:
         raise CorruptObjectError(f"a batch from offset {offset} on cannot be read: {error}") from error
-    return None
+    return None if found is None else TimestampOffset(*found)

@@ -35,7 +35,7 @@ from ottla.kproto.records.header import (
     verify_crc,
     whole_batches_size_bytes,
 )
-from ottla.kproto.records.reader import batch_payload, iter_keys, iter_positions, iter_records
+from ottla.kproto.records.reader import batch_payload, find_timestamp, iter_keys, iter_positions, iter_records
 from ottla.kproto.records.record import Record
 from ottla.kproto.records.types import (
     NO_LEADER_EPOCH,
@@ -82,6 +82,7 @@ __all__ = [
     "crc32c",
     "crc_matches",
     "decompress",
+    "find_timestamp",
     "iter_batches",
     "iter_keys",
     "iter_positions",

@@ -14,6 +14,7 @@ from ottla.kproto.records.header import (
     LOG_APPEND_TIME_FLAG,
     MIN_RECORD_BYTES,
     BatchHeader,
+    iter_batches,
     parse_batch_header,
 )
 from ottla.kproto.records.record import Record
@@ -203,6 +204,21 @@ def iter_positions(
         header = parse_batch_header(buf, pos)
     for offset, timestamp_ms, _, _, _ in _skim(batch_payload(buf, pos, header, limit_bytes), header):
         yield offset, timestamp_ms
+
+
+def find_timestamp(buf: BytesLike, timestamp_ms: int, least_offset: int) -> tuple[int, int, int] | None:
+    """The first record, in a buffer of whole batches, at or beyond an offset whose time is at least this: its time, its
+    offset, and its leader epoch. Markers count, as in Kafka (`FileRecords.searchForTimestamp`).
+
+    Raises as `iter_batches` and `iter_records` do.
+    """
+    for pos, header in iter_batches(buf):
+        if header.max_timestamp_ms < timestamp_ms or header.last_offset < least_offset:
+            continue
+        for offset, record_ms in iter_positions(buf, pos, header):
+            if record_ms >= timestamp_ms and offset >= least_offset:
+                return record_ms, offset, header.leader_epoch
+    return None
 
 
 def iter_keys(

@@ -26,7 +26,8 @@ class BatchReader(DataSourceReader):
         options = self._options
         planner = Planner(options)
         try:
-            ranges = split(planner.batch(), options.min_partitions, options.max_records_per_partition)
+            wanted = planner.offsets.batch(planner.partitions(must_exist=True))
+            ranges = split(wanted, options.min_partitions, options.max_records_per_partition)
         finally:
             planner.cluster.close()
         return [

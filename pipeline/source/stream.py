@@ -83,6 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planner = Planner(options)
+        self._offsets = self._planner.offsets
         self._initial: Json | None = None
         self._target: Offsets | None = None
         self._has_planned = False
@@ -95,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins; the same however often it is asked."""
         if self._initial is None:
             partitions = self._planner.partitions(must_exist=True)
-            starting = self._planner.starting(partitions)
+            starting = self._offsets.starting(partitions)
             self._look_for_other_topics(starting)
             self._initial = to_json(self._not_behind_target(starting))
         return self._initial
@@ -110,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note how far the query will read."""
-        self._target = self._planner.ends(self._planner.partitions(must_exist=False), LATEST)
+        self._target = self._offsets.ends(self._planner.partitions(must_exist=False), LATEST)
 
     def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
         """How far the next batch reaches; `start` itself if there is nothing to read, or not yet enough.
@@ -123,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._refuse_other_topics(before)
         end = self._target
         if end is None:
-            end = self._planner.ends(self._planner.partitions(must_exist=False), LATEST)
+            end = self._offsets.ends(self._planner.partitions(must_exist=False), LATEST)
         self._look_for_other_topics(end)
         begin = self._begin(before, end)
         if not isinstance(limit, ReadAllAvailable) and self._should_wait(begin, end):
@@ -139,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _all_there_is(self) -> Json:
-        ends = self._planner.ends(self._planner.partitions(must_exist=False), LATEST)
+        ends = self._offsets.ends(self._planner.partitions(must_exist=False), LATEST)
         self._look_for_other_topics(ends)
         found = to_json(ends)
         if self._initial is None:
@@ -150,7 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         """How far the topics reach now, for the progress that Spark reports."""
-        return to_json(self._planner.ends(self._planner.partitions(must_exist=False), LATEST))
+        return to_json(self._offsets.ends(self._planner.partitions(must_exist=False), LATEST))
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a batch."""
@@ -160,15 +161,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, until = from_json(start if began is None else began), from_json(end)
         self._refuse_other_topics(before)
         if gone := sorted(set(before).difference(until)):
-            self._planner.lost(f"Partition {gone[0]} was read up to offset {before[gone[0]]} and is gone")
+            self._offsets.lost(f"Partition {gone[0]} was read up to offset {before[gone[0]]} and is gone")
         begin = self._begin(before, until)
         self._anew.clear()
         ranges = []
         for part in sorted(until):
             first = begin[part]
             if until[part] < first:
-                self._planner.lost(f"Partition {part} was read up to offset {first} and now ends at {until[part]}")
-                first = self._planner.ends([part], EARLIEST)[part]
+                self._offsets.lost(f"Partition {part} was read up to offset {first} and now ends at {until[part]}")
+                first = self._offsets.ends([part], EARLIEST)[part]
             ranges.append(OffsetRange(part, first, until[part]))
         parts = split(ranges, options.min_partitions, options.max_records_per_partition)
         return [
@@ -205,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic in sorted({part.topic for part in end}):
             now = self._planner.cluster.known_ids.get(topic, "")
             if self._topic_ids.setdefault(topic, now) != now:
-                self._planner.lost(f"Topic {topic} was deleted and created again while the query ran")
+                self._offsets.lost(f"Topic {topic} was deleted and created again while the query ran")
                 self._topic_ids[topic] = now
                 self._anew.add(topic)
 
@@ -219,10 +220,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = sorted(set(end).difference(before))
         if not new:
             return before
-        earliest = self._planner.ends(new, EARLIEST)
+        earliest = self._offsets.ends(new, EARLIEST)
         for part, offset in earliest.items():
             if offset > 0:
-                self._planner.lost(f"Partition {part} appeared and already begins at offset {offset}")
+                self._offsets.lost(f"Partition {part} appeared and already begins at offset {offset}")
         return before | earliest
 
     def _should_wait(self, begin: Offsets, end: Offsets) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.kproto.records import find_timestamp as find_timestamp_in
 from ottla.kproto.records import iter_batches
 from ottla.storage.disk import RealDisk
 from ottla.storage.errors import CorruptLogError
@@ -18,22 +19,27 @@ from ottla.storage.format.sealed_index import CorruptIndexError, SealedIndex
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk, Handle
 
-__all__ = ["Piece", "RealDisk", "read_piece", "split_piece"]
+__all__ = ["Piece", "RealDisk", "find_timestamp", "read_piece", "split_piece"]
 
 READ_BYTES: Final = 8 * 1024 * 1024
 """How much is read at once, unless a single run is larger."""
+
+SEARCH_BYTES: Final = 256 * 1024
+"""The same, where a single record is looked for."""
 
 
 class Piece(NamedTuple):
     """A partition's part of one segment: the pages of a sealed index, or run entries if there is none.
 
-    Only its batches up to `last_offset` count. `size_bytes` is about what they take in the data file.
+    Only its batches up to `last_offset` count. `size_bytes` is about what they take in the data file, and no record has
+    a time after `max_timestamp_ms`.
     """
 
     data_path: str
     base_offset: int
     last_offset: int
     size_bytes: int
+    max_timestamp_ms: int
     index_path: str = ""
     generation: int = 0
     data_length: int = 0
@@ -117,6 +123,24 @@ def read_piece(
             yield _read(disk, handle, piece, waiting, size)
     finally:
         disk.close(handle)
+
+
+def find_timestamp(disk: Disk, piece: Piece, timestamp_ms: int, start_offset: int) -> int | None:
+    """The first offset at or beyond `start_offset` whose record's time is at least this; None if none has one.
+
+    Raises as `read_piece` does, and RecordError for batches that cannot be read.
+    """
+    if piece.max_timestamp_ms < timestamp_ms or piece.last_offset < start_offset:
+        return None
+    # An entry's time is the largest up to it, so that no run before the first one has such a record.
+    begin = next((each.base_offset for each in _entries(disk, piece) if each.max_timestamp_ms >= timestamp_ms), None)
+    if begin is None:
+        return None
+    begin = max(begin, start_offset)
+    for content in read_piece(disk, piece, begin, piece.last_offset + 1, read_bytes=SEARCH_BYTES):
+        if (found := find_timestamp_in(content, timestamp_ms, begin)) is not None:
+            return found[1]
+    return None
 
 
 def _entries(disk: Disk, piece: Piece) -> Iterator[RunEntry]:

@@ -24,7 +24,7 @@ from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, Partiti
 from ottla.storage.format.run_table import RunTable, enter_run
 from ottla.storage.format.sealed_index import CorruptIndexError, SealedIndex
 from ottla.storage.format.segment_header import SEGMENT_HEADER_BYTES
-from ottla.storage.inspect.segment_reader import Piece, read_piece
+from ottla.storage.inspect.segment_reader import Piece, find_timestamp, read_piece
 from ottla.storage.node_dir import store_directories
 from ottla.storage.state.aborted_transactions import AbortedTransactions
 from ottla.storage.state.producer_snapshot import read_snapshot
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader
     from ottla.storage.disk import Disk, Handle
 
-__all__ = ["PartitionView", "node_directories", "store_directories", "view_store"]
+__all__ = ["PartitionView", "node_directories", "offset_for_timestamp", "store_directories", "view_store"]
 
 _UNSETTLED: Final = RunFlag.TRANSACTIONAL | RunFlag.CONTROL
 
@@ -119,6 +119,14 @@ def view_store(disk: Disk, directory: str) -> list[PartitionView]:
     also where a store in use removed a file meanwhile: try again then.
     """
     return _StoreView(disk, directory).run()
+
+
+def offset_for_timestamp(disk: Disk, view: PartitionView, timestamp_ms: int) -> int | None:
+    """The first record of a partition whose time is at least this, as the broker's ListOffsets finds it; None if none
+    has one. Raises as `find_timestamp` of the segment reader does.
+    """
+    offsets = (find_timestamp(disk, piece, timestamp_ms, view.log_start_offset) for piece in view.pieces)
+    return next((offset for offset in offsets if offset is not None), None)
 
 
 class _StoreView:
@@ -278,7 +286,14 @@ def _piece(view: _SegmentView, key: bytes, limit: int) -> tuple[Piece | None, in
     if not len(table) or table.base_offset >= limit:
         return None, table.truncated_to
     last_offset = min(table.last_offset, limit - 1)
-    piece = Piece(segment.data_path, table.base_offset, last_offset, table.size_bytes, runs=bytes(table.data))
+    piece = Piece(
+        segment.data_path,
+        table.base_offset,
+        last_offset,
+        table.size_bytes,
+        table.max_timestamp_ms,
+        runs=bytes(table.data),
+    )
     return piece, table.truncated_to
 
 
@@ -292,6 +307,7 @@ def _sealed_piece(segment: Segment, index: SealedIndex, pages: range, limit: int
         records[0].base_offset,
         min(records[-1].last_offset, limit - 1),
         sum(page.size_bytes for page in records),
+        max(page.max_timestamp_ms for page in records),
         segment.index_path,
         segment.generation,
         segment.size_bytes,

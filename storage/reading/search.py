@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ottla.kproto.records import iter_batches, iter_positions
+from ottla.kproto.records import find_timestamp, iter_batches
 from ottla.storage.reading.locate import ensure_spans
 from ottla.storage.reading.places import Span
 from ottla.storage.reading.plan import ReadableLog
@@ -96,12 +96,8 @@ async def _first_record(reader: Reader, log: ReadableLog, offset: int, timestamp
 
 def _find_record(views: Iterable[memoryview], offset: int, timestamp_ms: int) -> TimestampOffset | None:
     for view in views:
-        for pos, header in iter_batches(view):
-            if header.max_timestamp_ms < timestamp_ms:
-                continue
-            for record_offset, record_ms in iter_positions(view, pos, header):
-                if record_ms >= timestamp_ms and record_offset >= offset:
-                    return TimestampOffset(record_ms, record_offset, header.leader_epoch)
+        if (found := find_timestamp(view, timestamp_ms, offset)) is not None:
+            return TimestampOffset(*found)
     return None
 
 

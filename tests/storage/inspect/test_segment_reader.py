@@ -11,10 +11,18 @@ import pytest
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker, iter_batches, iter_records
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.inspect.segment_reader import RealDisk, read_piece, split_piece
-from ottla.storage.inspect.store_view import PartitionView, node_directories, store_directories, view_store
+from ottla.storage.inspect.store_view import (
+    PartitionView,
+    node_directories,
+    offset_for_timestamp,
+    store_directories,
+    view_store,
+)
 from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
+from ottla.storage.reading.search import TimestampOffset
 
 DISK = RealDisk()
+FIRST_TIME_MS = 1_700_000_000_000
 Rows = list[tuple[int, bytes | None]]
 
 
@@ -55,6 +63,15 @@ def check(harness: Any, expected: dict[int, Rows]) -> None:
     assert not found
 
 
+def check_times(harness: Any, expected: dict[tuple[int, int], TimestampOffset | None]) -> None:
+    """What the running store has found by these times."""
+    shown = views(harness.folder)
+    for (partition, time), wanted in expected.items():
+        view = shown.get(partition)
+        found = None if view is None else offset_for_timestamp(DISK, view, time)
+        assert found == (None if wanted is None else wanted.offset)
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_shows_what_the_running_store_reads(harness: Any, seed: int) -> None:
     """Appends, truncations, log starts, sorted and reclaimed segments, in several partitions, live and closed."""
@@ -66,7 +83,7 @@ async def test_shows_what_the_running_store_reads(harness: Any, seed: int) -> No
             for step in range(60):
                 log = chance.choice(logs)
                 values = [b"%d" % step * chance.randrange(1, 40) for _ in range(chance.randrange(1, 6))]
-                harness.append(log, *values)
+                harness.append(log, *values, timestamp_ms=FIRST_TIME_MS + chance.randrange(20 * step + 1))
                 if chance.random() < 0.5:
                     await log.flush()
                 if chance.random() < 0.05:
@@ -83,8 +100,12 @@ async def test_shows_what_the_running_store_reads(harness: Any, seed: int) -> No
                 await log.flush()
                 expected[log.partition] = await harness.read_all(log)
             await manager.maintenance.wait_idle()
+            times = range(FIRST_TIME_MS, FIRST_TIME_MS + 1300, 50)
+            found = {(log.partition, time): await log.offset_for_timestamp(time) for log in logs for time in times}
             check(harness, expected)
+            check_times(harness, found)
         check(harness, expected)
+        check_times(harness, found)
 
 
 async def test_shows_what_compaction_left(harness: Any) -> None:
