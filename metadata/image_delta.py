@@ -25,6 +25,19 @@ from ottla.metastore.store import KeyValue
 
 def evolve(before: MetadataImage, revision: int, puts: Sequence[KeyValue], deletes: Sequence[str]) -> MetadataDelta:
     """Apply one transaction; equal to building the image again from all keys, and proportional to the change."""
+    after, topics = _next_image(before, revision, puts, deletes)
+    return describe(before, after, topics, _touched_configs(puts, deletes))
+
+
+def image_of(revision: int, entries: Sequence[KeyValue]) -> MetadataImage:
+    """The image of everything that the store has."""
+    return _next_image(MetadataImage(), revision, entries, ())[0]
+
+
+def _next_image(
+    before: MetadataImage, revision: int, puts: Sequence[KeyValue], deletes: Sequence[str]
+) -> tuple[MetadataImage, Sequence[str]]:
+    """The image after a transaction, and the topics in which it may differ."""
     rest = _evolve_rest(before, puts, deletes)
     change = _Evolution(before, rest.starts)
     # The topics come first: a partition's state may be set in the transaction that makes its topic.
@@ -38,8 +51,7 @@ def evolve(before: MetadataImage, revision: int, puts: Sequence[KeyValue], delet
         if entry.key.startswith(keys.PARTITIONS):
             change.put_partition(entry)
     topics, topics_by_id = change.finish()
-    after = replace(rest, topics=topics, topics_by_id=topics_by_id, revision=revision)
-    return describe(before, after, change.touched, _touched_configs(puts, deletes))
+    return replace(rest, topics=topics, topics_by_id=topics_by_id, revision=revision), change.touched
 
 
 def describe(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange
-from ottla.metadata.image_delta import describe, evolve
+from ottla.metadata.image_delta import describe, evolve, image_of
 from ottla.metastore.errors import MetadataDamagedError, StoreUnavailableError, WatchLaggedError
 from ottla.metastore.store import Change, Listing, MetadataStore
 from ottla.runtime.backoff import Backoff
@@ -130,7 +130,7 @@ class MetadataLoader:
         await trio.sleep(seconds)
 
     async def _load(self, listing: Listing) -> None:
-        after = evolve(MetadataImage(), listing.revision, listing.entries, ()).after
+        after = image_of(listing.revision, listing.entries)
         before = self.image
         topics = [*before.topics, *(name for name in after.topics if name not in before.topics)]
         configs = [*before.configs, *(resource for resource in after.configs if resource not in before.configs)]

@@ -20,6 +20,7 @@ from ottla.replica.errors import (
 from ottla.replica.in_sync_sets import InSyncSets
 from ottla.replica.partition import Partition
 from ottla.replica.traffic import TopicTraffic
+from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.mirrored import Mirroring
 from ottla.storage.disk.passing import passes
 from ottla.storage.errors import DiskFullError, StorageError, StoreOfflineError
@@ -45,7 +46,6 @@ _TOPICS_A_STEP: Final = 64
 _PARTITIONS_A_STEP: Final = 50
 #: The stores of so many partitions are opened by one call of a worker thread.
 _OPENED_AHEAD: Final = 256
-_OPENED_A_STEP: Final = 4
 _NOTHING: Final[Mapping[int, Partition]] = {}
 
 
@@ -179,15 +179,15 @@ class HostedPartitions:
 
     async def _follow_changes(self, delta: MetadataDelta) -> None:
         changes = delta.changed_partitions
+        time_slice = TimeSlice()
         for first in range(0, len(changes), _OPENED_AHEAD):
             some = changes[first : first + _OPENED_AHEAD]
             missing = list(self._missing(some))
             await self._log_manager.open_ahead(missing)
-            for number, change in enumerate(some, 1):
+            for change in some:
                 is_new = _is_new(delta, change.topic, change.partition)
                 await self._follow_state(change.topic, change.partition, change.after, is_new=is_new)
-                if missing and number % _OPENED_A_STEP == 0:
-                    await trio.lowlevel.checkpoint()
+                await time_slice.maybe_yield()
 
     def _missing(self, changes: Iterable[PartitionChange]) -> Iterator[tuple[UUID, str, int]]:
         """Those that this node gets."""
@@ -197,7 +197,7 @@ class HostedPartitions:
 
     async def _follow_state(self, topic: TopicImage, index: int, state: PartitionState, *, is_new: bool) -> None:
         held = self._topics.get(topic.topic_id, {}).get(index)
-        is_known = self._offline.pop((topic.topic_id, index), None) is not None
+        is_known = bool(self._offline) and self._offline.pop((topic.topic_id, index), None) is not None
         if self._node_id not in state.replicas:
             if held is not None:
                 await held.settled()
@@ -393,9 +393,10 @@ class HostedPartitions:
 
 def _is_new(delta: MetadataDelta, topic: TopicImage, index: int) -> bool:
     """Whether a partition was created just now, while this node looked on: nobody can have written anything of it."""
+    if not delta.before.cluster_id:
+        return False
     before = delta.before.topic_by_id(topic.topic_id)
-    is_known = before is not None and index < len(before.partitions)
-    return not is_known and bool(delta.before.cluster_id)
+    return before is None or index >= len(before.partitions)
 
 
 def _description(topic: TopicImage) -> bytes:

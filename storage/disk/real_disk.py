@@ -76,6 +76,8 @@ class RealDisk(Disk):
         while first < len(views):
             count = self._calls.preadv(handle, views[first : first + IOV_MAX], position)
             position += count
+            if len(views) == 1 and count == len(views[0]):
+                break  # as nearly always: all of it in one call
             first = _skip_written(views, first, count)
             if count == 0:
                 break

@@ -18,9 +18,8 @@ __all__ = [
     "SegmentHeader",
     "boot_tag",
     "build_segment_header",
-    "parse_index_name",
+    "parse_file_name",
     "parse_segment_header",
-    "parse_segment_name",
     "segment_name",
 ]
 
@@ -108,17 +107,7 @@ def segment_name(position: int, generation: int) -> str:
     return f"{position:020d}-{generation}" if generation else f"{position:020d}"
 
 
-def parse_segment_name(name: str) -> tuple[int, int] | None:
-    """The position and the generation in a data file's name; None for other files."""
-    return _parse_name(name, "data")
-
-
-def parse_index_name(name: str) -> tuple[int, int] | None:
-    """The position and the generation in an index file's name; None for other files."""
-    return _parse_name(name, "index")
-
-
-def _parse_name(name: str, kind: str) -> tuple[int, int] | None:
-    # A start asks for every file of every store.
-    found = _NAME.fullmatch(name) if name.endswith(kind) else None
-    return (int(found[1]), int(found[2] or 0)) if found is not None and found[3] == kind else None
+def parse_file_name(name: str) -> tuple[int, int, bool] | None:
+    """The position and the generation in the name of a segment's file, and whether it is the index; None for others."""
+    found = _NAME.fullmatch(name)
+    return (int(found[1]), int(found[2] or 0), found[3] == "index") if found is not None else None

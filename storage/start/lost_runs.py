@@ -7,7 +7,7 @@ these offsets, more is called lost than is; nothing is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.storage.config import INT64_MAX
@@ -34,14 +34,18 @@ class _Part:
         self.truncated_to = truncated_to
 
 
-def index_lost_segments(disk: Disk, segments: Sequence[Segment], bounds: Mapping[bytes, tuple[int, int]]) -> None:
-    """Give each lost segment without a sound index one. `bounds` are the start and end offsets of every log. Blocks.
+def index_lost_segments(
+    disk: Disk, segments: Sequence[Segment], bounds_of_all: Callable[[], Mapping[bytes, tuple[int, int]]]
+) -> None:
+    """Give each lost segment without a sound index one. `bounds_of_all` tells every log's start and end offset, and is
+    asked if there is such a segment. Blocks.
 
     An index of part of a file is as good as none, as it does not say what else there was.
     """
     hollow = {segment for segment in segments if segment.is_lost and not _has_index(disk, segment)}
     if not hollow:
         return
+    bounds = bounds_of_all()
     ends = {key: start for key, (start, _) in bounds.items()}
     for place, segment in enumerate(segments):
         if segment in hollow:

@@ -29,6 +29,7 @@ from ottla.storage.format.segment_header import (
     boot_tag,
     build_segment_header,
     parse_segment_header,
+    segment_name,
 )
 from ottla.storage.format.segment_list import SEGMENT_LIST_NAME
 from ottla.storage.start.block_checks import find_following, unsound_runs
@@ -90,9 +91,12 @@ class Recovery:
 
     def run(self) -> None:
         """Recover. OSError if the disk fails."""
-        if not self._disk.exists(self._directory):
+        try:
+            names = self._disk.listdir(self._directory)
+        except FileNotFoundError:
+            if self._disk.exists(self._directory):
+                raise  # a link to a folder that is not there
             return
-        names = self._disk.listdir(self._directory)
         if SEGMENT_LIST_NAME in names:
             self._list_content = self._disk.read_file(os.path.join(self._directory, SEGMENT_LIST_NAME))
         self.is_marked = LOSS_FILE in names
@@ -109,7 +113,7 @@ class Recovery:
                 self._set_aside(segments[place + 1 :])
                 break
         self.losses += mark_losses(self._disk, self._segments)
-        index_lost_segments(self._disk, self._segments, self.logs.bounds())
+        index_lost_segments(self._disk, self._segments, self.logs.bounds)
         self._has_found_losses = bool(self.losses)
         if self.losses or self.is_marked:
             names = self._disk.listdir(self._directory)  # this start may have set something aside, too
@@ -274,8 +278,10 @@ class Recovery:
         """The runs before the recovery point: from the index file if it is sound, else from the blocks."""
         tables = segment.tables
         assert tables is not None
-        content = self._disk.read_file(segment.index_path) if self._disk.exists(segment.index_path) else b""
-        content = content[: point.index_length]
+        try:
+            content = self._disk.read_file(segment.index_path)[: point.index_length]
+        except FileNotFoundError:
+            content = b""
         if len(content) == point.index_length and crc32c(content) == point.index_crc:
             runs = list(iter_runs(content))
             segment.restore_index(len(runs), point.index_length, point.index_crc)
@@ -437,9 +443,10 @@ class Recovery:
     def _list_segments(self, names: list[str]) -> list[Segment]:
         """The segments by position. What an interrupted rewrite left is removed: its halves, or what it replaced."""
         segments = list_segments(self._disk, self._directory, names)
-        known = {os.path.basename(path) for segment in segments for path in (segment.data_path, segment.index_path)}
+        known = {segment_name(segment.position, segment.generation) for segment in segments}
         for name in names:
-            if name.endswith((".new", ".tmp")) or (name.endswith((".data", ".index")) and name not in known):
+            stem, _, kind = name.rpartition(".")
+            if kind in {"new", "tmp"} or (kind in {"data", "index"} and stem not in known):
                 self._disk.unlink(os.path.join(self._directory, name))
         return segments
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.storage.errors import CorruptLogError
@@ -12,9 +12,8 @@ from ottla.storage.format.block_scan import read_exactly
 from ottla.storage.format.sealed_index import sealed_data_length
 from ottla.storage.format.segment_header import (
     SEGMENT_HEADER_BYTES,
-    parse_index_name,
+    parse_file_name,
     parse_segment_header,
-    parse_segment_name,
 )
 from ottla.storage.format.segment_list import (
     SEGMENT_LIST_NAME,
@@ -64,8 +63,10 @@ def list_segments(disk: Disk, directory: str, names: Sequence[str]) -> list[Segm
     stays among them. One that was sealed when the list was written, and is not listed, was given up. Where there is no
     sound list, the index of a sealed segment stands for its entry.
     """
-    newest = dict(sorted(filter(None, map(parse_segment_name, names))))
-    segment_list = _read_list(disk, directory, names) or SegmentList(_indexed(disk, directory, names), 0)
+    # A start asks for the files of every store.
+    files = sorted(filter(None, map(parse_file_name, names)))
+    newest = {position: generation for position, generation, is_index in files if not is_index}
+    segment_list = _read_list(disk, directory, names) or SegmentList(_indexed(disk, directory, files, newest), 0)
     listed = {entry.position: entry for entry in segment_list.segments}
     found: list[Segment] = []
     end_position = 0
@@ -101,17 +102,17 @@ def _read_list(disk: Disk, directory: str, names: Sequence[str]) -> SegmentList 
         return None
 
 
-def _indexed(disk: Disk, directory: str, names: Sequence[str]) -> list[ListedSegment]:
+def _indexed(
+    disk: Disk, directory: str, files: Sequence[tuple[int, int, bool]], there: Container[int]
+) -> list[ListedSegment]:
     """The sealed segments that have an index and no data file, by position. The index is removed first.
 
     A rewrite that was interrupted leaves an index, too: the old data file still stands, and nothing is lost.
     """
     found = []
-    there = {position for position, _ in filter(None, map(parse_segment_name, names))}
-    for position, generation in sorted(filter(None, map(parse_index_name, names))):
-        segment = Segment(directory, position, generation)
-        if position not in there:
-            size_bytes = indexed_bytes(disk, segment)
+    for position, generation, is_index in files:
+        if is_index and position not in there:
+            size_bytes = indexed_bytes(disk, Segment(directory, position, generation))
             if size_bytes is not None:
                 found.append(ListedSegment(position, generation, 0, size_bytes))
     return found
