@@ -86,6 +86,7 @@ class Manifest:
         "log_start_offset",
         "partition",
         "revision",
+        "size_bytes",
         "topic_id",
     )
 
@@ -99,6 +100,8 @@ class Manifest:
         self.end_offset = log_start_offset
         self.epochs = LeaderEpochs()
         self._segments = segments
+        #: The bytes of all batches in the object store.
+        self.size_bytes = sum(fields[6] for fields in _SEGMENT.iter_unpack(segments))
 
     @classmethod
     def of_all(cls, topic_id: UUID, partition: int, log_start_offset: int, end_offset: int) -> Manifest:
@@ -123,11 +126,6 @@ class Manifest:
 
     def __iter__(self) -> Iterator[RemoteSegment]:
         return map(self.__getitem__, range(len(self)))
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all batches in the object store."""
-        return sum(fields[6] for fields in _SEGMENT.iter_unpack(self._segments))
 
     def size_bytes_below(self, offset: int) -> int:
         """The bytes of the segments that end below an offset."""

@@ -11,7 +11,7 @@ from ottla.kproto.errors import ApiError
 from ottla.replica.remote.expiry import copied_until, require_fitting
 from ottla.storage.errors import LogClosedError
 from ottla.storage.reading.locate import wait_for_spans
-from ottla.storage.reading.parts import parts_of
+from ottla.storage.reading.parts import parts_of, sealed_parts_of
 from ottla.tiers.copying import Copying
 from ottla.tiers.errors import (
     FencedUploadError,
@@ -79,6 +79,7 @@ class Copier:
         await wait_for_spans(log)
         if not held.is_leader or held.leader_epoch != epoch:
             return None
+        remote.note_sealed(sealed_parts_of(log))
         return await next_stretch(
             log,
             manifest,

@@ -25,13 +25,14 @@ from ottla.tiers.offload import in_a_thread
 if TYPE_CHECKING:
     from ottla.replica.tiered.rules import RemoteRules
     from ottla.storage.log.partition_log import PartitionLog
+    from ottla.storage.reading.parts import Part
     from ottla.storage.reading.search import TimestampOffset
     from ottla.tiers.manifest import Manifest
     from ottla.tiers.manifest_file import ManifestFile
     from ottla.tiers.names import TopicNames
     from ottla.tiers.reader import RemoteRecords, TierReader
 
-__all__ = ["RemoteCounters", "RemoteLog", "SharedByRemoteLogs"]
+__all__ = ["CopyLag", "RemoteCounters", "RemoteLog", "SharedByRemoteLogs"]
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,13 @@ class RemoteCounters:
         self.late_fetches += 1
 
 
+class CopyLag(NamedTuple):
+    """What is sealed and not copied."""
+
+    segments: int = 0
+    size_bytes: int = 0
+
+
 class _Joined(NamedTuple):
     """The epochs of both parts, and what they were made of."""
 
@@ -119,7 +127,7 @@ class SharedByRemoteLogs(NamedTuple):
 class RemoteLog:
     """What is in the object store of one partition. `name` is that of the partition, for people."""
 
-    __slots__ = ("_joined", "_looked_in", "counters", "file", "name", "names", "rules", "shared")
+    __slots__ = ("_joined", "_looked_in", "copy_lag", "counters", "file", "name", "names", "rules", "shared")
 
     def __init__(
         self, name: str, names: TopicNames, file: ManifestFile, rules: RemoteRules, shared: SharedByRemoteLogs
@@ -132,6 +140,14 @@ class RemoteLog:
         self.counters = shared.counters
         self._looked_in = _NEVER
         self._joined: _Joined | None = None
+        #: As of when this node last looked for something to copy.
+        self.copy_lag = CopyLag()
+
+    def note_sealed(self, parts: Sequence[Part]) -> None:
+        """These parts are in sealed segments, and those that the manifest does not name are behind."""
+        end_offset = 0 if self.manifest is None else self.manifest.end_offset
+        sizes = [part.size_bytes for part in parts if part.last_offset >= end_offset]
+        self.copy_lag = CopyLag(len(sizes), sum(sizes))
 
     def follow(self, rules: RemoteRules) -> None:
         """The topic's settings have changed."""

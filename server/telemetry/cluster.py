@@ -136,7 +136,7 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     yield Family(BROKER_INFO, list(_broker_info(image)))
     yield single(TOPICS, len(image.topics))
     time_slice = TimeSlice()
-    listed, omitted = await _listed_topics(broker, time_slice)
+    listed, omitted = await listed_topics(broker, time_slice)
     yield Family(TOPIC_PARTITIONS, [((topic.name,), len(topic.partitions)) for topic in listed])
     for metric, read_state in _STATE:
         yield Family(metric, _states(listed, read_state))
@@ -165,7 +165,7 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     yield Family(TOPIC_SIZE, [((name,), totals.size_bytes.get(name, 0)) for name, _ in held])
 
 
-async def _listed_topics(broker: Broker, time_slice: TimeSlice) -> tuple[list[TopicImage], int]:
+async def listed_topics(broker: Broker, time_slice: TimeSlice) -> tuple[list[TopicImage], int]:
     """The topics that are listed one by one, in order of name, and how many partitions all others have."""
     room = broker.config.ottla_metrics_max_partitions
     every = 0

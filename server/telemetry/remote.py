@@ -4,11 +4,14 @@ there without `ottla.remote.url`."""
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.metrics.metric import Family, counter, gauge, single
+from ottla.runtime.time_slice import TimeSlice
+from ottla.server.telemetry.cluster import listed_topics, local_partition
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import TopicImage
     from ottla.server.broker import Broker
 
 COPIED_BYTES: Final = counter(
@@ -29,6 +32,24 @@ DELETES: Final = counter(
 )
 DELETE_ERRORS: Final = counter("ottla_remote_delete_errors_total", "Deletions that failed (RemoteDeleteErrorsPerSec).")
 FAILING: Final = gauge("ottla_remote_failing", "What fails at present with the object store; the log says why.")
+SIZE: Final = gauge(
+    "ottla_remote_log_size_bytes",
+    "Bytes in the object store of the topic's partitions that are led here (RemoteLogSizeBytes).",
+    "topic",
+)
+SEGMENTS: Final = gauge(
+    "ottla_remote_log_segments",
+    "Segments in the object store of the topic's partitions that are led here (RemoteLogMetadataCount).",
+    "topic",
+)
+COPY_LAG_BYTES: Final = gauge(
+    "ottla_remote_copy_lag_bytes",
+    "Bytes led here that are sealed and not copied, as of the last look for some (RemoteCopyLagBytes).",
+    "topic",
+)
+COPY_LAG_SEGMENTS: Final = gauge(
+    "ottla_remote_copy_lag_segments", "Parts of segments that these bytes are in (RemoteCopyLagSegments).", "topic"
+)
 
 METRICS: Final = (
     COPIED_BYTES,
@@ -41,7 +62,20 @@ METRICS: Final = (
     DELETES,
     DELETE_ERRORS,
     FAILING,
+    SIZE,
+    SEGMENTS,
+    COPY_LAG_BYTES,
+    COPY_LAG_SEGMENTS,
 )
+
+
+class _Topic(NamedTuple):
+    """A tiered topic's partitions that are led here, all together."""
+
+    size_bytes: int = 0
+    segments: int = 0
+    lag_bytes: int = 0
+    lag_segments: int = 0
 
 
 async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
@@ -60,3 +94,34 @@ async def collect(broker: Broker) -> AsyncGenerator[Family, None]:
     yield single(DELETES, counters.deleted_segments)
     yield single(DELETE_ERRORS, counters.delete_errors)
     yield single(FAILING, len(storage.failing))
+    topics = await _tiered_topics(broker)
+    yield Family(SIZE, [((name,), topic.size_bytes) for name, topic in topics])
+    yield Family(SEGMENTS, [((name,), topic.segments) for name, topic in topics])
+    yield Family(COPY_LAG_BYTES, [((name,), topic.lag_bytes) for name, topic in topics])
+    yield Family(COPY_LAG_SEGMENTS, [((name,), topic.lag_segments) for name, topic in topics])
+
+
+async def _tiered_topics(broker: Broker) -> list[tuple[str, _Topic]]:
+    time_slice = TimeSlice()
+    found = []
+    for topic in (await listed_topics(broker, time_slice))[0]:
+        if "remote.storage.enable" in topic.configs:
+            found.append((topic.name, await _tiered_topic(broker, topic, time_slice)))
+    return found
+
+
+async def _tiered_topic(broker: Broker, topic: TopicImage, time_slice: TimeSlice) -> _Topic:
+    size_bytes = segments = lag_bytes = lag_segments = 0
+    for index in range(len(topic.partitions)):
+        await time_slice.maybe_yield()
+        partition = local_partition(broker, topic, index)
+        if partition is None or not partition.is_leader or partition.remote is None:
+            continue
+        remote = partition.remote
+        if remote.manifest is not None:
+            size_bytes += remote.manifest.size_bytes
+            segments += len(remote.manifest)
+        if remote.rules.is_copied:
+            lag_bytes += remote.copy_lag.size_bytes
+            lag_segments += remote.copy_lag.segments
+    return _Topic(size_bytes, segments, lag_bytes, lag_segments)

@@ -8,7 +8,7 @@ from ottla.storage.config import INT64_MAX
 from ottla.storage.reading.plan import ReadableLog
 from ottla.storage.store.segment import Segment
 
-__all__ = ["Part", "parts_of", "size_of"]
+__all__ = ["Part", "parts_of", "sealed_parts_of", "size_of"]
 
 
 class Part(NamedTuple):
@@ -25,17 +25,22 @@ class Part(NamedTuple):
 
 def parts_of(log: ReadableLog) -> list[Part]:
     """The parts of a log whose spans are known, oldest first, less what lies below the log start offset."""
-    found = [
-        Part(span.last_offset, _time(log, span.segment, span.max_timestamp_ms), span.size_bytes)
-        for span in log.places.spans
-        if span.last_offset >= log.log_start_offset
-    ]
+    found = sealed_parts_of(log)
     found += [
         Part(table.last_offset, _time(log, segment, table.max_timestamp_ms), table.size_bytes)
         for segment, table in log.places.unsealed()
         if table.last_offset >= log.log_start_offset
     ]
     return found
+
+
+def sealed_parts_of(log: ReadableLog) -> list[Part]:
+    """Those of them that are in sealed segments."""
+    return [
+        Part(span.last_offset, _time(log, span.segment, span.max_timestamp_ms), span.size_bytes)
+        for span in log.places.spans
+        if span.last_offset >= log.log_start_offset
+    ]
 
 
 def _time(log: ReadableLog, segment: Segment, timestamp_ms: int) -> int:

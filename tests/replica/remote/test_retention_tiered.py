@@ -11,7 +11,7 @@ from ottla.replica.offset_lookup import OffsetSpec
 from ottla.replica.remote.expiry import copied_until
 from ottla.replica.tiered.rules import RemoteRules
 from ottla.storage.errors import OffsetOutOfRangeError
-from ottla.storage.reading.parts import Part
+from ottla.storage.reading.parts import Part, sealed_parts_of
 from ottla.tiers.manifest_file import ManifestFile
 from tests.replica.remote.tiered import (
     KEY,
@@ -37,6 +37,25 @@ async def begin(node: TieredNode, rules: RemoteRules = SHORT_LIVED, batches: int
     content = await node.values()
     await node.tier()
     return content
+
+
+async def test_what_is_sealed_and_not_copied_is_the_copies_lag(tmp_path: Path, store: FaultyObjectStore) -> None:
+    async with tiered_node(tmp_path, store) as node:
+        node.rules = RemoteRules()
+        await node.lead()
+        await node.append(60)
+        store.fail_next("put_if", 10_000)
+        await node.copy()
+        segments, size_bytes = node.remote.copy_lag
+        sealed = sealed_parts_of(node.log)
+        assert (segments, size_bytes) == (len(sealed), sum(part.size_bytes for part in sealed))
+        assert segments > 1
+        store.before = lambda number, method, name: None
+        await node.copy()
+        assert node.remote.copy_lag == (0, 0)
+        manifest = node.remote.manifest
+        assert manifest is not None
+        assert manifest.size_bytes == size_bytes == sum(segment.size_bytes for segment in manifest)
 
 
 # On the disk.

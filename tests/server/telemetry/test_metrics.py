@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -22,7 +23,7 @@ from ottla.kproto.messages.groups.offset_commit import (
 from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import Record, build_batch
 from ottla.metrics.exposition import render
-from ottla.replica.tiered.remote_log import RemoteCounters
+from ottla.replica.tiered.remote_log import CopyLag, RemoteCounters
 from ottla.runtime.watchdog import LoopWatchdog
 from ottla.server.mirror.progress import MirrorProgress
 from ottla.server.telemetry import catalog
@@ -218,6 +219,25 @@ async def test_what_is_listed_one_by_one_is_bounded(loaded: Serve) -> None:
     assert not found.has("kafka_topic_partition_leader", topic="u", partition="0")
     assert not found.has("ottla_topic_bytes_in_total", topic="u")
     assert found.value("ottla_partitions") == 14
+
+
+async def test_a_tiered_topic_has_its_own_figures(loaded: Serve, tmp_path: Path) -> None:
+    async with loaded({"ottla.remote.url": f"file://{tmp_path}"}) as (node, _):
+        await node.create_topic("tiered", 2, remote_storage_enable="true")
+        found = await scrape(node)
+        remotes = [partition.remote for partition in node.broker.replica_manager.partitions()]
+        (remote, _) = [each for each in remotes if each is not None]
+        remote.copy_lag = CopyLag(2, 5000)
+        behind = await scrape(node)
+    for name, figure in {
+        "copy_lag_bytes": 5000,
+        "copy_lag_segments": 2,
+        "log_size_bytes": 0,
+        "log_segments": 0,
+    }.items():
+        assert found.value(f"ottla_remote_{name}", topic="tiered") == 0
+        assert behind.value(f"ottla_remote_{name}", topic="tiered") == figure
+        assert not found.has(f"ottla_remote_{name}", topic="t")
 
 
 async def test_every_declared_metric_is_collected_and_no_other(loaded: Serve) -> None:
