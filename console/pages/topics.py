@@ -8,6 +8,7 @@ from ottla.console import layout
 from ottla.console.parameters import integer, text
 from ottla.console.selection import Ranking, select
 from ottla.console.throttles import rates, throttled
+from ottla.console.tiers import tiers
 from ottla.console.topics import figures, held_partition, summarize
 from ottla.metadata.acls import AclOperation
 from ottla.replica.partition import Role
@@ -175,6 +176,7 @@ async def show(console: Console, request: Request) -> Response:
         changed=[config for config in configs if config.source is not ConfigSource.DEFAULT],
         unchanged=[config for config in configs if config.source is ConfigSource.DEFAULT],
         picture=await _picture(rows),
+        tiers=await tiers([row.held for row in rows if row.held is not None]),
         columns=layout.COLUMNS,
         node_id=broker.node_id,
     )

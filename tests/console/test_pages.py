@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,6 +88,18 @@ async def test_a_topic_shows_its_partitions_settings_and_bytes(browse: Browse) -
         (picture,) = [each for each in page.all("svg") if "Bytes of" in (each.get("aria-label") or "")]
         assert picture["aria-label"] == "Bytes of 2 partitions in 1 segment"
         assert [each for each in page.all("rect") if (each.get("class") or "").startswith("s")]
+
+
+async def test_a_tiered_topic_shows_both_tiers(browse: Browse, tmp_path: Path) -> None:
+    async with browse({"ottla.remote.url": f"file://{tmp_path}"}) as browser:
+        topic_id = await browser.node.create_topic("orders", remote_storage_enable="true")
+        await browser.produce(topic_id, 0, Record(value=b"a"))
+        partition = browser.node.broker.replica_manager.get_partition(topic_id, 0)
+        await partition.remote.look(partition.leader_epoch)
+        page = await browser.get("topics/orders")
+        labels = [each.get("aria-label") or "" for each in page.all("svg")]
+        assert "Offsets of 1 partition in the object store and on the disk" in labels
+        assert "0 B in the object store" in page.text
 
 
 async def test_a_message_is_shown_whole_and_downloaded(browse: Browse) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from ottla.console.layout import COLUMNS
 from ottla.console.messages.readable import LocalPartition, RemotePartition
 from ottla.console.messages.reading import Budget, Kind, Message, scan, scan_back
+from ottla.console.tiers import MAX_STRETCHES, tiers
 from ottla.kproto.records import Record, build_batch
 from ottla.metadata.image import TopicImage
+from ottla.storage.state.leader_epochs import EpochEntry
+from ottla.tiers.manifest import Manifest, RemoteSegment
+from ottla.tiers.names import UploadId
 from tests.replica.remote.tiered import FIRST_MS, TOPIC_ID, TieredNode, new_store, tiered_node
 
 
@@ -70,3 +76,41 @@ async def test_a_typical_record_is_one_of_those_whose_sizes_are_known(tmp_path: 
         other.size_bytes = partition.size_bytes
         other.high_watermark, other.local_start_offset = node.log.high_watermark, node.log.log_start_offset
         assert other.typical_bytes == partition.typical_bytes
+
+
+async def test_the_picture_has_both_tiers(tmp_path: Path) -> None:
+    async with tiered_node(tmp_path, new_store()) as node:
+        await node.lead()
+        assert await tiers([node.partition]) == []
+        await node.append(100)
+        await node.tier()
+        await node.remote.delete_until(31, node.log, 0)
+        (row,) = await tiers([node.partition])
+        manifest = node.remote.manifest
+        assert manifest is not None
+        assert (row.remote_bytes, row.local_bytes) == (manifest.size_bytes, node.log.size_bytes)
+        # Without a gap, from the first offset on; and what is on the disk ends where the log does.
+        ends = [31, *(each.end_offset for each in row.remote)]
+        assert [each.first_offset for each in row.remote] == ends[:-1]
+        assert ends[-1] == manifest.end_offset
+        assert sum(each.segments for each in row.remote) == len(manifest) > 3
+        assert row.remote[0].column == 0
+        assert sum(each.width for each in row.remote) == pytest.approx(COLUMNS * (manifest.end_offset - 31) / 169)
+        assert row.local.first_offset == node.log.log_start_offset
+        assert row.local.column + row.local.width == pytest.approx(COLUMNS)
+
+
+async def test_very_many_segments_share_stretches(tmp_path: Path) -> None:
+    async with tiered_node(tmp_path, new_store()) as node:
+        await node.lead()
+        await node.append(10)
+        manifest = Manifest(TOPIC_ID, 0)
+        for number in range(150):
+            segment = RemoteSegment(UploadId(0, UUID(int=number)), number, number, 0, 0, 1, 0, 1, 0)
+            manifest = manifest.with_segment(segment, [EpochEntry(0, 0)][number:], 0, after=-1)
+        await node.look()
+        node.remote.file.manifest = manifest
+        (row,) = await tiers([node.partition])
+        assert len(row.remote) == 50 <= MAX_STRETCHES
+        assert {each.segments for each in row.remote} == {3}
+        assert row.remote[-1].end_offset == 150
