@@ -7,7 +7,7 @@ import time
 from compat_tests.wire.wire import Wire, WireConnection
 from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
-EARLIEST, LATEST, EARLIEST_LOCAL, PENDING = -2, -1, -4, -6
+EARLIEST, EARLIEST_LOCAL = -2, -4
 DEADLINE_S = 120.0
 
 
@@ -25,12 +25,9 @@ class RemoteTopic:
         offset: int = self._wire.call(request, 11).topics[0].partitions[0].offset
         return offset
 
-    def wait_until_only_the_end_is_local(self, partition: int = 0) -> int:
-        """Until all that may be copied is, and the disk has the rest only; where that begins."""
+    def wait_until_remote(self, above: int, partition: int = 0) -> None:
+        """Until the records up to this offset are in the object store only."""
         deadline = time.monotonic() + DEADLINE_S
-        while True:
-            start, pending = self.offset(EARLIEST_LOCAL, partition), self.offset(PENDING, partition)
-            if 0 < start == pending:
-                return start
-            assert time.monotonic() < deadline, (start, pending)
+        while (start := self.offset(EARLIEST_LOCAL, partition)) <= above:
+            assert time.monotonic() < deadline, start
             time.sleep(0.02)

@@ -66,8 +66,8 @@ def filled(new_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory)
                     transactions.commit()
                     committed += [each.value for each in some]
         with closing(Wire(broker.bootstrap)) as wire:
-            RemoteTopic(wire, PLAIN).wait_until_only_the_end_is_local()
-            RemoteTopic(wire, COMMITTED).wait_until_only_the_end_is_local()
+            RemoteTopic(wire, PLAIN).wait_until_remote(RECORDS // 2)
+            RemoteTopic(wire, COMMITTED).wait_until_remote(RECORDS // 2)
         yield Filled(broker, records, committed)
 
 
