@@ -103,6 +103,14 @@ class Manifest:
         #: The bytes of all batches in the object store.
         self.size_bytes = sum(fields[6] for fields in _SEGMENT.iter_unpack(segments))
 
+    def only(self, places: range) -> Manifest:
+        """Of the segments at these places, one at least, and nothing else: to read them elsewhere. It has no epochs."""
+        segments = self._segments[places.start * _SEGMENT.size : places.stop * _SEGMENT.size]
+        start = max(self.log_start_offset, self[places.start].base_offset)
+        found = Manifest(self.topic_id, self.partition, start, segments)
+        found.end_offset = self[places.stop - 1].last_offset + 1
+        return found
+
     @classmethod
     def of_all(cls, topic_id: UUID, partition: int, log_start_offset: int, end_offset: int) -> Manifest:
         """As if all between two offsets had been uploaded, to ask what could go from the disk at most."""

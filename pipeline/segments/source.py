@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.decoder import RecordDecoder, arrow_schema, spark_schema
-from ottla.pipeline.errors import StoreError
+from ottla.pipeline.segments.bounds import NO_BOUNDS, bounds_of
 from ottla.pipeline.segments.options import SegmentOptions, parse_segment_options
 from ottla.pipeline.segments.scan import Scan
 from ottla.pipeline.source.source import require_schema
-from ottla.storage.errors import StorageError
-from ottla.storage.inspect.segment_reader import RealDisk, read_piece
 
 __all__ = ["SegmentsDataSource", "SegmentsReader"]
 
 
 class SegmentsDataSource(DataSource):
-    """The topics in a broker's data folder as rows, read from its files and not through the broker.
+    """The topics in a broker's data folder or in an object store as rows, read past the broker.
 
     `spark.read.format("ottla-segments").option("subscribe", "topic").load("DATA_DIR")`, of a stopped broker, of a copy
-    of its folder, or of a running one, up to what it had written. It reads what a read_committed consumer would. Driver
-    and executors must see the folder under the same path.
+    of its folder, or of a running one, up to what it had written; or `.load("s3://bucket/prefix")`, of tiered topics,
+    up to what was copied there. It reads what a read_committed consumer would. Driver and executors must reach it by
+    the same path.
     """
 
     @classmethod
@@ -38,7 +37,7 @@ class SegmentsDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_segment_options(self.options)
         require_schema(schema, arrow_schema(include_headers=options.source.include_headers, columns=options.columns))
-        return SegmentsReader(options)
+        return PruningReader(options) if options.push_filters else SegmentsReader(options)
 
 
 class _ScanTask(InputPartition):
@@ -53,36 +52,36 @@ class SegmentsReader(DataSourceReader):
 
     def __init__(self, options: SegmentOptions) -> None:
         self._options = options
+        self._bounds = NO_BOUNDS
 
     def partitions(self) -> list[InputPartition]:
         # Here, because executors need not wait for what only planning imports.
         from ottla.pipeline.segments.planner import plan
 
-        return [_ScanTask(scan) for scan in plan(self._options)]
+        return [_ScanTask(scan) for scan in plan(self._options, self._bounds)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._rows(partition.scan) if isinstance(partition, _ScanTask) else iter(())
 
     def _rows(self, scan: Scan) -> Iterator[Any]:
-        source = self._options.source
+        source, wanted = self._options.source, scan.range
         decoder = RecordDecoder(
-            *scan.partition,
+            *wanted.partition,
             include_headers=source.include_headers,
             columns=self._options.columns,
-            check_crcs=source.client.check_crcs,
+            check_crcs=source.client.check_crcs and not scan.is_checked,
         )
-        try:
-            for content in read_piece(RealDisk(), scan.piece, scan.start, scan.end):
-                begin = int.from_bytes(content[:8], "big")
-                aborted = [entry[:2] for entry in scan.aborted if entry[2] >= begin]
-                yield from decoder.decode(content, scan.start, scan.end, aborted)
-        except FileNotFoundError as error:
-            raise StoreError(
-                f"{error.filename} is gone: the broker that uses the folder has rewritten or removed it since the read "
-                "was planned. Run the query again, or read a copy of the folder."
-            ) from error
-        except (StorageError, OSError) as error:
-            raise StoreError(
-                f"Partition {scan.partition} cannot be read from {scan.piece.data_path}: {error}. `ottla fsck` says "
-                "what is wrong with the store."
-            ) from error
+        for chunk in scan.chunks():
+            yield from decoder.decode(chunk.content, wanted.start, wanted.end, chunk.aborted)
+
+
+class PruningReader(SegmentsReader):
+    """Leaves out scans that a query's conditions exclude.
+
+    A class of its own, because Spark refuses readers that take filters unless its setting for that is on.
+    """
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
+        """Take note of them. Spark applies each to the rows all the same: scans are coarser than they are."""
+        self._bounds = bounds_of(filters)
+        return filters

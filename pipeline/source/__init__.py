@@ -1,8 +1,8 @@
 """`format("ottla")`: topics in Spark without a jar, by Spark's Python Data Source API."""
 
-from ottla.pipeline.extra import needing_spark
+from ottla.pipeline.extra import needing
 
-with needing_spark():
+with needing("spark"):
     from ottla.pipeline.source.source import OttlaDataSource
 
 __all__ = ["OttlaDataSource"]

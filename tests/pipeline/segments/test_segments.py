@@ -15,6 +15,7 @@ from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.base import BEGINNING, Record
 from compat_tests.clients.confluent import Confluent
 from ottla.pipeline.errors import DataLossError, OptionError, PipelineError, StoreError, TopicError
+from ottla.pipeline.segments.address import folder_of
 from ottla.pipeline.segments.options import parse_segment_options
 from ottla.pipeline.segments.source import SegmentsReader
 
@@ -58,6 +59,10 @@ def test_scans_a_running_broker(broker: OttlaBroker, new_topic: NewTopic) -> Non
     [
         ({"startingOffsets": '{"T":{"0":7}}'}, [7, 8, 9]),
         ({"endingOffsets": '{"T":{"0":2}}'}, [0, 1]),
+        ({"startingTimestamp": 1_700_000_007_500}, [8, 9]),
+        ({"endingTimestamp": 1_700_000_001_500}, [0, 1]),
+        ({"startingTimestamp": 1_800_000_000_000, "startingOffsetsByTimestampStrategy": "latest"}, []),
+        ({"startingOffsetsByTimestamp": '{"T":{"0":1700000007500}}'}, [8, 9]),
         ({"maxPartitionBytes": 1}, list(range(10))),
         ({"subscribe": "T,T"}, list(range(10))),
     ],
@@ -177,7 +182,7 @@ def test_a_damaged_batch_is_a_sentence(own_broker: OttlaBroker) -> None:
     ("options", "sentence"),
     [
         ({"path": ""}, r"path is missing: \.load\('DATA_DIR'\)"),
-        ({"startingTimestamp": "5"}, "no option startingtimestamp for format\\('ottla-segments'\\)"),
+        ({"startingTime": "5"}, "no option startingtime for format\\('ottla-segments'\\)"),
         ({"maxPartitionBytes": "none"}, "a number of bytes above 0"),
         ({"subscribe": ""}, "subscribe is empty"),
         ({"endingOffsets": "all"}, "endingOffsets is not JSON"),
@@ -198,4 +203,4 @@ def test_a_folder_that_is_none_is_a_sentence(tmp_path: Path) -> None:
 def test_brokers_are_not_asked(tmp_path: Path) -> None:
     options = parse_segment_options({"path": "file:/data", "subscribe": "t", "kafka.bootstrap.servers": "host:1"})
 
-    assert (options.path, options.source.client.read_committed) == ("/data", True)
+    assert (folder_of(options.path), options.source.client.read_committed) == ("/data", True)

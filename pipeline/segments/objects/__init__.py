@@ -1,0 +1,1 @@
+"""Scans of tiered topics in an object store, without a broker."""
