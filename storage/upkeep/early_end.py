@@ -17,7 +17,7 @@ from ottla.storage.log.partition_log import PartitionLog, logs_of
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
 
-__all__ = ["end_dead_segment", "end_segment"]
+__all__ = ["end_dead_segment", "end_segment", "has_dead_runs"]
 
 _SLICE = 20
 _RUNS = 1000
@@ -57,6 +57,16 @@ async def end_segment(store: MessageStore) -> None:
     store.end_segment(segment)
     log.note_log_start()
     await store.writer.flush(sync=False)
+
+
+def has_dead_runs(store: MessageStore) -> bool:
+    """Whether anything of the active segment is dead: for a store with few logs, as it looks at each."""
+    segment = store.files.active
+    for key, table in (segment.tables or {}).items() if segment is not None else ():
+        start = _log_start(store, key)
+        if len(table) and (start is None or start > table.base_offset):
+            return True
+    return False
 
 
 async def _is_dead(store: MessageStore, segment: Segment) -> bool:

@@ -231,6 +231,7 @@ async def test_compaction_drops_aborted_records(harness: Any) -> None:
 
 # The cleaner, and the scrubber, never begin by themselves.
 BY_HAND: dict[str, Any] = {"cleaner_backoff_ms": 1 << 40}
+PRODUCER: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
 
 
 async def open_many(harness: Any, manager: Any, count: int, *, with_records: bool) -> list[PartitionLog]:
@@ -242,13 +243,40 @@ async def open_many(harness: Any, manager: Any, count: int, *, with_records: boo
     return logs
 
 
+@pytest.mark.parametrize("looks_at_all", [False, True])
 @pytest.mark.parametrize("with_records", [False, True])
-async def test_stores_without_work_share_turns_of_the_event_loop(harness: Any, with_records: bool) -> None:
+async def test_stores_without_work_share_turns_of_the_event_loop(
+    harness: Any, with_records: bool, looks_at_all: bool
+) -> None:
     """Others run between them, and a turn for each of many topics would take a second, again and again."""
     async with harness.manager(SimulatedDisk(1, clock=harness.clock), **BY_HAND) as manager:
         await open_many(harness, manager, 300, with_records=with_records)
-        clean = partial(manager.cleaner.clean, with_retention=False, with_producers=False)
+        clean = partial(manager.cleaner.clean, with_retention=looks_at_all, with_producers=looks_at_all)
         assert 2 < await turns_during(clean) < 30
+
+
+async def test_of_many_stores_those_with_something_old_are_found(harness: Any) -> None:
+    """What was deleted, what has expired, and a producer that has been silent for long."""
+    now_ms = harness.clock.time_ms()
+    async with harness.manager(SimulatedDisk(1, clock=harness.clock), **BY_HAND) as manager:
+        logs = await open_many(harness, manager, 20, with_records=False)
+        for number, log in enumerate(logs):
+            log.set_config(LogConfig(retention_ms=1000 if number == 7 else -1))
+            harness.append(log, b"x", timestamp_ms=now_ms, **(PRODUCER if number == 11 else {}))
+            await log.flush()
+            log.set_high_watermark(1)
+        harness.append(logs[3], b"y", timestamp_ms=now_ms)
+        await logs[3].flush()
+        logs[3].move_log_start(2)
+        await logs[3].flush()
+        files = {log: log.store.files.segments[-1].data_path for log in logs}
+        harness.clock.advance(2 * manager.context.config.producer_id_expiration_ms)
+        await manager.clean()
+        await harness.settle()
+        assert logs[7].log_start_offset == 1
+        assert not logs[11].active_producers()
+        rolled = [number for number, log in enumerate(logs) if log.store.files.segments[-1].data_path != files[log]]
+        assert rolled == [3, 7]
 
 
 async def test_stores_that_are_deleted_before_their_turn_are_passed_over(harness: Any, caplog: Any) -> None:
