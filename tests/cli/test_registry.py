@@ -14,6 +14,11 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
+import pytest
+import trio
+import trio.testing
+
+from ottla.cli import registry
 from tests.cli.conftest import OTTLA
 
 
@@ -110,3 +115,17 @@ def test_what_it_refuses() -> None:
         done = subprocess.run([*OTTLA, "registry", *words], capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (1, "")
         assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("reads_in_seconds", [5, 3600])
+async def test_garbage_is_collected_from_when_the_topic_has_been_read_or_30_seconds(
+    reads_in_seconds: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    began_at: list[float] = []
+    monkeypatch.setattr(registry, "collect_seldom", lambda: began_at.append(trio.current_time()))
+    has_read, start = trio.Event(), trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registry._collect_after_reading, has_read)
+        await trio.sleep(reads_in_seconds)
+        has_read.set()
+    assert began_at == [start + min(reads_in_seconds, 30)]
