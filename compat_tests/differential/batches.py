@@ -1,8 +1,9 @@
 """Record batches from a history's plain data, also such as no producer builds, and from an answer as plain data.
 
-A batch is `{"values": [...], "keys": [...], "codec": 0, "timestamp": ms, "step_ms": 1, "producer_id": n, "epoch": n,
-"sequence": n, "flags": bits, "wrap": name, "tail": hex, "header": {field: value}, "spoil": [position, byte]}`, all of
-them optional; `header` replaces fields before the checksum is made, `spoil` a byte behind the length after it.
+A batch is `{"values": [...], "keys": [...], "headers": [[name, value]], "codec": 0, "timestamp": ms, "step_ms": 1,
+"producer_id": n, "epoch": n, "sequence": n, "flags": bits, "wrap": name, "tail": hex, "header": {field: value},
+"spoil": [position, byte]}`, all of them optional; `header` replaces fields before the checksum is made, `spoil` a byte
+behind the length after it.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ def _build(spec: Mapping[str, Any]) -> bytes:
     values = spec.get("values", ["v"])
     keys = spec.get("keys", [None] * len(values))
     start, step = spec.get("timestamp", A_TIME_MS), spec.get("step_ms", 1)
+    headers = tuple((name, _bytes(value)) for name, value in spec.get("headers", ()))
     records = [
-        Record(timestamp_ms=start + index * step, key=_bytes(key), value=_bytes(value))
+        Record(timestamp_ms=start + index * step, key=_bytes(key), value=_bytes(value), headers=headers)
         for index, (key, value) in enumerate(zip(keys, values, strict=False))
     ]
     flags = spec.get("flags", 0)

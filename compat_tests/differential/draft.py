@@ -80,11 +80,18 @@ class Draft:
     # Steps
 
     def ask(
-        self, api: str, fields: dict[str, Any], version: int | None = None, *, on: str = "a", **options: Any
+        self,
+        api: str,
+        fields: dict[str, Any],
+        version: int | None = None,
+        *,
+        on: str = "a",
+        strays: bool = True,
+        **options: Any,
     ) -> Asked:
-        """`options` are those of a step: `may_wait`, `client_id`."""
+        """`options` are those of a step: `may_wait`, `client_id`. Without `strays` it is sent as it is."""
         version = self.version(api) if version is None else version
-        if self.chance(self.strays):
+        if strays and self.chance(self.strays):
             fields, version, more = strayed(self.random, request_class(ApiKey[api]), fields, version)
             options |= more
         step = Step(id=len(self._steps), connection=on, api=api, version=version, fields=fields, **options)

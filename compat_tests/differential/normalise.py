@@ -19,8 +19,11 @@ from compat_tests.differential.history import PREFIX_MARK, Step
 
 #: Differ between any two brokers, and from one time to the next.
 _DROPPED: Final = frozenset(
-    {"throttle_time_ms", "host", "port", "cluster_id", "total_bytes", "usable_bytes", "log_dir"}
-)
+    {
+        "throttle_time_ms", "host", "port", "cluster_id", "total_bytes", "usable_bytes", "log_dir",
+        "finalized_features_epoch",
+    }
+)  # fmt: skip
 _MESSAGES: Final = frozenset({"error_message", "batch_index_error_message", "acknowledge_error_message"})
 #: Answers whose lists are in the order of the request, or of offsets.
 _ORDERED: Final = frozenset(

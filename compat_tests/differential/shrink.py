@@ -9,8 +9,8 @@ from typing import Any, Final
 from compat_tests.differential.history import History, Step
 
 Shows = Callable[[History], bool]
-#: Without them what is done becomes a matter of time.
-_KEPT: Final = ("acks", "timeout_ms", "max_wait_ms")
+#: Without them what is done becomes a matter of time, or is done to all histories.
+_KEPT: Final = ("acks", "timeout_ms", "max_wait_ms", "validate_only", "broker_id")
 
 
 def shrunk(history: History, shows: Shows, most_tries: int = 120) -> History:

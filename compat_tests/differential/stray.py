@@ -38,7 +38,7 @@ _LEFT_ALONE: Final = frozenset(
     {
         "max_wait_ms", "timeout_ms", "num_partitions", "count", "replication_factor", "acks", "max_records",
         "session_timeout_ms", "rebalance_timeout_ms", "transaction_timeout_ms", "iterations", "min_bytes",
-        "include_cluster_authorized_operations",
+        "include_cluster_authorized_operations", "broker_id",
     }
 )  # fmt: skip
 

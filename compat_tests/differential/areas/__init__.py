@@ -8,11 +8,13 @@ from typing import Final, NamedTuple
 from compat_tests.differential.areas import (
     access,
     classic_groups,
+    cluster,
     consumer_groups,
     migration,
     offsets,
     records,
     share_groups,
+    share_state,
     streams_groups,
     topics,
     transactions,
@@ -38,6 +40,8 @@ AREAS: Final[dict[str, Area]] = {
     "migration": Area(migration.write),
     "access": Area(access.write),
     "topics": Area(topics.write),
+    "cluster": Area(cluster.write),
+    "share_state": Area(share_state.write),
 }
 
 

@@ -78,6 +78,7 @@ class _Group:
             "member_id": draft.odd(member.id, "", "~nobody", chance=0.06),
             "group_instance_id": member.instance,
             "protocol_type": draft.odd(self.protocol_type, "other", "", chance=0.04),
+            "reason": draft.odd(None, "", "why " * 100, chance=0.1),
             "protocols": [
                 {"name": name, "metadata": self.subscription()}
                 for name in draft.odd(self.protocols, ["other"], [], ["range", "other"], chance=0.05)
@@ -142,6 +143,8 @@ class _Group:
         identity = {"member_id": draft.odd(member.id, "", "~nobody"), "group_instance_id": member.instance}
         if member.instance and draft.chance(0.5):
             identity["member_id"] = ""
+        if draft.chance(0.2):
+            identity["reason"] = draft.pick(("", "why " * 100))
         fields = {
             "group_id": self.name,
             "member_id": member.id,

@@ -87,6 +87,8 @@ class _Group:
             changed["topic_partitions"] = None
         if draft.chance(0.12):
             changed["subscribed_topic_names"] = draft.odd(self.some_topics(), [], ["~unknown"])
+        if draft.chance(0.04):
+            changed["subscribed_topic_regex"] = draft.pick(("~t.*", "", "(", "~none.*"))
         if draft.chance(0.05):
             changed["server_assignor"] = draft.pick(("range", "uniform", "none"))
         asked = self.heartbeat(member, epoch=draft.odd(member.epoch, epoch, chance=0.08), **changed)

@@ -17,6 +17,9 @@ class _Group:
         self.topic = draft.create_topic(partitions=2)
         self.classic: Asked | None = None
         self.member = Member("~m0")
+        #: `range` goes by the order of member ids, and of these the classic one's begins with the name of its client:
+        #: both brokers assign the same. By default partitions are assigned in the order of a hash table.
+        self.assignor = draft.pick(("range", "range", "range", None))
 
     def join_classic(self) -> None:
         draft = self.draft
@@ -66,7 +69,12 @@ class _Group:
         return self.draft.ask("CONSUMER_GROUP_HEARTBEAT", fields, 1)
 
     def join(self) -> None:
-        joining = {"rebalance_timeout_ms": 600_000, "subscribed_topic_names": [self.topic], "topic_partitions": []}
+        joining = {
+            "rebalance_timeout_ms": 600_000,
+            "subscribed_topic_names": [self.topic],
+            "server_assignor": self.assignor,
+            "topic_partitions": [],
+        }
         self.member.answers = [self.heartbeat(0, **joining)]
 
     def beat(self) -> None:

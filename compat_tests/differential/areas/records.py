@@ -59,6 +59,8 @@ class _Records:
             spec["wrap"] = draft.odd(FRAMINGS_OF[codec][0], *FRAMINGS_OF[codec], "none", chance=0.4)
             if draft.chance(0.15):
                 spec["tail"] = draft.pick(("00", "00" * 8, "616263", "ffff"))
+        if draft.chance(0.15):
+            spec["headers"] = draft.pick(([["h", "v"]], [["h", None], ["h", ""]], [["", "v"]]))
         if draft.chance(0.08):
             spec["flags"] = draft.pick((0x08, 0x10, 0x20, 0x30, 0x40, 0x80, 0x100))
         if draft.chance(0.1):
@@ -106,11 +108,19 @@ class _Records:
             "min_bytes": draft.odd(0, 1, chance=0.2),
             "max_bytes": draft.odd(1 << 20, 1, 0, -1, chance=0.1),
             "isolation_level": draft.odd(draft.pick((0, 1)), 2, -1, chance=0.05),
+            "rack_id": draft.odd("", "rack", chance=0.05),
+            **self.follower(),
             "session_id": draft.odd(0, 1, -1, 12345, chance=0.05),
             "session_epoch": draft.odd(-1, 0, 1, chance=0.2),
             "topics": [{"topic": topic, "topic_id": draft.topic_id(topic), "partitions": [partition]}],
         }
         draft.ask("FETCH", fields)
+
+    def follower(self) -> dict[str, Any]:
+        """As a broker that has no replica of it asks, or an administrator's tool."""
+        draft = self.draft
+        replica_id = draft.odd(-1, 2, -2, -3, chance=0.04)
+        return {"replica_id": replica_id, "replica_state": {"replica_id": replica_id, "replica_epoch": -1}}
 
     def fetch_in_a_session(self) -> None:
         draft = self.draft
@@ -143,6 +153,7 @@ class _Records:
         fields = {
             "replica_id": draft.odd(-1, 0, 1, -2, -3, chance=0.08),
             "isolation_level": draft.odd(draft.pick((0, 1)), 2, -1, chance=0.05),
+            "timeout_ms": draft.odd(10_000, 0, chance=0.1),
             "topics": [{"name": self.topic, "partitions": partitions}],
         }
         draft.ask("LIST_OFFSETS", fields)

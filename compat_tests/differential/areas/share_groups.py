@@ -46,7 +46,8 @@ class _Group:
     def join(self, member: Member) -> None:
         draft = self.draft
         topics = draft.odd(self.topics, self.topics[:1], [], None, ["~unknown"], chance=0.12)
-        member.answers = [self.heartbeat(member, 0, subscribed_topic_names=topics)]
+        rack = draft.odd(None, "rack", "", chance=0.1)
+        member.answers = [self.heartbeat(member, 0, subscribed_topic_names=topics, rack_id=rack)]
         member.has_joined = True
 
     def beat(self, member: Member) -> None:
@@ -93,10 +94,39 @@ class _Group:
             "max_bytes": 1 << 20,
             "max_records": draft.odd(500, 1, 2, chance=0.3),
             "batch_size": draft.odd(500, 1, chance=0.2),
+            "share_acquire_mode": draft.odd(0, 1, 2, -1, chance=0.25),
+            "is_renew_ack": draft.chance(0.06),
+            "forgotten_topics_data": draft.odd([], self.forgotten(), chance=0.06) if epoch else [],
             "topics": draft.odd(topics, [], chance=0.2) if epoch else topics,
         }
         draft.ask("SHARE_FETCH", fields)
         self.sessions[member.name] = 0 if epoch == -1 else self.sessions[member.name] + 1
+
+    def forgotten(self) -> list[dict[str, Any]]:
+        draft = self.draft
+        return [
+            {"topic_id": draft.topic_id(draft.pick(self.topics)), "partitions": draft.odd([0], [9], [], chance=0.2)}
+        ]
+
+    def renew(self, member: Member) -> None:
+        """The lock of one record anew, as a consumer whose work takes long does it."""
+        first = self.draft.random.randrange(4)
+        renewed = [{"first_offset": first, "last_offset": first, "acknowledge_types": [4]}]
+        topics = [
+            {
+                "topic_id": self.draft.topic_id(self.topics[0]),
+                "partitions": [{"partition_index": 0, "acknowledgement_batches": renewed}],
+            }
+        ]
+        fields = {
+            "group_id": self.name,
+            "member_id": member.name,
+            "share_session_epoch": self.sessions[member.name],
+            "is_renew_ack": self.draft.odd(True, False),
+            "topics": topics,
+        }
+        self.draft.ask("SHARE_ACKNOWLEDGE", fields, 2)
+        self.sessions[member.name] += 1
 
     def acknowledge(self, member: Member) -> None:
         draft = self.draft
@@ -105,6 +135,7 @@ class _Group:
             "group_id": self.name,
             "member_id": draft.odd(member.name, "~nobody", chance=0.03),
             "share_session_epoch": draft.odd(self.sessions[member.name], 0, 9, -1, chance=0.08),
+            "is_renew_ack": draft.chance(0.06),
             "topics": [{"topic_id": draft.topic_id(draft.pick(self.topics)), "partitions": partitions}],
         }
         draft.ask("SHARE_ACKNOWLEDGE", fields)
@@ -114,7 +145,10 @@ class _Group:
         draft = self.draft
         listed = [{"topic_name": name, "partitions": [0]} for name in [*self.topics, "~unknown"]]
         asked: tuple[tuple[str, dict[str, Any]], ...] = (
-            ("SHARE_GROUP_DESCRIBE", {"group_ids": [self.name]}),
+            (
+                "SHARE_GROUP_DESCRIBE",
+                {"group_ids": [self.name], "include_authorized_operations": draft.chance(0.2)},
+            ),
             ("DESCRIBE_SHARE_GROUP_OFFSETS", {"groups": [{"group_id": self.name, "topics": draft.odd(listed, None)}]}),
             ("LIST_GROUPS", {"types_filter": draft.pick(([], ["share"], ["classic"]))}),
             ("DELETE_GROUPS", {"groups_names": [self.name]}),
@@ -144,7 +178,7 @@ def write(draft: Draft) -> None:
         if not member.has_joined and draft.chance(0.6):
             group.join(member)
         elif draft.chance(0.7):
-            actions = (group.fetch, group.acknowledge, group.beat, group.leave, group.join)
-            draft.random.choices(actions, (5, 3, 4, 0.6, 0.3))[0](member)
+            actions = (group.fetch, group.acknowledge, group.renew, group.beat, group.leave, group.join)
+            draft.random.choices(actions, (5, 3, 0.6, 4, 0.6, 0.3))[0](member)
         else:
             draft.random.choices((group.produce, group.look, group.move), (2, 3, 0.8))[0]()

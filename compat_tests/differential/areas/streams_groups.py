@@ -28,14 +28,45 @@ class _Group:
         sources = draft.odd(self.topics, ["~unknown"], [], self.topics[:1], chance=0.15)
         subtopology: dict[str, Any] = {"subtopology_id": draft.odd("0", "1", "", chance=0.05), "source_topics": sources}
         if draft.chance(0.2):
-            changelog = {"name": f"{self.name}-store-changelog", "partitions": 0, "replication_factor": 0}
-            subtopology["state_changelog_topics"] = [changelog]
+            subtopology["state_changelog_topics"] = [self.changelog()]
+        if draft.chance(0.15):
+            subtopology["repartition_sink_topics"] = [f"{self.name}-by-key-repartition"]
+        if draft.chance(0.15):
+            subtopology["repartition_source_topics"] = [self.repartition()]
         if len(sources) == 2 and draft.chance(0.3):
-            subtopology["copartition_groups"] = [{"source_topics": draft.odd([0, 1], [0, 5], [-1])}]
+            group: dict[str, Any] = {"source_topics": draft.odd([0, 1], [0, 5], [-1])}
+            if draft.chance(0.2):
+                group["repartition_source_topics"] = draft.pick(([0], [5]))
+            if draft.chance(0.1):
+                group["source_topic_regex"] = [0]
+            subtopology["copartition_groups"] = [group]
         if draft.chance(0.05):
             subtopology["source_topic_regex"] = [draft.pick(("~t.*", "(", "*"))]
         count = draft.odd(1, 0, 2, chance=0.05)
         return {"epoch": draft.odd(0, 1, 2, -1, chance=0.12), "subtopologies": [subtopology] * count}
+
+    def changelog(self) -> dict[str, Any]:
+        draft = self.draft
+        return {
+            "name": f"{self.name}-store-changelog",
+            "partitions": draft.odd(0, 1, -1, chance=0.1),
+            "replication_factor": draft.odd(0, 1, chance=0.2),
+            "topic_configs": self.topic_configs(),
+        }
+
+    def repartition(self) -> dict[str, Any]:
+        draft = self.draft
+        return {
+            "name": f"{self.name}-by-key-repartition",
+            "partitions": draft.odd(2, 0, 1, -1, chance=0.3),
+            "replication_factor": draft.odd(0, 1, chance=0.2),
+            "topic_configs": self.topic_configs(),
+        }
+
+    def topic_configs(self) -> list[dict[str, str]]:
+        configs = {"cleanup.policy": "compact", "no.such.config": "1", "retention.ms": "x"}
+        name = self.draft.odd("cleanup.policy", "no.such.config", "retention.ms", chance=0.1)
+        return self.draft.odd([], [{"key": name, "value": configs[name]}], chance=0.3)
 
     def heartbeat(self, member: Member, epoch: Any, **changed: Any) -> Asked:
         draft = self.draft
@@ -69,6 +100,8 @@ class _Group:
             "standby_tasks": none[1],
             "warmup_tasks": none[2],
             "process_id": draft.odd("p", None, "", chance=0.05),
+            "rack_id": draft.odd(None, "rack", "", chance=0.1),
+            "user_endpoint": draft.odd(None, {"host": "localhost", "port": 80}, {"host": "", "port": 0}, chance=0.15),
             "client_tags": draft.odd([], [{"key": "zone", "value": "a"}], None, chance=0.1),
         }
         member.answers = [self.heartbeat(member, 0, **changed)]
@@ -81,6 +114,8 @@ class _Group:
             changed = {kind: member.owned(kind) for kind in ("active_tasks", "standby_tasks", "warmup_tasks")}
         if draft.chance(0.05):
             changed["topology"] = self.topology()
+        if draft.chance(0.1):
+            changed["endpoint_information_epoch"] = draft.pick((0, 1, 5, -1))
         if draft.chance(0.05):
             changed["shutdown_application"] = True
         older = member.answers[-1].ref("member_epoch", 1, -1) if member.answers else 3
@@ -103,13 +138,41 @@ class _Group:
         }
         draft.ask("OFFSET_COMMIT", fields)
 
+    def describe_topology(self) -> None:
+        draft = self.draft
+        source = {
+            "name": "source",
+            "node_type": draft.odd(1, 0, 9),
+            "source_topics": self.topics[:1],
+            "successors": draft.odd(["store"], ["nowhere"], []),
+        }
+        processor = {"name": "store", "node_type": 2, "stores": ["s"], "successors": ["sink"]}
+        sink = {"name": "sink", "node_type": 3, "sink_topic": draft.odd("~out", None)}
+        described = {
+            "subtopologies": [{"subtopology_id": "0", "nodes": [source, processor, sink]}],
+            "global_stores": draft.odd([], [{"source": source, "processor": processor}], chance=0.2),
+        }
+        fields = {
+            "group_id": draft.odd(self.name, "~other"),
+            "member_id": draft.odd("~m0", "~nobody"),
+            "topology_epoch": draft.odd(0, 1, -1),
+            "topology_description": described,
+        }
+        draft.ask("STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE", fields)
+
     def look(self) -> None:
         draft = self.draft
         if draft.chance(0.15):
             draft.ask("STREAMS_GROUP_DESCRIBE", {"group_ids": [self.name], "include_topology_description": True}, 1)
             return
+        if draft.chance(0.1):
+            self.describe_topology()
+            return
         asked: tuple[tuple[str, dict[str, Any]], ...] = (
-            ("STREAMS_GROUP_DESCRIBE", {"group_ids": [self.name]}),
+            (
+                "STREAMS_GROUP_DESCRIBE",
+                {"group_ids": [self.name], "include_authorized_operations": draft.chance(0.2)},
+            ),
             (
                 "LIST_GROUPS",
                 {"types_filter": draft.pick(([], ["streams"])), "states_filter": draft.pick(([], ["NotReady"]))},

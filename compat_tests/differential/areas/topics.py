@@ -101,7 +101,7 @@ class Topics:
                 }
             )
         fields = {"topics": topics, "timeout_ms": 10_000, "validate_only": draft.chance(0.15)}
-        draft.ask("CREATE_TOPICS", fields, draft.version("CREATE_TOPICS", 4))
+        draft.ask("CREATE_TOPICS", fields, draft.version("CREATE_TOPICS"))
 
     def delete(self) -> None:
         draft = self.draft
@@ -187,7 +187,11 @@ class Topics:
     def reassign(self) -> None:
         draft = self.draft
         partition = {"partition_index": draft.odd(0, 7, -1), "replicas": draft.pick(([1], [2], [], None, [1, 1], [-1]))}
-        fields = {"timeout_ms": 10_000, "topics": [{"name": self.name, "partitions": [partition]}]}
+        fields = {
+            "timeout_ms": 10_000,
+            "allow_replication_factor_change": draft.chance(0.8),
+            "topics": [{"name": self.name, "partitions": [partition]}],
+        }
         draft.ask("ALTER_PARTITION_REASSIGNMENTS", fields)
         listed = {"name": self.name, "partition_indexes": [0, 7]}
         draft.ask("LIST_PARTITION_REASSIGNMENTS", {"timeout_ms": 10_000, "topics": [listed]})

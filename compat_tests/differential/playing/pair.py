@@ -46,9 +46,9 @@ SETTINGS: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 }
 #: Records are looked at as Apache Kafka looks at them; by default only their batches' headers are.
-OTTLA_ONLY: Final = {"ottla.records.validate": "all"}
+OTTLA_ONLY: Final = {"ottla.records.validate": "all", "node.id": "1"}
 _COORDINATORS: Final = tuple(
-    Step(id=number, api="FIND_COORDINATOR", version=4, fields={"key_type": number, "coordinator_keys": [key]})
+    Step(id=number, api="FIND_COORDINATOR", version=6, fields={"key_type": number, "coordinator_keys": [key]})
     for number, key in ((0, "~g"), (1, "~x"), (2, "~g:AAAAAAAAAAAAAAAAAAAAAA:0"))
 )
 
