@@ -179,8 +179,8 @@ class ShareCoordinator:
         return FencedStateEpochError(f"the state epoch is {entry.state.state_epoch}, not {state_epoch}")
 
     def _begin_initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Write:
-        shard, entry = self._find(key)
         _check_epochs(state_epoch=state_epoch)
+        shard, entry = self._find(key)
         if entry is not None and state_epoch < entry.state_epoch:
             raise FencedStateEpochError(f"the state epoch is {entry.state_epoch}, not {state_epoch}")
         is_anywhere = start_offset == UNINITIALIZED_START_OFFSET

@@ -146,6 +146,7 @@ def test_what_nobody_has_begun(share: SharePartition) -> None:
 
 def test_a_partition_that_is_not_there(share: SharePartition) -> None:
     for other in (share._replace(number=2), share._replace(topic_id=uuid.uuid4())):
+        assert other.initialize(-1, 0) == "INVALID_REQUEST"
         assert other.initialize(0, 0) == "UNKNOWN_TOPIC_OR_PARTITION"
         # Nobody has begun it either, and that is looked at before.
         assert other.read(0)[0] == other.write(0, 0, 0) == "INVALID_REQUEST"
@@ -154,6 +155,21 @@ def test_a_partition_that_is_not_there(share: SharePartition) -> None:
     negative = share._replace(number=-1)
     answers = [negative.initialize(0, 0), negative.read(0)[0], negative.write(0, 0, 0), negative.summary()[0]]
     assert {*answers, negative.delete()} == {"INVALID_REQUEST"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "request_of"),
+    [
+        (beginning.InitializeStateData, beginning.InitializeShareGroupStateRequest),
+        (reading.ReadStateData, reading.ReadShareGroupStateRequest),
+        (summing.ReadStateSummaryData, summing.ReadShareGroupStateSummaryRequest),
+        (writing.WriteStateData, writing.WriteShareGroupStateRequest),
+        (deleting.DeleteStateData, deleting.DeleteShareGroupStateRequest),
+    ],
+)
+def test_a_topic_without_partitions_is_left_out(share: SharePartition, topic: type[Any], request_of: type[Any]) -> None:
+    topics = [topic(topic_id=share.topic_id, partitions=[])]
+    assert share.wire.call(request_of(group_id=share.group, topics=topics), 0).results == []
 
 
 def test_a_share_partitions_life(share: SharePartition) -> None:
@@ -165,6 +181,8 @@ def test_a_share_partitions_life(share: SharePartition) -> None:
     # The latest word on each record counts, and neighbours that are alike become one.
     assert share.write(3, 5, -1, (12, 13, AVAILABLE, 2), complete=5) == "NONE"
     assert share.write(3, 5, -1, (14, 14, ACKNOWLEDGED, 1), complete=6) == "NONE"
+    # Who names no start says nothing of how many are complete.
+    assert share.summary() == ("NONE", 3, 5, 10, 5)
     middle = [(10, 11, AVAILABLE, 1), (12, 13, AVAILABLE, 2), (14, 19, ACKNOWLEDGED, 1)]
     assert share.read(5) == ("NONE", 3, 10, middle)
     # What lies before the start offset is over.

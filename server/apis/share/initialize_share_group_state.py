@@ -47,6 +47,8 @@ async def handle(
         async for each in work.over(topic.partitions):
             code, message = outcome(outcomes[SharePartitionKey(request.group_id, topic.topic_id, each.partition)])
             result.partitions.append(PartitionResult(partition=each.partition, error_code=code, error_message=message))
-        response.results.append(result)
+        if result.partitions:
+            # A topic without partitions is left out, as in Kafka.
+            response.results.append(result)
     work.leave(wanted, outcomes)
     return response

@@ -38,7 +38,9 @@ async def handle(request: ReadShareGroupStateRequest, context: RequestContext) -
             await context.work.charge()
             key = SharePartitionKey(request.group_id, topic.topic_id, each.partition)
             result.partitions.append(await _read(key, each.leader_epoch, context))
-        response.results.append(result)
+        if result.partitions:
+            # A topic without partitions is left out, as in Kafka.
+            response.results.append(result)
     return response
 
 

@@ -35,15 +35,13 @@ async def handle(
     if not request.group_id:
         return response  # as Kafka answers it
     async for topic in context.work.over(request.topics):
-        response.results.append(
-            ReadStateSummaryResult(
-                topic_id=topic.topic_id,
-                partitions=[
-                    _summary(SharePartitionKey(request.group_id, topic.topic_id, each.partition), context)
-                    async for each in context.work.over(topic.partitions)
-                ],
-            )
-        )
+        partitions = [
+            _summary(SharePartitionKey(request.group_id, topic.topic_id, each.partition), context)
+            async for each in context.work.over(topic.partitions)
+        ]
+        if partitions:
+            # A topic without partitions is left out, as in Kafka.
+            response.results.append(ReadStateSummaryResult(topic_id=topic.topic_id, partitions=partitions))
     return response
 
 

@@ -38,7 +38,9 @@ async def handle(request: WriteShareGroupStateRequest, context: RequestContext) 
             await context.work.charge(1 + len(each.state_batches))
             key = SharePartitionKey(request.group_id, topic.topic_id, each.partition)
             result.partitions.append(await _write(key, each, context))
-        response.results.append(result)
+        if result.partitions:
+            # A topic without partitions is left out, as in Kafka.
+            response.results.append(result)
     return response
 
 
