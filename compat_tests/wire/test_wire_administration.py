@@ -25,6 +25,7 @@ from ottla.kproto.messages.access import describe_acls as da
 from ottla.kproto.messages.access import describe_delegation_token as ddt
 from ottla.kproto.messages.access import expire_delegation_token as edt
 from ottla.kproto.messages.access import renew_delegation_token as rdt
+from ottla.kproto.messages.cluster import add_raft_voter as arv
 from ottla.kproto.messages.cluster import describe_cluster as dc
 from ottla.kproto.messages.cluster import unregister_broker as ub
 from ottla.kproto.messages.cluster import update_features as uf
@@ -408,6 +409,17 @@ CASES: dict[str, tuple[Request, int]] = {
         ),
         2,
     ),
+    "move partitions to one folder and another": (
+        ard.AlterReplicaLogDirsRequest(
+            dirs=[
+                ard.AlterReplicaLogDir(
+                    path=path, topics=[ard.AlterReplicaLogDirTopic(name="t", partitions=[0, 0, -1, 9])]
+                )
+                for path in ("/nowhere", "/elsewhere")
+            ]
+        ),
+        2,
+    ),
     "move partitions of long names": (
         ard.AlterReplicaLogDirsRequest(
             dirs=[
@@ -454,6 +466,18 @@ CASES: dict[str, tuple[Request, int]] = {
     "a token for no longer": (edt.ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1), 2),
     "all tokens": (ddt.DescribeDelegationTokenRequest(owners=None), 3),
     "the root logger at no level": (change(LOGGER, "1", ("root", DELETE, None)), 1),
+    "a voter without an address": (
+        arv.AddRaftVoterRequest(cluster_id=None, voter_id=3, voter_directory_id=UNKNOWN_ID),
+        1,
+    ),
+    "append to a list of client metrics": (change(CLIENT_METRICS, "m", ("metrics", APPEND, "x.")), 1),
+    "subtract from a list of client metrics": (change(CLIENT_METRICS, "m", ("match", SUBTRACT, "x")), 1),
+    "append to a list of a group": (
+        change(GROUP, "g", ("streams.rack.aware.assignment.tags", APPEND, "zone")),
+        1,
+    ),
+    "append to a number of another broker": (change(BROKER, "99", ("log.retention.ms", APPEND, "1")), 1),
+    "subtract from a number of no broker": (change(BROKER, "x", ("log.retention.ms", SUBTRACT, "1")), 1),
     "forget an unknown broker": (ub.UnregisterBrokerRequest(broker_id=77), 0),
     "metadata of a topic": (names("t", include_topic_authorized_operations=True), 12),
     "metadata of a topic twice": (names("t", "t"), 12),

@@ -47,11 +47,10 @@ class ConfigChange:
     value: str | None = None
 
 
-SETTINGS: Final[Mapping[ResourceType, Mapping[str, Setting]]] = {
+#: Of no other resource does Kafka's controller know which settings are lists (`KafkaConfigSchema`).
+_WITH_LISTS: Final[Mapping[ResourceType, Mapping[str, Setting]]] = {
     ResourceType.TOPIC: TOPIC_SETTINGS,
     ResourceType.BROKER: BROKER_SETTINGS,
-    ResourceType.GROUP: GROUP_SETTINGS,
-    ResourceType.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
 }
 
 
@@ -92,9 +91,9 @@ def check_mirroring(resource: ConfigResource, before: Mapping[str, str], after: 
 
 
 def check_configs(
-    resource: ConfigResource, configs: Mapping[str, str], image: MetadataImage, node_id: int, broker: BrokerConfig
+    resource: ConfigResource, configs: Mapping[str, str], image: MetadataImage, broker: BrokerConfig
 ) -> None:
-    """Raise MetadataError unless the resource exists and may have exactly these configs.
+    """Raise MetadataError unless the resource exists and may have exactly these configs; a broker has been looked at.
 
     Of a broker's only those count that change: what is stored and cannot be used stands in nobody's way.
     """
@@ -106,7 +105,6 @@ def check_configs(
         if resource.name not in image.topics:
             raise UnknownTopicError(f"The topic '{resource.name}' does not exist.")
     elif resource.type is ResourceType.BROKER:
-        check_broker_name(resource.name, node_id)
         current = image.resource_configs(resource)
         _check_broker_configs(resource, configs, current)
         reason = refusal(config_after(resource, configs, current, broker), broker)
@@ -263,7 +261,7 @@ def _parse(setting: Setting | None, name: str, text: str, kind: str) -> Any:
 
 
 def _edit_list(resource: ConfigResource, current: str | None, change: ConfigChange, value: str) -> str:
-    setting = SETTINGS.get(resource.type, {}).get(change.name)
+    setting = _WITH_LISTS.get(resource.type, {}).get(change.name)
     if setting is None or setting.type is not SettingType.LIST:
         raise InvalidConfigError(f"Can't {change.operation.name} to key {change.name} because its type is not LIST.")
     if current is None:

@@ -13,6 +13,7 @@ from ottla.metadata import keys
 from ottla.metadata.changes.config_changes import (
     ConfigChange,
     change_configs,
+    check_broker_name,
     check_configs,
     check_mirroring,
     config_after,
@@ -54,10 +55,12 @@ def configs_change(
         for resource, changes in asked.items():
             await time_slice.maybe_yield()
             try:
+                if resource.type is ResourceType.BROKER:
+                    check_broker_name(resource.name, node_id)
                 current = image.resource_configs(resource)
                 kept_ones = {MIRROR_SETTING: current[MIRROR_SETTING]} if MIRROR_SETTING in current else {}
                 configs = change_configs(resource, kept_ones if replace else current, changes)
-                check_configs(resource, configs, image, node_id, config)
+                check_configs(resource, configs, image, config)
                 check_mirroring(resource, current, configs)
                 check_end_of_tiering(resource, current, configs)
                 if resource.type is ResourceType.BROKER:

@@ -89,6 +89,24 @@ class TestConfigs:
             (ConfigResource(ResourceType.BROKER, "2"), [], InvalidRequestError, "Unexpected broker id, expected 1"),
             (ConfigResource(ResourceType.BROKER, "x"), [], InvalidRequestError, "must be an integer"),
             (
+                ConfigResource(ResourceType.BROKER, "2"),
+                [("num.partitions", APPEND, "1")],
+                InvalidRequestError,
+                "Unexpected broker id, expected 1",
+            ),
+            (
+                ConfigResource(ResourceType.CLIENT_METRICS, "m"),
+                [("metrics", APPEND, "org.apache.")],
+                InvalidConfigError,
+                "Can't APPEND to key metrics because its type is not LIST",
+            ),
+            (
+                ConfigResource(ResourceType.GROUP, "g"),
+                [("streams.rack.aware.assignment.tags", SUBTRACT, "zone")],
+                InvalidConfigError,
+                "Can't SUBTRACT to key streams.rack.aware.assignment.tags because its type is not LIST",
+            ),
+            (
                 ConfigResource(ResourceType.BROKER, "1"),
                 [("num.partitions", SET, "3")],
                 InvalidRequestError,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.kproto.api_keys import ApiKey
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.cluster.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.metadata.acls import AclOperation
 from ottla.server.apis.cluster.raft_voters import refusal
@@ -22,4 +23,6 @@ API = Api(ApiKey.ADD_RAFT_VOTER, on_cluster(AclOperation.ALTER))
 
 def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     code, message = refusal("Add", request.cluster_id, request.voter_id, request.voter_directory_id, context)
+    if code is ErrorCode.UNSUPPORTED_VERSION and not request.listeners:
+        code, message = ErrorCode.INVALID_REQUEST, "Add voter request didn't include the endpoint of the voter"
     return AddRaftVoterResponse(error_code=code, error_message=message)

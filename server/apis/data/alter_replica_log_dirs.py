@@ -31,11 +31,12 @@ _MAX_MOVED_LENGTH: Final = 255 - len(".") - 32 - len("-future")
 async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
     image = context.broker.metadata
     own = log_dir(context.broker)
-    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    # Of a partition that is named twice the last directory counts, as in Kafka's request.
+    codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
         is_own = directory.path.rstrip("/") == own
         for topic in directory.topics:
-            result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
+            of_topic = codes.setdefault(topic.name, {})
             async for number in context.work.over(topic.partitions):
                 code = ErrorCode.NONE
                 if len(f"{topic.name}-{number}") > _MAX_MOVED_LENGTH:
@@ -44,5 +45,15 @@ async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif image.partition(topic.name, number) is None:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code))
-    return AlterReplicaLogDirsResponse(results=list(results.values()))
+                of_topic[number] = code
+    results = [
+        AlterReplicaLogDirTopicResult(
+            topic_name=name,
+            partitions=[
+                AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)
+                async for number, code in context.work.over(of_topic.items(), counts=False)
+            ],
+        )
+        for name, of_topic in codes.items()
+    ]
+    return AlterReplicaLogDirsResponse(results=results)

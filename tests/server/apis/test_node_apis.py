@@ -11,7 +11,7 @@ from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages import request_class
-from ottla.kproto.messages.cluster.add_raft_voter import AddRaftVoterRequest
+from ottla.kproto.messages.cluster.add_raft_voter import AddRaftVoterRequest, Listener
 from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.kproto.messages.cluster.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
@@ -226,11 +226,16 @@ async def test_voters_are_refused_in_kafkas_words(serve_node: Serve) -> None:
             await client.call(AddRaftVoterRequest(cluster_id="x", voter_id=3, voter_directory_id=directory), 1),
             await client.call(AddRaftVoterRequest(cluster_id=own, voter_id=-1, voter_directory_id=directory), 0),
             await client.call(AddRaftVoterRequest(cluster_id=None, voter_id=3, voter_directory_id=directory), 1),
+            await client.call(
+                AddRaftVoterRequest(cluster_id=None, voter_id=3, voter_directory_id=directory, listeners=[Listener()]),
+                1,
+            ),
             await client.call(RemoveRaftVoterRequest(cluster_id=own, voter_id=3, voter_directory_id=directory), 0),
         ]
         assert [(each.error_code, each.error_message) for each in refused] == [
             (ErrorCode.INCONSISTENT_CLUSTER_ID, f'The given id "x" doesn\'t match the cluster id "{own}"'),
             (ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter"),
+            (ErrorCode.INVALID_REQUEST, "Add voter request didn't include the endpoint of the voter"),
             (
                 ErrorCode.UNSUPPORTED_VERSION,
                 "Cluster doesn't support adding voter because the kraft.version feature is 0",
