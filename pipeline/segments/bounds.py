@@ -72,8 +72,8 @@ def _to_offset(bounds: Bounds, offset: int) -> Bounds:
     return bounds._replace(last_offset=min(bounds.last_offset, offset))
 
 
-def _at_offsets(bounds: Bounds, offsets: Iterable[int]) -> Bounds:
-    wanted = list(offsets)
+def _at_offsets(bounds: Bounds, offsets: Iterable[int | None]) -> Bounds:
+    wanted = [offset for offset in offsets if offset is not None]  # no row has the offset NULL
     return _to_offset(_from_offset(bounds, min(wanted)), max(wanted)) if wanted else bounds
 
 

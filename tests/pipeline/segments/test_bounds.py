@@ -40,7 +40,8 @@ TIME_MS = 1_714_979_289_123
             [filters.GreaterThanOrEqual(("offset",), 5), filters.LessThanOrEqual(("offset",), 9)],
             Bounds(first_offset=5, last_offset=9),
         ),
-        ([filters.In(("offset",), (7, 3))], Bounds(first_offset=3, last_offset=7)),
+        ([filters.In(("offset",), (7, None, 3))], Bounds(first_offset=3, last_offset=7)),
+        ([filters.In(("offset",), (None,))], NO_BOUNDS),
         ([filters.GreaterThan(("timestamp",), TIME)], Bounds(not_before_ms=TIME_MS)),
         ([filters.EqualTo(("timestamp",), TIME)], Bounds(not_before_ms=TIME_MS)),
         (
