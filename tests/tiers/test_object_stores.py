@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -19,6 +20,8 @@ from ottla.tiers.errors import (
 )
 from ottla.tiers.object_store import ABSENT, ObjectStore
 from ottla.tiers.patient_store import PatientObjectStore
+from ottla.tiers.stores import folder_store
+from ottla.tiers.stores.folder_store import FolderObjectStore
 from ottla.tiers.stores.memory_store import MemoryObjectStore
 from tests.tiers.faults import FaultyObjectStore
 from tests.tiers.s3 import BUCKET, config_of, s3_server
@@ -245,3 +248,31 @@ async def test_the_environment_says_where_s3_is(s3: str, monkeypatch: pytest.Mon
     store = open_object_store(f"s3://{BUCKET}/found", timeout_seconds=20)
     await store.put("a", b"content")
     assert (await store.get("a")).content == b"content"
+
+
+async def test_a_folder_hashes_nothing_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def seen(content: bytes) -> str:
+        threads.append(threading.get_ident())
+        return version_of_content(content)
+
+    version_of_content = folder_store._version
+    monkeypatch.setattr(folder_store, "_version", seen)
+    store = FolderObjectStore(tmp_path)
+    version = await store.put_if("a/b", b"1" * 1_000_000, ABSENT)
+    assert (await store.get("a/b")).version == version
+    assert await store.get_if_changed("a/b", version) is None
+    assert len(threads) >= 3
+    assert threading.get_ident() not in threads
+
+
+async def test_a_folder_tells_versions_apart_wherever_they_differ(tmp_path: Path) -> None:
+    store = FolderObjectStore(tmp_path)
+    content = bytearray(1_000_000)
+    versions = {await store.put_if("o", content, ABSENT)}
+    for position in (0, 100_000, 500_000, 999_999):
+        content[position] = 1
+        await store.put("o", bytes(content))
+        versions.add((await store.get("o")).version)
+    assert len(versions) == 5

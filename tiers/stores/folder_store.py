@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import trio
 
+from ottla.kproto.records.crc import value as crc_of
 from ottla.tiers.errors import (
     ObjectMissingError,
     ObjectStoreRefusedError,
@@ -29,6 +30,7 @@ from ottla.tiers.object_store import ABSENT, PAGE_OBJECTS, Content, ObjectInfo, 
 _LOCK_NAME: Final = ".lock"
 _UNFINISHED_FOLDER: Final = ".unfinished"
 _THREADS: Final = 8
+_HASHED_BYTES: Final = 65_536
 _NOT_ALLOWED: Final = (PermissionError, IsADirectoryError, NotADirectoryError)
 
 T = TypeVar("T")
@@ -37,7 +39,8 @@ T = TypeVar("T")
 class FolderObjectStore(ObjectStore):
     """Objects are files below `folder`, which must exist: a disk that is not mounted is no empty store.
 
-    The version of an object is the hash of its content: a manifest never has the same content twice.
+    The version of an object is what its content tells of itself (`_version`): a manifest never has the same content
+    twice.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -45,8 +48,7 @@ class FolderObjectStore(ObjectStore):
         self._limiter = trio.CapacityLimiter(_THREADS)
 
     async def get(self, name: str) -> StoredObject:
-        content = await self._run(lambda: self._path(name).read_bytes())
-        return StoredObject(content, _version(content))
+        return await self._run(lambda: _read(self._path(name)))
 
     async def get_if_changed(self, name: str, version: str) -> StoredObject | None:
         found = await self.get(name)
@@ -59,8 +61,7 @@ class FolderObjectStore(ObjectStore):
         await self._run(lambda: self._write(name, content))
 
     async def put_if(self, name: str, content: bytes | bytearray, version: str) -> str:
-        await self._run(lambda: self._write_if(name, content, version))
-        return _version(content)
+        return await self._run(lambda: self._write_if(name, content, version))
 
     async def delete(self, names: Sequence[str]) -> None:
         await self._run(lambda: self._remove(names))
@@ -89,34 +90,39 @@ class FolderObjectStore(ObjectStore):
         return self._folder / name
 
     def _write(self, name: str, content: bytes | bytearray) -> None:
+        path = self._path(name)
+        with self._unfinished(content) as unfinished:
+            _finish(unfinished, path)
+
+    def _write_if(self, name: str, content: bytes | bytearray, version: str) -> str:
+        path = self._path(name)
+        # Others wait for the lock as long as the object takes to get its name, and not while it is written.
+        with self._unfinished(content) as unfinished, self._locked():
+            try:
+                present = _read(path).version
+            except FileNotFoundError:
+                present = ABSENT
+            if present != version:
+                raise PreconditionFailedError(f"{name} is not of version {version!r}")
+            _finish(unfinished, path)
+        return _version(content)
+
+    @contextmanager
+    def _unfinished(self, content: bytes | bytearray) -> Iterator[Path]:
+        """A file with this content, synced, which is removed unless it becomes an object."""
         if not self._folder.is_dir():
             raise ObjectStoreUnavailableError(f"{self._folder} is not there")
-        path = self._path(name)
         unfinished = self._folder / _UNFINISHED_FOLDER / uuid4().hex
         unfinished.parent.mkdir(exist_ok=True)
-        made = [folder for folder in path.parents if not folder.exists()]
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with unfinished.open("xb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            unfinished.replace(path)
+            yield unfinished
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
-        for folder in (path.parent, *(folder.parent for folder in made)):
-            _sync_folder(folder)
-
-    def _write_if(self, name: str, content: bytes | bytearray, version: str) -> None:
-        with self._locked():
-            try:
-                present = _version(self._path(name).read_bytes())
-            except FileNotFoundError:
-                present = ABSENT
-            if present != version:
-                raise PreconditionFailedError(f"{name} is not of version {version!r}")
-            self._write(name, content)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -186,7 +192,25 @@ def _modified_ms(status: os.stat_result) -> int:
 
 
 def _version(content: bytes | bytearray) -> str:
-    return sha256(content).hexdigest()
+    """Its length, its CRC, and a hash of both of its ends: one of all of it would take most of what a copy costs."""
+    view = memoryview(content)
+    ends = sha256(view[:_HASHED_BYTES])
+    ends.update(view[-_HASHED_BYTES:])
+    return f"{len(view)}-{crc_of(view):08x}-{ends.hexdigest()}"
+
+
+def _read(path: Path) -> StoredObject:
+    content = path.read_bytes()
+    return StoredObject(content, _version(content))
+
+
+def _finish(unfinished: Path, path: Path) -> None:
+    """Give an object its name, for good."""
+    made = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.replace(path)
+    for folder in (path.parent, *(folder.parent for folder in made)):
+        _sync_folder(folder)
 
 
 def _read_range(path: Path, start: int, length: int) -> bytes:
