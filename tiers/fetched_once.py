@@ -81,6 +81,11 @@ class FetchedOnce(Generic[K, T]):
             raise pending.failure()
         return pending.result
 
+    def let_go_first(self, key: K) -> None:
+        """Nobody is expected to ask for it: what is kept next takes its place."""
+        if key in self._kept:
+            self._kept.move_to_end(key, last=False)
+
     def _keep(self, key: K, result: T) -> None:
         self._kept[key] = result
         while len(self._kept) > self._capacity:

@@ -6,8 +6,9 @@ compared with the checksums of its runs before anybody sees a byte of it, also w
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -37,6 +38,9 @@ _INDEXES_IN_MEMORY: Final = 64
 _FETCHES_AT_ONCE: Final = 8
 _WRITES_AT_ONCE: Final = 4
 _WINDOWS_AHEAD: Final = 3
+#: Of all readers together: what is fetched ahead must still be in memory when its reader comes to it.
+_WINDOWS_AHEAD_IN_ALL: Final = _WINDOWS_IN_MEMORY // 2
+_AHEAD_SECONDS: Final = 10.0
 _READERS_REMEMBERED: Final = 1024
 
 T = TypeVar("T")
@@ -70,6 +74,20 @@ class _Window(NamedTuple):
         return self.runs[-1].last_offset
 
 
+class _Index(NamedTuple):
+    """An index, and the places of the runs that begin a window."""
+
+    index: PartitionIndex
+    firsts: Sequence[int]
+
+    def window_at(self, place: int) -> _Window:
+        """The window that has a run."""
+        which = bisect_right(self.firsts, place) - 1
+        end = self.firsts[which + 1] if which + 1 < len(self.firsts) else len(self.index)
+        first = self.firsts[which]
+        return _Window(first, tuple(self.index[number] for number in range(first, end)))
+
+
 class _Key(NamedTuple):
     """A window of an index, or with -1 the index itself."""
 
@@ -92,7 +110,9 @@ class TierReader:
         self._fetching = trio.CapacityLimiter(_FETCHES_AT_ONCE)
         self._writing = trio.Semaphore(_WRITES_AT_ONCE)
         self._windows: FetchedOnce[_Key, Content] = FetchedOnce(_WINDOWS_IN_MEMORY)
-        self._indexes: FetchedOnce[_Key, PartitionIndex] = FetchedOnce(_INDEXES_IN_MEMORY)
+        self._indexes: FetchedOnce[_Key, _Index] = FetchedOnce(_INDEXES_IN_MEMORY)
+        #: Windows that no reader has come to yet, and when they were begun to be fetched.
+        self._ahead: dict[_Key, float] = {}
         #: Where readers have ended who may go on: only they are read ahead for.
         self._ends: OrderedDict[tuple[UploadId, int, int], None] = OrderedDict()
         #: How many bytes were fetched from the object store.
@@ -122,41 +142,48 @@ class TierReader:
         """
         asked = offset
         while (segment := manifest.find(offset)) is not None:
-            index = await self.index(names, manifest.partition, segment)
+            found = await self._index(names, manifest.partition, segment)
+            index = found.index
             place = index.place_of(offset)
             if place == len(index):
                 offset = segment.last_offset + 1
                 continue
-            window = _window_at(index, place)
+            window = found.window_at(place)
             content = await self._window(names, manifest.partition, segment, window)
             end, next_offset = await self._offload(_cut, content, offset, max_bytes, end_offset)
             if not end:
                 return RemoteRecords(b"", offset, ())
-            self._note_end(names, manifest, segment, index, window, asked, next_offset)
+            self._note_end(names, manifest, segment, found, window, asked, next_offset)
             aborted = index.aborted.collect(asked, next_offset)
             return RemoteRecords(memoryview(content)[end.start : end.stop], next_offset, aborted)
         return RemoteRecords(b"", offset, ())
 
     async def index(self, names: TopicNames, partition: int, segment: RemoteSegment) -> PartitionIndex:
         """The index of a segment. Raises as `read` does."""
+        return (await self._index(names, partition, segment)).index
+
+    async def _index(self, names: TopicNames, partition: int, segment: RemoteSegment) -> _Index:
         key = _Key(segment.upload, partition, -1)
         return await self._indexes.get(key, lambda: self._fetch_index(names, partition, segment, key), self._spawn)
 
     # Fetching.
 
-    async def _fetch_index(
-        self, names: TopicNames, partition: int, segment: RemoteSegment, key: _Key
-    ) -> PartitionIndex:
-        def parse(content: Content) -> PartitionIndex:
+    async def _fetch_index(self, names: TopicNames, partition: int, segment: RemoteSegment, key: _Key) -> _Index:
+        def parse(content: Content) -> _Index:
             if len(content) != segment.index_length or crc_of(content) != segment.index_crc:
                 raise CorruptObjectError(f"{name} is not what was uploaded")
-            return PartitionIndex(bytes(content), names.topic_id, partition, segment.base_offset, segment.last_offset)
+            index = PartitionIndex(bytes(content), names.topic_id, partition, segment.base_offset, segment.last_offset)
+            return _Index(index, list(_firsts_of(index)))
 
         name = names.index(segment.upload)
         return await self._fetch(key, name, segment.index_position, segment.index_length, parse)
 
     async def _window(self, names: TopicNames, partition: int, segment: RemoteSegment, window: _Window) -> Content:
         key = _Key(segment.upload, partition, window.first)
+        self._ahead.pop(key, None)
+        return await self._fetched_window(names, segment, window, key)
+
+    async def _fetched_window(self, names: TopicNames, segment: RemoteSegment, window: _Window, key: _Key) -> Content:
         return await self._windows.get(
             key, lambda: self._fetch_window(names.part(segment.upload, window.runs[0].part), key, window), self._spawn
         )
@@ -210,7 +237,7 @@ class TierReader:
         names: TopicNames,
         manifest: Manifest,
         segment: RemoteSegment,
-        index: PartitionIndex,
+        found: _Index,
         window: _Window,
         offset: int,
         next_offset: int,
@@ -218,6 +245,8 @@ class TierReader:
         """A read has ended there. If it began where another one had, what follows is fetched before it is asked for."""
         key = (segment.upload, manifest.partition, offset)
         goes_on = self._ends.pop(key, _NOT_THERE) is not _NOT_THERE
+        if next_offset > window.last_offset:
+            self._windows.let_go_first(_Key(segment.upload, manifest.partition, window.first))
         following = manifest.find(next_offset)
         if following is None:
             return
@@ -227,21 +256,51 @@ class TierReader:
         if goes_on and self._nursery is not None:
             for _ in range(_WINDOWS_AHEAD):
                 place = window.first + len(window.runs)
-                if place >= len(index):
+                if place >= len(found.index):
+                    self._fetch_following(names, manifest, segment)
                     break
-                window = _window_at(index, place)
+                window = found.window_at(place)
                 self._fetch_ahead(names, manifest.partition, segment, window)
 
     def _fetch_ahead(self, names: TopicNames, partition: int, segment: RemoteSegment, window: _Window) -> None:
         key = _Key(segment.upload, partition, window.first)
-        if key in self._windows or self._fetching.available_tokens < 1:
+        if key in self._windows or self._fetching.available_tokens < 1 or not self._has_room_ahead():
+            return
+        self._ahead[key] = trio.current_time()
+
+        async def fetch() -> None:
+            try:
+                await self._fetched_window(names, segment, window, key)
+            except TierError:
+                # The read that needs it tries again, and raises.
+                self._ahead.pop(key, None)
+
+        self._spawn(fetch)
+
+    def _has_room_ahead(self) -> bool:
+        if len(self._ahead) < _WINDOWS_AHEAD_IN_ALL:
+            return True
+        oldest = next(iter(self._ahead))
+        if trio.current_time() - self._ahead[oldest] < _AHEAD_SECONDS:
+            return False
+        # Its reader has gone.
+        del self._ahead[oldest]
+        self._windows.let_go_first(oldest)
+        return True
+
+    def _fetch_following(self, names: TopicNames, manifest: Manifest, segment: RemoteSegment) -> None:
+        """The beginning of the segment that follows another one."""
+        following = manifest.find(segment.last_offset + 1)
+        if following is None:
             return
 
         async def fetch() -> None:
             try:
-                await self._window(names, partition, segment, window)
+                found = await self._index(names, manifest.partition, following)
             except TierError:
-                return  # the read that needs it tries again, and raises
+                return
+            if len(found.index):
+                self._fetch_ahead(names, manifest.partition, following, found.window_at(0))
 
         self._spawn(fetch)
 
@@ -249,25 +308,13 @@ class TierReader:
 _NOT_THERE: Final = object()
 
 
-def _window_at(index: PartitionIndex, place: int) -> _Window:
-    """The window that has a run: the first run of each part begins one, and each that would make it too long."""
-    first = place
-    part = index[place].part
-    # Windows are counted from where the part begins, so that all readers have the same ones.
-    while first and index[first - 1].part == part:
-        first -= 1
-    while True:
-        runs = [index[first]]
-        following = first + 1
-        while following < len(index):
-            run = index[following]
-            if run.part != part or run.end_position - runs[0].position > _WINDOW_BYTES:
-                break
-            runs.append(run)
-            following += 1
-        if following > place:
-            return _Window(first, tuple(runs))
-        first = following
+def _firsts_of(index: PartitionIndex) -> Iterator[int]:
+    """The first run of each part begins a window, and each that would make it too long. Blocks."""
+    part = position = -1
+    for place, run in enumerate(index):
+        if run.part != part or run.end_position - position > _WINDOW_BYTES:
+            part, position = run.part, run.position
+            yield place
 
 
 def _require_runs(name: str, content: Content, window: _Window) -> None:

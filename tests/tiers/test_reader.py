@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from ottla.storage.disk.memory_disk import MemoryDisk
 from ottla.tiers.disk_cache import DiskCache
 from ottla.tiers.errors import CorruptObjectError, ObjectMissingError, ObjectStoreUnavailableError
-from ottla.tiers.manifest import Manifest
+from ottla.tiers.manifest import Manifest, RemoteSegment
 from ottla.tiers.partition_index import build_index
 from ottla.tiers.reader import TierReader
 from ottla.tiers.stores.memory_store import MemoryObjectStore
@@ -61,6 +61,69 @@ async def test_who_reads_on_is_read_ahead_for(autojump_clock: MockClock, store: 
         asked = len(store.requests)
         assert asked <= 15
         assert await read_all(reader, manifest, max_bytes=1_000_000) == source.content
+        assert len(store.requests) == asked
+
+
+async def test_what_several_readers_are_read_ahead_for_is_fetched_once(
+    autojump_clock: MockClock, store: FaultyObjectStore
+) -> None:
+    sources = [large_log(partition) for partition in range(4)]
+    made = await Tier(store, part_bytes=LARGE_PART_BYTES).copy(sources)
+    store.requests.clear()
+    store.pauses = lambda name: 0.1
+    offsets = dict.fromkeys(range(4), 0)
+    async with reading(store, cache_bytes=0) as reader:
+        while min(offsets.values()) < 480:
+            for partition, offset in offsets.items():
+                manifest = made[partition]
+                assert isinstance(manifest, Manifest)
+                records = await reader.read(NAMES, manifest, offset, max_bytes=1_000_000, end_offset=480)
+                offsets[partition] = records.next_offset
+        wanted = sum(each.size_bytes + each.index_length for manifest in made.values() for each in _segments(manifest))
+        assert reader.fetched_bytes == wanted
+
+
+def _segments(manifest: object) -> list[RemoteSegment]:
+    assert isinstance(manifest, Manifest)
+    return list(manifest)
+
+
+async def test_readers_that_have_gone_do_not_keep_others_from_being_read_ahead_for(
+    autojump_clock: MockClock, store: FaultyObjectStore
+) -> None:
+    made = await Tier(store, part_bytes=LARGE_PART_BYTES).copy([large_log(partition) for partition in range(6)])
+    asked: list[int] = []
+    async with reading(store, cache_bytes=0) as reader:
+        for partition, manifest in made.items():
+            assert isinstance(manifest, Manifest)
+            if partition == 5:
+                await trio.sleep(60)
+            store.requests.clear()
+            offset = 0
+            for _ in range(2):
+                records = await reader.read(NAMES, manifest, offset, max_bytes=1_000_000, end_offset=480)
+                offset = records.next_offset
+            await trio.testing.wait_all_tasks_blocked()
+            asked.append(len(store.requests))
+    # An index and a window; and what is ahead, of four windows in all.
+    assert asked == [5, 3, 2, 2, 2, 5]
+
+
+async def test_the_beginning_of_the_next_segment_is_fetched_ahead(
+    autojump_clock: MockClock, store: FaultyObjectStore
+) -> None:
+    tier = Tier(store, part_bytes=LARGE_PART_BYTES)
+    await tier.copy([log_of(0)])
+    manifest = (await tier.copy([log_of(0, offset=60, previous_epoch=1)]))[0]
+    assert isinstance(manifest, Manifest)
+    store.requests.clear()
+    async with reading(store) as reader:
+        for offset in (0, 3):
+            await reader.read(NAMES, manifest, offset, max_bytes=1, end_offset=120)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [name for _, name in store.requests].count(NAMES.index(manifest[1].upload)) == 1
+        asked = len(store.requests)
+        await reader.read(NAMES, manifest, 60, max_bytes=1, end_offset=120)
         assert len(store.requests) == asked
 
 
