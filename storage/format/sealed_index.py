@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.kproto.records.crc import value as crc32c
@@ -114,7 +114,7 @@ class SealedIndex:
     The constructor and `read_page` wait for the disk: call them in a worker thread.
     """
 
-    __slots__ = ("_directory", "entry_count", "page_count")
+    __slots__ = ("_directory", "_marks", "entry_count", "page_count")
 
     def __init__(self, disk: Disk, handle: Handle, generation: int, data_length: int) -> None:
         """Read and check header and directory; CorruptIndexError unless they are of this version of the data."""
@@ -130,6 +130,18 @@ class SealedIndex:
         self._directory = _read(disk, handle, start, self.page_count * PAGE_BYTES)
         if crc32c(self._directory) != directory_crc:
             raise CorruptIndexError("the directory of pages is damaged")
+        self._marks: tuple[tuple[bytes, int], ...] | None = None
+
+    @property
+    def marks(self) -> Sequence[tuple[bytes, int]]:
+        """The partitions of which older segments are void from an offset on, each with that offset.
+
+        Found once: a rewrite asks all segments that follow, which are many and have next to none.
+        """
+        if self._marks is None:
+            marks = ((page.key, page.truncated_to) for page in self.all_pages())
+            self._marks = tuple(mark for mark in marks if mark[1] < INT64_MAX)
+        return self._marks
 
     def page(self, index: int) -> IndexPage:
         """The page record at a place in the directory."""

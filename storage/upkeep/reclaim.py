@@ -216,9 +216,8 @@ def _clip(disk: Disk, newer: Sequence[Segment], keep: Mapping[bytes, Keep]) -> d
             for key, table in list(tables.items()):
                 clip(key, table.truncated_to)
         else:
-            for page in load_index(disk, segment).all_pages():
-                if page.truncated_to < INT64_MAX:
-                    clip(page.key, page.truncated_to)
+            for key, truncated_to in load_index(disk, segment).marks:
+                clip(key, truncated_to)
     return clipped
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from ottla.storage.config import LogConfig, StoreLayout
 from ottla.storage.disk import RealDisk
 from ottla.storage.disk.faults import Fault, FaultKind
 from ottla.storage.disk.simulated_disk import DiskCrashedError, SimulatedDisk
+from ottla.storage.format.sealed_index import IndexPage, SealedIndex
 from ottla.storage.inspect.fsck import check_node
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.store.file_store import FileStore
@@ -33,6 +35,30 @@ async def fill(harness: Any, logs: list[PartitionLog], count: int, *, keys: int 
     for log in logs:
         log.advance_high_watermark(log.log_end_offset)
     await harness.settle()
+
+
+async def test_of_many_segments_each_index_is_gone_through_a_few_times(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rewrite asks every segment that follows for truncations: of n segments that was n² / 2 times."""
+    asked = 0
+    all_pages = SealedIndex.all_pages
+
+    def counted(index: SealedIndex) -> Iterator[IndexPage]:
+        nonlocal asked
+        asked += 1
+        return all_pages(index)
+
+    async with harness.manager(segment_bytes=500) as manager:
+        log = await harness.open(manager, 0)
+        await fill(harness, [log], 60)
+        count = len(sealed(log))
+        assert count > 25
+        monkeypatch.setattr(SealedIndex, "all_pages", counted)
+        await manager.clean()
+        assert min(sealed(log)) > 0, "nothing was rewritten"
+        assert asked < 6 * count
+        assert len(await harness.read_all(log)) == 60
 
 
 @pytest.mark.parametrize("layout", list(StoreLayout))
