@@ -106,7 +106,7 @@ class History:
         slices = TimeSlice()
         ends: dict[UUID, int] = {}
         now = monotonic()
-        for partition in list(self._broker.replica_manager.partitions()):
+        for partition in self._broker.replica_manager.partitions():
             ends[partition.topic_id] = ends.get(partition.topic_id, 0) + partition.log.log_end_offset
             if slices.is_over:
                 await slices.maybe_yield()

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 FILE: Final = "high-watermarks.json"
 
 _AT_ONCE: Final = 64
+_ENCODED_AT_ONCE: Final = 500
 
 
 class HighWatermarks:
@@ -92,6 +94,7 @@ class HighWatermarks:
 
     async def _write(self, partitions: Iterable[Partition], offline: Iterable[tuple[UUID, int]]) -> None:
         found: dict[str, int] = {}
+        has_changed = False
         time_slice = TimeSlice()
         for topic_id, index in list(offline):
             await time_slice.maybe_yield()
@@ -99,15 +102,17 @@ class HighWatermarks:
             if key in self._written:
                 found[key] = self._written[key]
         last_id, prefix = None, ""
-        for number, partition in enumerate(list(partitions)):
+        for number, partition in enumerate(partitions):
             if not number % _AT_ONCE:
                 await time_slice.maybe_yield()
             if len(partition.replicas) < 2:
                 continue
             if partition.topic_id is not last_id:
                 last_id, prefix = partition.topic_id, f"{partition.topic_id}-"
-            found[f"{prefix}{partition.index}"] = partition.log.high_watermark
-        if found == self._written:
+            key = f"{prefix}{partition.index}"
+            found[key] = partition.log.high_watermark
+            has_changed = has_changed or self._written.get(key) != found[key]
+        if not has_changed and len(found) == len(self._written):
             return
         try:
             await self._run_blocking(partial(self._store, found))
@@ -132,4 +137,14 @@ class HighWatermarks:
             self._disk.unlink(self._path)
 
     def _store(self, found: dict[str, int]) -> None:
-        self._disk.write_file_atomic(self._path, json.dumps(found).encode())
+        self._disk.write_file_atomic(self._path, *_pieces(found))
+
+
+def _pieces(found: dict[str, int]) -> Iterator[bytes]:
+    """The file's content. The event loop has its turn between them, which it has not while one piece is encoded."""
+    items = iter(found.items())
+    before = b"{"
+    while some := dict(islice(items, _ENCODED_AT_ONCE)):
+        yield before + json.dumps(some)[1:-1].encode()
+        before = b", "
+    yield b"}" if found else b"{}"

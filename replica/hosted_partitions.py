@@ -100,8 +100,9 @@ class HostedPartitions:
         self.traffic: dict[UUID, TopicTraffic] = {}
 
     def __iter__(self) -> Iterator[Partition]:
-        for partitions in self._topics.values():
-            yield from partitions.values()
+        """All, while others may run: what has come to a topic or has gone since it was its turn is not seen."""
+        for partitions in list(self._topics.values()):
+            yield from list(partitions.values())
 
     @property
     def offline(self) -> Collection[tuple[UUID, int]]:

@@ -103,7 +103,7 @@ class InSyncSets:
         while True:
             await trio.sleep(self._max_lag_ms / 2000)
             time_slice = TimeSlice()
-            for number, partition in enumerate(list(self._partitions)):
+            for number, partition in enumerate(self._partitions):
                 if not number % _AT_ONCE:
                     await time_slice.maybe_yield()
                 if len(partition.replicas) < 2:

@@ -181,7 +181,7 @@ class ReplicaManager:
         await confirm_leadership([self.get_partition(*key) for key in keys])
 
     def partitions(self) -> Iterator[Partition]:
-        """All partitions that this node holds."""
+        """All partitions that this node holds. Others may run between them, and partitions come and go."""
         return iter(self._partitions)
 
     @property

@@ -164,7 +164,7 @@ async def _seen(visitor: Visitor, transactions: list[Shown]) -> list[Shown]:
 async def _open_in_logs(broker: Broker, visitor: Visitor) -> list[OpenInLog]:
     found: list[OpenInLog] = []
     slices = TimeSlice()
-    for partition in list(broker.replica_manager.partitions()):
+    for partition in broker.replica_manager.partitions():
         if slices.is_over:
             await slices.maybe_yield()
         if not visitor.may_on_topic("READ", partition.topic):

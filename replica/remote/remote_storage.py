@@ -377,7 +377,7 @@ class RemoteStorage:
 
 
 async def _in_steps(manager: ReplicaManager) -> AsyncIterator[Partition]:
-    for number, held in enumerate(list(manager.partitions()), 1):
+    for number, held in enumerate(manager.partitions(), 1):
         if number % _PARTITIONS_A_STEP == 0:
             await trio.lowlevel.checkpoint()
         yield held

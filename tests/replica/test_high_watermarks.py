@@ -50,6 +50,25 @@ async def test_what_was_written_last_is_known_after_a_start(disk: MemoryDisk, au
     assert (await loaded(disk)).of(TOPIC, 0) == 6
 
 
+async def test_the_file_of_many_partitions_is_encoded_in_pieces(disk: MemoryDisk, autojump_clock: object) -> None:
+    """The event loop stands still while one is encoded, in whichever thread."""
+    partitions = [partition(index, index + 1) for index in range(1201)]
+    pieces: list[int] = []
+    write = disk.write_file_atomic
+
+    def noted(path: str, *content: bytes) -> None:
+        pieces.extend(map(len, content))
+        write(path, *content)
+
+    disk.write_file_atomic = noted  # type: ignore[method-assign]
+    with trio.move_on_after(1.5):
+        await (await loaded(disk)).run(lambda: partitions, tuple, 1000)
+    again = await loaded(disk)
+    assert [again.of(TOPIC, index) for index in range(1201)] == list(range(1, 1202))
+    assert len(pieces) > 2
+    assert max(pieces) < sum(pieces) / 2
+
+
 class Counted(UUID):
     """Says how often it was written as text, which takes longer than all else that is done for a partition."""
 

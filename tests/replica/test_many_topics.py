@@ -33,6 +33,31 @@ def first_delta() -> MetadataDelta:
     return MetadataDelta(image, after, changed_partitions=changes)
 
 
+async def test_partitions_are_gone_through_while_topics_come_and_go() -> None:
+    clock = ManualClock()
+    manager = LogManager(SimulatedDisk(1), "/data", StorageConfig(), clock, run_blocking=in_place)
+    async with manager.run():
+        partitions = HostedPartitions(
+            manager,
+            clock,
+            node_id=0,
+            topic_rules=lambda topic: TopicRules(LogConfig()),
+            last_high_watermark=lambda topic_id, partition: 0,
+            changed=lambda partition: None,
+            max_lag_ms=30_000,
+        )
+        first = first_delta()
+        await partitions.apply(first._replace(changed_partitions=first.changed_partitions[:20]))
+        going = iter(partitions)
+        seen = [next(going).topic for _ in range(10)]
+        deleted = [first.changed_partitions[number].topic for number in (3, 15)]
+        later = first.changed_partitions[20:30]
+        await partitions.apply(MetadataDelta(first.after, first.after, deleted, changed_partitions=later))
+        seen += [partition.topic for partition in going]
+        assert seen == [f"topic-{number}" for number in range(20) if number != 15]
+        assert len(list(partitions)) == 28
+
+
 async def test_the_stores_of_hundreds_of_topics_are_opened_by_one_call() -> None:
     calls = 0
 

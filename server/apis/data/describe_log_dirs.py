@@ -44,8 +44,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
             async for number in work.over(topic.partitions, counts=False)
         }
     topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
-    # As it is now: topics may come and go while others run.
-    for partition in list(broker.replica_manager.partitions()):
+    for partition in broker.replica_manager.partitions():
         await work.charge()
         if asked is None or (partition.topic, partition.index) in asked:
             log = partition.log
