@@ -49,13 +49,24 @@ class Registry:
         self.parser = Parser()
         #: Who decides and writes. Another process may do so at the same time: `SchemaLog.append` tells.
         self._writing = trio.Lock()
+        self._running = trio.CancelScope()
+        self._has_ended = trio.Event()
 
     async def run(self) -> None:
-        """Read and write the log, and take part in the election, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.log.run)
-            if self.election is not None:
-                nursery.start_soon(self.election.run)
+        """Read and write the log, and take part in the election, until cancelled or ended. Call it once."""
+        try:
+            with self._running:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self.log.run)
+                    if self.election is not None:
+                        nursery.start_soon(self.election.run)
+        finally:
+            self._has_ended.set()
+
+    async def end(self) -> None:
+        """Leave the election, and let go of the log: nothing more is written, and what was read is still answered."""
+        self._running.cancel()
+        await self._has_ended.wait()
 
     @property
     def state(self) -> State:
