@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottla.server.network.endpoints import parse_http_address
+from ottla.server.network.endpoints import HTTP_LISTENER, parse_http_address
 from ottla.server.network.http_ports import PORTS
 
 if TYPE_CHECKING:
@@ -38,21 +38,24 @@ def exposed_console(config: BrokerConfig) -> list[str]:
     """The address of a console on which anybody can do anything."""
     if not (config.ottla_http_listen and config.ottla_console_enable) or config.authorizer_class_name:
         return []
-    host = parse_http_address(config.ottla_http_listen).host
-    if is_loopback(host) or config.ottla_http_security_protocol.startswith("SASL_"):
+    if not _is_http_exposed(parse_http_address(config.ottla_http_listen).host, config):
         return []
     return [f"{config.ottla_http_listen} (the web console)"]
 
 
 def exposed_ports(config: BrokerConfig) -> list[str]:
     """The addresses of a schema registry and a REST proxy on which anybody can do anything."""
-    if config.authorizer_class_name or config.ottla_http_security_protocol.startswith("SASL_"):
+    if config.authorizer_class_name:
         return []
     return [
         f"{port.text(config)} (the {port.what})"
         for port in PORTS
-        if (address := port.address(config)) is not None and not is_loopback(address.host)
+        if (address := port.address(config)) is not None and _is_http_exposed(address.host, config)
     ]
+
+
+def _is_http_exposed(host: str, config: BrokerConfig) -> bool:
+    return is_exposed(host, config.ottla_http_security_protocol, HTTP_LISTENER, config)
 
 
 def exposed(listening: Iterable[ListenAddress], endpoints: Iterable[Endpoint], config: BrokerConfig) -> list[str]:
