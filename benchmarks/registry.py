@@ -1,7 +1,8 @@
 """The schema registry: look-ups and registrations a second, and what many schemas take at a start.
 
 `python -m benchmarks.registry [--schemas N] [--seconds S]` starts `ottla serve --registry` and asks it over HTTP from
-another process; then it writes N schemas to a broker and starts `ottla registry` before that.
+another process; then it asks the HTTP server alone, with an application that has a look-up's answer ready. At last it
+writes N schemas to a broker and starts `ottla registry` before that.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,13 +38,25 @@ def schema(number: int) -> str:
     return json.dumps({"type": "record", "name": f"Record{number}", "namespace": "com.example", "fields": fields})
 
 
+#: As many bytes, and the same headers, as a look-up by id is answered with.
+ANSWER = json.dumps({"schemaType": "AVRO", "schema": schema(0), "guid": 36 * "0"}, separators=(",", ":")).encode()
+HEADERS = [
+    (b"content-type", JSON["Content-Type"].encode()),
+    (b"content-length", str(len(ANSWER)).encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+]
+
+
+def started(*words: str) -> AbstractContextManager[tuple[subprocess.Popen[str], dict[str, Any], float]]:
+    """A command of Ottla's, its ready line, and how long that took."""
+    return started_by([*OTTLA, *words])
+
+
 @contextmanager
-def started(*words: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any], float]]:
-    """A command, its ready line, and how long that took."""
+def started_by(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any], float]]:
     began = time.perf_counter()
-    program = subprocess.Popen(
-        [*OTTLA, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT
-    )
+    program = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
     assert program.stdout is not None
     try:
         ready = json.loads(program.stdout.readline())
@@ -95,6 +108,43 @@ def requests(seconds: float) -> None:
         tell("registrations", program, seconds, register)
 
 
+def server_alone(seconds: float) -> None:
+    """What a look-up by id costs if nothing is looked up."""
+    with started_by([sys.executable, "-m", "benchmarks.registry", "--answer-alone"]) as (program, ready, _):
+        connection = http.client.HTTPConnection(urlsplit(ready["url"]).netloc)
+
+        def ask(_: int) -> None:
+            connection.request("GET", "/schemas/ids/1", None, JSON)
+            assert connection.getresponse().read() == ANSWER
+
+        tell("the HTTP server alone", program, seconds, ask)
+
+
+def answer_alone() -> None:
+    """Serve an answer that is ready, by the server of the HTTP port, until the process ends."""
+    import socket
+
+    import trio
+
+    from ottla.runtime.garbage import collect_seldom
+    from ottla.server.http.server import prepare
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await trio.sleep_forever()
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        await send({"type": "http.response.body", "body": ANSWER})
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    served: Any = application
+    serve = prepare(served, listening)
+    print(json.dumps({"url": f"http://127.0.0.1:{listening.getsockname()[1]}"}), flush=True)
+    collect_seldom()
+    trio.run(serve)
+
+
 def many(count: int) -> None:
     with started("serve", "--port", "0", "--memory", "1024") as (_, ready, _):
         with Client([("127.0.0.1", ready["port"])]) as client:
@@ -137,8 +187,14 @@ def main() -> None:
     parser.add_argument("--schemas", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument(
+        "--answer-alone", action="store_true", help="only serve an answer that is ready, and nothing else"
+    )
     arguments = parser.parse_args()
+    if arguments.answer_alone:
+        answer_alone()
     requests(arguments.seconds)
+    server_alone(arguments.seconds)
     many(arguments.schemas)
     starts(arguments.repeats)
 
