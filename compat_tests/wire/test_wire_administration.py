@@ -420,6 +420,12 @@ CASES: dict[str, tuple[Request, int]] = {
         ),
         2,
     ),
+    "move no partitions": (
+        ard.AlterReplicaLogDirsRequest(
+            dirs=[ard.AlterReplicaLogDir(path="/nowhere", topics=[ard.AlterReplicaLogDirTopic(name="t")])]
+        ),
+        2,
+    ),
     "move partitions of long names": (
         ard.AlterReplicaLogDirsRequest(
             dirs=[

@@ -377,6 +377,18 @@ def test_acknowledging_what_only_a_session_before_has_fetched(
     assert acquired == [(0, 2, 2)]
 
 
+def test_a_mode_of_acquiring_that_there_is_not(
+    broker: BrokerProcess, wire: Wire, members: list[Member], topic: Topic
+) -> None:
+    """On purpose: Apache Kafka does not say what is wrong."""
+    members[0].join(topic.name)
+    produce(wire, topic, 3)
+    for mode in (-1, 2):
+        answer = members[0].fetch(NEW, topic.topic_id, share_acquire_mode=mode)
+        assert name(answer.error_code) == ("UNKNOWN_SERVER_ERROR" if broker.name == "kafka" else "INVALID_REQUEST")
+        assert answer.responses == []
+
+
 def test_acknowledgements(wire: Wire, members: list[Member], topic: Topic) -> None:
     member, other = members
     member.join(topic.name)
@@ -531,6 +543,24 @@ def test_offsets_of_topics_and_partitions_that_are_named_twice(
         [gone, gone, (topic.name, True, "NONE")]
     )
     assert delete(topic.name, topic.name) == [(topic.name, False, unknown)] * 2
+
+
+def test_offsets_of_what_there_is_nothing_of(
+    broker: BrokerProcess, wire: Wire, members: list[Member], topic: Topic, group: str
+) -> None:
+    """On purpose: Apache Kafka leaves out, or fails over, what Ottla answers topic by topic."""
+    is_kafka = broker.name == "kafka"
+    members[0].join("no-such-topic")
+    members[0].beat(-1)
+    asked = [DeleteShareGroupOffsetsRequestTopic(topic_name=topic.name)]
+    answer = wire.call(DeleteShareGroupOffsetsRequest(group_id=group, topics=asked), 0)
+    found = [(each.topic_name, name(each.error_code)) for each in answer.responses]
+    assert name(answer.error_code) == "NONE"
+    assert found == ([] if is_kafka else [(topic.name, "UNKNOWN_TOPIC_OR_PARTITION")])
+    topics = [DescribeShareGroupOffsetsRequestTopic(topic_name=topic.name, partitions=[])]
+    groups = [DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=topics)]
+    (described,) = wire.call(DescribeShareGroupOffsetsRequest(groups=groups), 1).groups
+    assert (name(described.error_code), described.topics) == ("UNKNOWN_SERVER_ERROR" if is_kafka else "NONE", [])
 
 
 def test_offsets(wire: Wire, members: list[Member], topic: Topic, group: str) -> None:

@@ -36,7 +36,6 @@ async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -
     for directory in request.dirs:
         is_own = directory.path.rstrip("/") == own
         for topic in directory.topics:
-            of_topic = codes.setdefault(topic.name, {})
             async for number in context.work.over(topic.partitions):
                 code = ErrorCode.NONE
                 if len(f"{topic.name}-{number}") > _MAX_MOVED_LENGTH:
@@ -45,7 +44,7 @@ async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif image.partition(topic.name, number) is None:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                of_topic[number] = code
+                codes.setdefault(topic.name, {})[number] = code
     results = [
         AlterReplicaLogDirTopicResult(
             topic_name=name,

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 API = Api(ApiKey.SHARE_FETCH, Rule([Named(AclOperation.READ, AclResource.GROUP, "group_id")]), may_wait=True)
 
+#: Modes of acquiring (KIP-1206): whole batches, or no record beyond `max_records`.
+_BATCH_OPTIMIZED: Final = 0
 _RECORD_LIMIT: Final = 1
 
 
@@ -112,6 +114,8 @@ def _refusal(request: ShareFetchRequest, key: SessionKey | None) -> str | None:
         return "Invalid group id in the request."
     if key is None:
         return "Invalid member id in the request."
+    if request.share_acquire_mode not in (_BATCH_OPTIMIZED, _RECORD_LIMIT):
+        return f"Unknown share acquire mode {request.share_acquire_mode}."
     if request.is_renew_ack:
         limits = {
             "max bytes": request.max_bytes,
