@@ -49,6 +49,9 @@ async def find_partitions(store: ObjectStore, options: SegmentOptions) -> dict[T
 
     manifests = await in_parallel(fetch, wanted)
     found = {part: StoredPartition(names, manifest) for (names, part), manifest in zip(wanted, manifests, strict=True)}
+    held = {part.topic for part in found}
+    if empty := [topic for topic in topics if topic not in held and not assigned]:
+        raise TopicError(f"{options.path} has objects of topic {empty[0]!r}, but no manifest yet that names any.")
     if absent := set(assigned).difference(found):
         raise TopicError(f"{options.path} has nothing of partition {min(absent)}, which option assign names.")
     return found

@@ -235,6 +235,13 @@ def test_topics_and_partitions_that_are_not_there(folder: Path) -> None:
         SegmentsReader(parse_segment_options({"path": f"file://{folder}", "subscribePattern": "x.*"})).partitions()
     with pytest.raises(TopicError, match="nothing of partition trips-5"):
         SegmentsReader(parse_segment_options({"path": f"file://{folder}", "assign": '{"trips":[0,5]}'})).partitions()
+    for path in (folder / NAMES.folder / "manifests").iterdir():
+        path.rename(folder / path.name)
+    with pytest.raises(TopicError, match="objects of topic 'trips', but no manifest yet that names any"):
+        scan(f"file://{folder}")
+
+
+def test_a_pattern_of_topics(folder: Path) -> None:
     found = SegmentsReader(parse_segment_options({"path": f"file://{folder}", "subscribePattern": "tr.*"}))
     assert len(rows(found)) == 180
 
