@@ -24,7 +24,7 @@ from ottla.coordinator.replay import (
     replay_batches,
 )
 from ottla.kproto.errors import DecodeError
-from ottla.kproto.records import BatchBuilder, EndTxnMarker, RecordError, build_end_txn_marker, build_lone
+from ottla.kproto.records import EndTxnMarker, RecordError, build_end_txn_marker, build_keyed
 from ottla.runtime import remote_time
 from ottla.runtime.stages import Rest, Stages, TurnWait, Wait, go_on
 from ottla.storage.clock import Clock
@@ -47,6 +47,10 @@ class Life(Enum):
     SERVING = "serving"  # its shard answers and takes writes: FAILED or CLOSED
     FAILED = "failed"  # its log could not be replayed, everything is refused: CLOSED
     CLOSED = "closed"  # this broker no longer leads it, or stops: the end
+
+
+# A member of an enumeration costs as much to look up as a call, and this one is asked for with every write.
+_SERVING: Final = Life.SERVING
 
 
 Plan = Callable[[], Sequence[CoordinatorRecord]]
@@ -252,7 +256,7 @@ class CoordinatorPartition(Generic[S]):
         Those of one turn of the event loop are appended when it ends, in one batch if they fit; those that come while
         an append is under way, at the end of the turn that ends it.
         """
-        assert self.life is Life.SERVING
+        assert self.life is _SERVING
         if self._unsettled_bytes + write.size_bytes > MAX_QUEUED_BYTES:
             raise CoordinatorNotAvailableError(f"{self} has too many writes waiting")
         self._queue.append(write)
@@ -286,7 +290,7 @@ class CoordinatorPartition(Generic[S]):
 
     def _note_written(self, commit: Stages[None], wait: TurnWait) -> None:
         """The stores have written what they could at once."""
-        if self.life is not Life.SERVING:
+        if self.life is not _SERVING:
             commit.close()
             self._is_writing = False
         elif wait.is_over:
@@ -381,18 +385,16 @@ class CoordinatorPartition(Generic[S]):
         if marker is not None:
             assert len(writes) == 1
             return build_end_txn_marker(marker, timestamp_ms=now_ms)
-        if producer is None and len(writes) == len(writes[0].records) == 1:
-            (record,) = writes[0].records
-            return build_lone(record.key, record.value, now_ms)
-        builder = BatchBuilder(
-            producer_id=-1 if producer is None else producer.producer_id,
-            producer_epoch=-1 if producer is None else producer.producer_epoch,
-            is_transactional=producer is not None,
+        records = writes[0].records if len(writes) == 1 else [record for write in writes for record in write.records]
+        if producer is None:
+            return build_keyed(records, now_ms)
+        return build_keyed(
+            records,
+            now_ms,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            is_transactional=True,
         )
-        for write in writes:
-            for record in write.records:
-                builder.append(key=record.key, value=record.value, timestamp_ms=now_ms)
-        return builder.build()
 
     def _replay(self, write: Write, offset: int) -> int:
         if write.marker is not None:

@@ -3,7 +3,7 @@
 Headers are read in place with one unpack, records only where somebody asks for them. Nothing here does I/O.
 """
 
-from ottla.kproto.records.builder import BatchBuilder, assemble_batch, build_batch, build_lone, rebuild_batch
+from ottla.kproto.records.builder import BatchBuilder, assemble_batch, build_batch, build_keyed, rebuild_batch
 from ottla.kproto.records.compression import DEFAULT_LIMIT_BYTES, compress, decompress
 from ottla.kproto.records.control import (
     ControlRecordType,
@@ -76,7 +76,7 @@ __all__ = [
     "batch_payload",
     "build_batch",
     "build_end_txn_marker",
-    "build_lone",
+    "build_keyed",
     "compress",
     "control_record_type",
     "crc32c",

@@ -33,11 +33,15 @@ from ottla.kproto.records.varint import varint
 
 _CRC_START = 21
 _MAX_INT32 = (1 << 31) - 1
-# The header of a batch up to its CRC, and from there on; and the parts of a record, in front its attributes and deltas.
-_LONE_HEAD = struct.Struct(">qiibI")
-_LONE_TAIL = struct.Struct(">hiqqqhii")
-_LONE_LENGTH = HEADER_SIZE_BYTES - LENGTH_PREFIX_BYTES
-_LONE_RECORD_START = bytes(3)
+# The header of a batch up to its CRC, and from there on; the length that it states of a batch without records.
+_KEYED_HEAD = struct.Struct(">qiibI")
+_KEYED_TAIL = struct.Struct(">hiqqqhii")
+_EMPTY_LENGTH = HEADER_SIZE_BYTES - LENGTH_PREFIX_BYTES
+# How a record begins whose timestamp is the batch's: its attributes and deltas. Usual ones are at hand, and sizes.
+_KEYED_START = bytes(2)
+_FEW = 256
+_SIZES = [varint(size) for size in range(_FEW)]
+_STARTS = [_KEYED_START + size for size in _SIZES]
 _NO_BYTES = varint(-1)
 _NO_HEADERS = varint(0)
 
@@ -181,22 +185,40 @@ def assemble_batch(header: BatchHeader, payload: bytes) -> bytes:
     return b"".join((head[: _CRC_START - 4], checksum.to_bytes(4, "big"), tail))
 
 
-def build_lone(key: bytes, value: bytes | None, timestamp_ms: int) -> bytes:
-    """`build_batch` of one plain record with a key, of nobody's transaction, by hand: coordinators write many."""
-    body = b"".join(
-        (
-            _LONE_RECORD_START,
-            varint(len(key)),
-            key,
-            _NO_BYTES if value is None else varint(len(value)) + value,
-            _NO_HEADERS,
-        )
-    )
-    record = varint(len(body)) + body
+def build_keyed(
+    records: Iterable[tuple[bytes, bytes | None]],
+    timestamp_ms: int,
+    *,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    is_transactional: bool = False,
+) -> bytes:
+    """`build_batch` of keys and values that all have one timestamp and no headers, by hand: coordinators write many.
+
+    InvalidRecordError if the format cannot hold the timestamp or the producer.
+    """
+    parts: list[bytes] = []
+    count = 0
+    for key, value in records:
+        size = len(key)
+        key_size = _SIZES[size] if size < _FEW else varint(size)
+        if value is None:
+            value_size, value = _NO_BYTES, b""
+        else:
+            size = len(value)
+            value_size = _SIZES[size] if size < _FEW else varint(size)
+        start = _STARTS[count] if count < _FEW else _KEYED_START + varint(count)
+        size = len(start) + len(key_size) + len(key) + len(value_size) + len(value) + 1
+        parts += (_SIZES[size] if size < _FEW else varint(size), start, key_size, key, value_size, value, _NO_HEADERS)
+        count += 1
+    payload = b"".join(parts)
+    attributes = TRANSACTIONAL_FLAG if is_transactional else 0
     try:
-        tail = _LONE_TAIL.pack(0, 0, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 1)
-        tail += record
-        return _LONE_HEAD.pack(0, _LONE_LENGTH + len(record), NO_LEADER_EPOCH, MAGIC_V2, crc32c_of(tail)) + tail
+        tail = _KEYED_TAIL.pack(
+            attributes, count - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, count
+        )
+        tail += payload
+        return _KEYED_HEAD.pack(0, _EMPTY_LENGTH + len(payload), NO_LEADER_EPOCH, MAGIC_V2, crc32c_of(tail)) + tail
     except struct.error as error:
         raise InvalidRecordError(f"a batch header cannot hold its values: {error}") from error
 
