@@ -35,6 +35,9 @@ NO_TIMEOUT_MS: Final = 2**31 - 1
 
 DELETE_TIMEOUT_MS: Final = 30_000
 
+# A member of an enumeration costs as much to look up as a call, and this one is asked for with every append.
+_COORDINATOR: Final = AppendOrigin.COORDINATOR
+
 
 class ReplicaLog:
     """Implements PrunableLog for one internal topic. `topic_id` is asked each time: the topic may not exist yet."""
@@ -59,7 +62,7 @@ class ReplicaLog:
             [(self._key(partition), Records(memoryview(bytearray(records))))],
             required_acks=ACKS_ALL,
             timeout_ms=NO_TIMEOUT_MS,
-            origin=AppendOrigin.COORDINATOR,
+            origin=_COORDINATOR,
         )
         if not operation.is_complete:
             yield _Appended(self._replica_manager, operation)

@@ -22,7 +22,7 @@ rolls back when an append fails; this one applies them when the append is commit
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic
+from typing import Final, Generic
 
 import trio
 
@@ -35,6 +35,9 @@ from ottla.metadata.image import PartitionChange
 from ottla.runtime import remote_time
 from ottla.runtime.supervisor import Tasks
 from ottla.storage.clock import Clock
+
+# A member of an enumeration costs as much to look up as a call, and this one is asked for with every request.
+_SERVING: Final = Life.SERVING
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -186,13 +189,13 @@ class CoordinatorRuntime(Generic[S]):
         partition = self._partitions.get(index)
         if partition is None:
             raise NotCoordinatorError(f"{self._name} partition {index} is not led here")
+        if partition.life is _SERVING:
+            return partition
         if partition.life is Life.LOADING:
             if index in self._unloaded:
                 self._unloaded.move_to_end(index, last=False)
             raise CoordinatorLoadInProgressError(f"{partition} is being loaded")
-        if partition.life is Life.FAILED:
-            raise NotCoordinatorError(f"{partition} could not be loaded")
-        return partition
+        raise NotCoordinatorError(f"{partition} could not be loaded")
 
     async def write(
         self,

@@ -38,6 +38,11 @@ from ottla.runtime.purgatory import Purgatory
 from ottla.runtime.supervisor import Loop, Tasks
 from ottla.storage.clock import Clock
 
+# Members of an enumeration cost as much to look up as a call, and these are asked for with every commit of offsets.
+_DEAD: Final = ClassicState.DEAD
+_EMPTY: Final = ClassicState.EMPTY
+_COMPLETING_REBALANCE: Final = ClassicState.COMPLETING_REBALANCE
+
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long a member that has never had an assignment may wait in a rebalance before it is considered gone."""
 
@@ -273,9 +278,9 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
     ) -> None:
         """A member of this generation may commit, which prolongs its session, or nobody while the group is empty."""
         member_id, group_instance_id, generation_id, transactional, _ = committer
-        if group.is_in(ClassicState.DEAD):
+        if group.state is _DEAD:
             raise CoordinatorNotAvailableError(f"group {group.group_id} is being removed")
-        if generation_id < 0 and group.is_in(ClassicState.EMPTY):
+        if generation_id < 0 and group.state is _EMPTY:
             return
         if generation_id >= 0 or member_id or group_instance_id is not None:
             member = group.validate_member(member_id, group_instance_id)
@@ -284,7 +289,7 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
             self._sessions.touch(member)
         elif not transactional:
             raise UnknownMemberIdError(f"group {group.group_id} has members, and the commit names none")
-        if not transactional and group.is_in(ClassicState.COMPLETING_REBALANCE):
+        if not transactional and group.state is _COMPLETING_REBALANCE:
             raise RebalanceInProgressError(f"group {group.group_id} rebalances")
 
     def _validated(

@@ -3,6 +3,7 @@
 Both types of their keys are the type, the group, the topic and the partition.
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 from uuid import UUID
@@ -29,6 +30,8 @@ _VALUE_END: Final = Struct(">qB")
 _VALUE_END_WITH_ID: Final = Struct(">qBBB16s")
 _LONG_METADATA_BYTES: Final = 127
 _TOPIC_ID_TAG: Final = b"\1\0\x10"
+# Groups commit the same partitions again and again: so many keys are kept, of half a kilobyte each with what they name.
+_MOST_KEPT: Final = 4096
 TOPIC_ID_BYTES: Final = len(_TOPIC_ID_TAG) + 16
 """How much a topic's id takes at the end of an offset's value."""
 
@@ -38,6 +41,7 @@ def is_offset(key: bytes) -> bool:
     return key.startswith(_OFFSET_KEYS)
 
 
+@lru_cache(_MOST_KEPT)
 def offset_group(key: bytes) -> str:
     """The group whose offset a record is about."""
     return key[4 : 4 + (key[2] << 8 | key[3])].decode("utf-8", ERRORS)
@@ -48,6 +52,7 @@ def current_offset_key(key: bytes) -> bytes:
     return bytes((0, OFFSET_KEY_TYPE)) + key[2:]
 
 
+@lru_cache(_MOST_KEPT)
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
     """The key of an offset's record."""
     group, topic = group_id.encode(), partition.topic.encode()

@@ -106,9 +106,10 @@ class _Commit(Pending):
         """A partition's answer: it is refused, or one of `_offsets`."""
         index = partition.partition_index
         answer = OffsetCommitResponsePartition(partition_index=index)
+        is_refused = topic is None or not 0 <= index < len(topic.partitions)
         if topic is None and self._by_id:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-        elif topic is None or not 0 <= index < len(topic.partitions):
+        elif topic is None or is_refused:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
             key = TopicPartition(topic.name, index)
@@ -121,7 +122,7 @@ class _Commit(Pending):
                 self._request.retention_time_ms,
                 topic.topic_id,
             )
-        self._topics.add(answer, is_refused=answer.error_code != ErrorCode.NONE)
+        self._topics.add(answer, is_refused=is_refused)
 
     def begin(self) -> Answer:
         """Commit what can be: the answer, or this, which waits for it."""
