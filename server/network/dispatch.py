@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.kproto import codec, headers
 from ottla.kproto.api_keys import ApiKey
@@ -36,7 +36,7 @@ from ottla.server.quotas.clients import ClientQuotas
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.kproto.codec import Buffer, Part
+    from ottla.kproto.codec import Part
     from ottla.kproto.schema import Response
     from ottla.server.apis.context import RequestFrame
     from ottla.server.apis.pending import Answer
@@ -346,5 +346,5 @@ def _framed(parts: Sequence[Part], context: RequestContext, version: int) -> lis
     else:
         prefix = _pack_prefix_v1(5 + size_bytes, context.header.correlation_id, 0)
     if is_whole and size_bytes <= _MAX_JOINED_BYTES:
-        return [prefix + cast("Buffer", parts[0])]  # nothing as short is in a file
+        return [prefix + parts[0]]  # type: ignore[operator] # nothing as short is in a file
     return [prefix, *parts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -66,7 +66,7 @@ class ResponseSender:
         """Send the answers of `count` requests by one call. False if something of them is `unsent` now."""
         rest = parts
         if parts and size_bytes <= LARGE_ANSWER_BYTES and len(parts) <= _MAX_SEND_VIEWS:
-            small = cast("Sequence[Buffer]", parts)  # nothing as short is in a file
+            small: Sequence[Buffer] = parts  # type: ignore[assignment] # nothing as short is in a file
             try:
                 sent = self._transport.send(small)
             except BlockingIOError:
