@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,32 @@ def handle(request: AlterPartitionRequest, context: RequestContext) -> AlterPart
 @pytest.mark.parametrize("key", served(), ids=lambda key: key.name)
 def test_each_module_declares_the_api_that_it_is_named_like(key: ApiKey) -> None:
     assert declaration(key).key is key
+
+
+def _waits(node: ast.AST) -> bool:
+    return isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) or (
+        isinstance(node, ast.comprehension) and bool(node.is_async)
+    )
+
+
+def _idle_handlers(source: str) -> list[str]:
+    """The coroutine functions of a module called `handle` that wait for nothing."""
+    return [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.AsyncFunctionDef)
+        and node.name == "handle"
+        and not any(_waits(inner) for inner in ast.walk(node))
+    ]
+
+
+def test_a_handler_that_waits_for_nothing_is_no_coroutine() -> None:
+    """Its request would wake the connection's task for nothing."""
+    assert _idle_handlers("async def handle(request, context):\n    return 1") == ["handle"]
+    assert _idle_handlers("async def handle(request, context):\n    return await context.do()") == []
+    modules = list(Path(room.__file__).parent.rglob("*.py"))
+    assert {path.name for path in modules} > {f"{key.name.lower()}.py" for key in served()}
+    assert {path.name: idle for path in modules if (idle := _idle_handlers(path.read_text()))} == {}
 
 
 def test_every_api_of_kafka_is_served_or_has_a_reason_why_not() -> None:
