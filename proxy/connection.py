@@ -92,7 +92,6 @@ class Connection:
             # For example because of what a filter has made of a message: nobody else is to blame.
             logger.exception("closed the connection from %r, which failed", exchange, extra=exchange.keys(repr(error)))
         if flow is self._requests and flow.is_stopped:
-            exchange.takes_requests = False
-            exchange.end_if_done()
+            exchange.end_requests()
         else:
             exchange.life.cancel()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -95,14 +95,14 @@ class Exchange:
         self.localize = localize
         self.peer = peer
         self.listener = listener
-        self.client_id: str | None = None
+        self._client_id: str | None = None
         self.chain = Chain(NO_FILTERS, Client(peer, listener, accepted.principal), shared.metrics)
         self.is_in = False
         self.in_flight: deque[Pending] = deque()
         self.has_room = trio.lowlevel.ParkingLot()
         #: The highest versions that upstream has said on this connection that it serves, by API key.
         self.served: dict[int, int] = {}
-        self.takes_requests = True
+        self._takes_requests = True
         self.life = trio.CancelScope()
         #: The answer that has been given to `ask`, as far as it takes memory.
         self.held: Held | None = None
@@ -119,6 +119,28 @@ class Exchange:
         self.chain = Chain(self.shared.filters, client, self.shared.metrics)
         self.is_in = True
 
+    def name_client(self, client_id: str | None) -> None:
+        """The client calls itself this in its newest request."""
+        self._client_id = client_id
+
+    def learn_served(self, versions: dict[int, int]) -> None:
+        """Upstream has said which versions it serves: the highest ones, by API key."""
+        self.served = versions
+
+    def end_requests(self) -> None:
+        """No request comes any more: the connection ends once everything under way has been answered."""
+        self._takes_requests = False
+        self.end_if_done()
+
+    @contextmanager
+    def holding(self, held: Held | None) -> Iterator[None]:
+        """`held` is the answer that is given to `ask` for the length of a block."""
+        self.held = held
+        try:
+            yield
+        finally:
+            self.held = None
+
     def refuse(self, reason: str) -> None:
         """Log that the client is not let in; the caller ends the connection."""
         self.shared.metrics.refused["login"] += 1
@@ -126,7 +148,7 @@ class Exchange:
 
     def keys(self, error: str = "") -> dict[str, object]:
         """The keys of log lines about this connection."""
-        return {"client": self.peer, "client_id": self.client_id, "listener": self.listener, "error": error}
+        return {"client": self.peer, "client_id": self._client_id, "listener": self.listener, "error": error}
 
     def flow_options(self) -> dict[str, Any]:
         """The options that both flows have in common."""
@@ -156,7 +178,7 @@ class Exchange:
 
     def end_if_done(self) -> None:
         """End the connection if it accepts no more requests and all are answered."""
-        if not self.takes_requests and not self.in_flight:
+        if not self._takes_requests and not self.in_flight:
             self.life.cancel()
 
     async def quiet(self) -> None:
@@ -185,7 +207,7 @@ class Exchange:
         pending = Pending(request.API_KEY, version, 0)
         reply = pending.reply = Reply()
         self.in_flight.append(pending)
-        head = headers.build_request_header(request.API_KEY, version, 0, self.client_id)
+        head = headers.build_request_header(request.API_KEY, version, 0, self._client_id)
         await send_all(self.upstream, framed(head, *codec.build_parts(request, version)))
         try:
             frame = await reply.take()

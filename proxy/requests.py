@@ -92,7 +92,7 @@ class Requests(Flow):
             asked = Pending(ApiKey.API_VERSIONS, 0, error.correlation_id)
             await exchange.answer(asked, versions.unsupported(), 0)
             return
-        exchange.client_id = header.client_id
+        exchange.name_client(header.client_id)
         if header.client_id == exchange.shared.own_client_id:
             raise exchange.shared.found_loop()
         pending = Pending(ApiKey(header.api_key), header.api_version, header.correlation_id)

@@ -74,9 +74,8 @@ class Responses(Flow):
         pending = self._answered
         assert pending is not None
         if pending.reply is not None:
-            self._exchange.held = self._held
-            await pending.reply.give(frame)
-            self._exchange.held = None
+            with self._exchange.holding(self._held):
+                await pending.reply.give(frame)
             return
         key, version = pending.key, pending.version
         _, body_start = headers.parse_response_header(key, version, frame)
@@ -114,6 +113,6 @@ class Responses(Flow):
         if version and versions.is_refusal(frame, body_start):
             version = 0
         response, _ = codec.parse_prefix(ApiVersionsResponse, version, frame, body_start)
-        self._exchange.served = {it.api_key: it.max_version for it in response.api_keys}
+        self._exchange.learn_served({it.api_key: it.max_version for it in response.api_keys})
         self._exchange.shared.offer.limit(response)
         return [memoryview(frame)[:body_start], *codec.build_parts(response, version)]
