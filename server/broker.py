@@ -96,7 +96,7 @@ class Broker:
     mirror: Mirror = field(init=False)
     #: Set when the node listens, and when it serves.
     listeners: OpenConnections | None = None
-    is_serving: bool = False
+    is_serving: bool = field(default=False, init=False)
     #: None where everybody may do everything.
     authorizer: Authorizer | None = None
     #: What passwords are compared with; None if nobody is asked for one.
@@ -128,6 +128,18 @@ class Broker:
             image=lambda: self.metadata,
             offload=self.log_manager.context.offload,
         )
+
+    def add_services(self, coordinators: Coordinators, share: ShareLeader, mirror: Mirror) -> None:
+        """Take over what has tasks of its own, once the node has a nursery for them."""
+        self.coordinators, self.share, self.mirror = coordinators, share, mirror
+
+    def begin_serving(self) -> None:
+        """The node is in the cluster, and every part of it works."""
+        self.is_serving = True
+
+    def end_serving(self) -> None:
+        """The node stops: it is not ready any more."""
+        self.is_serving = False
 
     @property
     def metadata(self) -> MetadataImage:

@@ -219,7 +219,7 @@ class Node:
             following = trio.CancelScope()
             self._run_in_background(parts, nursery, following)
             nursery.start_soon(self._end_when_asked, parts, following)
-            broker.is_serving = True
+            broker.begin_serving()
             http_url = None if parts.http is None else parts.http.url
             urls = {server.port.name: server.url for server in parts.mounted}
             found = urls.get("registry"), urls.get("rest")
@@ -258,7 +258,7 @@ class Node:
         following.cancel()
         if self._environment.config.controlled_shutdown_enable:
             await _hand_over(parts.controller)
-        parts.broker.is_serving = False
+        parts.broker.end_serving()
         parts.listeners.stop()
         parts.end_waits()
         # By then everything has ended. Whatever has not, because it is shielded, waits for what is closed here.

@@ -31,7 +31,7 @@ class Schemas:
         own = _own_source(config)
         if own is not None:
             self._codecs = Codecs()
-            self._codecs.source = own
+            self._codecs.look_up_in(own)
         self.protobuf = Descriptors(lambda: config.ottla_console_protobuf_descriptor_set)
 
     def value_type(self, topic: str) -> str | None:

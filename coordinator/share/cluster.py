@@ -55,8 +55,7 @@ class ClusterPersister:
     """Implements `Persister`. `ensure_topic` creates the state topic when it is first needed.
 
     `leader_of` returns the broker that leads a partition of the state topic, -1 for none. Retriable errors of a
-    coordinator are retried, so a change may be stored twice, and late. `on_reset` is called with every share partition
-    that this broker has reinitialized or deleted, so that its leader can drop what it holds in memory.
+    coordinator are retried, so a change may be stored twice, and late.
     """
 
     def __init__(
@@ -74,7 +73,13 @@ class ClusterPersister:
         self._leader_of = leader_of
         self._ensure_topic = ensure_topic
         self._closed = trio.Event()
-        self.on_reset: Callable[[SharePartitionKey], None] = lambda key: None
+        self._on_reset: Callable[[SharePartitionKey], None] = lambda key: None
+
+    def call_on_reset(self, on_reset: Callable[[SharePartitionKey], None]) -> None:
+        """Call this with every share partition that this broker has reinitialized or deleted from now on, so that its
+        leader can drop what it holds in memory.
+        """
+        self._on_reset = on_reset
 
     def close(self) -> None:
         """Retry no more: this node stops, and waiting changes fail."""
@@ -205,7 +210,7 @@ class ClusterPersister:
         for key, error in outcomes.items():
             await time_slice.maybe_yield()
             if error is None:
-                self.on_reset(key)
+                self._on_reset(key)
         return outcomes
 
     async def _by_node(

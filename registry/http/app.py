@@ -107,19 +107,20 @@ class RegistryApp:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         context, segments = _address(scope)
         found = find(method, segments)
-        call = Call(
-            registry=self._registry,
-            caller=caller,
-            parameters=found.parameters,
-            query=_query(scope),
-            context=context,
-        )
-        data = b""
+        query, data, body = _query(scope), b"", {}
         if method in ("POST", "PUT"):
             if headers.get("content-type", "").partition(";")[0].strip().lower() not in _SENT_TYPES:
                 raise RegistryError(415, "HTTP 415 Unsupported Media Type")
             data = await self._body(receive)
-            call.body = await self._understood(data)
+            body = await self._understood(data)
+        call = Call(
+            registry=self._registry,
+            caller=caller,
+            parameters=found.parameters,
+            query=query,
+            context=context,
+            body=body,
+        )
         await self._registry.log.wait_ready()
         deadline = trio.current_time() + _FORWARD_SECONDS
         while True:

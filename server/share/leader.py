@@ -87,7 +87,7 @@ class ShareLeader:
                 offload=self._offload,
             ),
         )
-        persister.on_reset = manager.reset
+        persister.call_on_reset(manager.reset)
         return manager
 
     def _share_config(self, group_id: str) -> ShareConfig:

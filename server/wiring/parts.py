@@ -220,7 +220,7 @@ class Parts:
         broker, config, clock = self.broker, self._config, self._environment.clock
         tasks = broker.supervisor.tasks(nursery)
         tasks.start_soon(Loop(self._connection_settings.run))
-        broker.coordinators = Coordinators(
+        coordinators = Coordinators(
             config,
             clock,
             self.replica_manager,
@@ -230,17 +230,17 @@ class Parts:
             other_brokers=partial(optional.other_brokers, self.peers),
             other_share_coordinators=partial(optional.other_share_coordinators, self.peers),
         )
-        broker.share = ShareLeader(
+        share = ShareLeader(
             config,
             clock,
             self.replica_manager,
-            broker.coordinators,
+            coordinators,
             self.controller,
             self.peers,
             self.log_manager.context.offload,
             tasks,
         )
-        broker.mirror = Mirror(config, partial(optional.new_link, broker))
+        broker.add_services(coordinators, share, Mirror(config, partial(optional.new_link, broker)))
         self._subscribe()
 
     def _subscribe(self) -> None:

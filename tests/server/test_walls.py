@@ -1,4 +1,4 @@
-"""The state of an object belongs to its class: what in the broker still changes the state of another file's objects.
+"""The state of an object belongs to its class: what still changes the state of another file's objects.
 
 `server/apis/` is left out: it fills in the fields of messages, which have no state of their own.
 """
@@ -8,9 +8,13 @@ from __future__ import annotations
 from tests.rooms import BROKER, ROOT, sources
 from tests.walls import over_the_wall
 
+ROOMS = (*BROKER, "console", "metastore", "registry", "rest", "schemas")
+
 FOREIGN = {
+    "console/door.py": 2,
     "coordinator/group/streams/records.py": 1,
     "coordinator/group/topics.py": 2,
+    "registry/formats/avro.py": 14,
     "server/http/client_certificates.py": 1,
     "server/http/server.py": 6,
     "server/quotas/clients.py": 2,
@@ -18,11 +22,11 @@ FOREIGN = {
     "security/tls.py": 8,
     "settings/client_match.py": 2,
 }
-"""How many fields a file assigns of messages, of exceptions, and of the objects of libraries, which want it so."""
+"""How many fields a file assigns of messages, of syntax trees, of exceptions, and of the objects of libraries, which
+want it so."""
 
 LEFT = {
     "coordinator/group/classic/groups.py": 1,
-    "server/main.py": 2,
     "server/network/connection.py": 3,
     "server/network/dispatch.py": 7,
     "server/network/io_wait.py": 2,
@@ -30,14 +34,12 @@ LEFT = {
     "replica/fetch_session.py": 8,
     "replica/manager.py": 6,
     "replica/following/replica_fetcher.py": 1,
-    "server/share/leader.py": 1,
-    "server/wiring/parts.py": 3,
 }
-"""How many fields of the broker's own objects a file may assign at most. Nothing is added here."""
+"""How many fields of Ottla's own objects a file may assign at most. Nothing is added here."""
 
 
 def test_state_is_changed_by_its_own_class_only() -> None:
-    files = [path for path in sources(*BROKER) if path.relative_to(ROOT).parts[:2] != ("server", "apis")]
+    files = [path for path in sources(*ROOMS) if path.relative_to(ROOT).parts[:2] != ("server", "apis")]
     assert len(files) > 250
     wrong = []
     for path in files:

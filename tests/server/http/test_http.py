@@ -99,7 +99,7 @@ async def test_readyz_says_what_is_missing(serve_node: Serve) -> None:
         node.broker.group_coordinator.runtime.elect(3)  # its topic is not there
         await trio.testing.wait_all_tasks_blocked()
         store.fail(OSError(5, "Input/output error"))
-        node.broker.is_serving = False
+        node.broker.end_serving()
         status, body = await get(node.http_url, "/readyz")
     assert status == 503
     assert json.loads(body)["reasons"] == [
