@@ -297,7 +297,7 @@ class ClientProtocol:
                 self._authenticate(self._login)
 
     def _open(self) -> None:
-        self._frames.max_size_bytes = self._max_answer_bytes
+        self._frames.limit(self._max_answer_bytes)
         self.state = State.OPEN
         self._was_open = True
 

@@ -9,6 +9,10 @@ class CoordinatorError(ApiError):
     member_id: str | None = None
     """The member that a refused JoinGroup names in its answer; None for the one that it came from."""
 
+    def name_no_member(self) -> None:
+        """Have the answer name no member, unless the refusal has given it an id."""
+        self.member_id = self.member_id or ""
+
 
 class GroupNotAuthorizedError(CoordinatorError):
     """The principal may not do this to the group."""

@@ -42,10 +42,10 @@ class FrameParser:
     16 MiB, or four times what has come of it. After FrameError the stream is lost.
     """
 
-    __slots__ = ("_chunk", "_filled", "_frame", "_frame_size", "_held", "max_size_bytes")
+    __slots__ = ("_chunk", "_filled", "_frame", "_frame_size", "_held", "_max_size_bytes")
 
     def __init__(self, max_size_bytes: int) -> None:
-        self.max_size_bytes = max_size_bytes
+        self._max_size_bytes = max_size_bytes
         # Small frames, and the first bytes of each, gather in the chunk; the rest of a frame that does not fit in there
         # goes straight to where it stays.
         self._chunk = bytearray(_CHUNK_BYTES)
@@ -53,6 +53,10 @@ class FrameParser:
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._filled = 0
+
+    def limit(self, max_size_bytes: int) -> None:
+        """Take frames of up to so many bytes from now on."""
+        self._max_size_bytes = max_size_bytes
 
     @property
     def buffered_size_bytes(self) -> int:
@@ -98,7 +102,7 @@ class FrameParser:
         frames: list[Buffer] = []
         pos = 0
         while held - pos >= PREFIX_SIZE:
-            size = frame_size(chunk, self.max_size_bytes, pos)
+            size = frame_size(chunk, self._max_size_bytes, pos)
             start, end = pos + PREFIX_SIZE, pos + PREFIX_SIZE + size
             if end <= held:
                 frames.append(bytes(memoryview(chunk)[start:end]))

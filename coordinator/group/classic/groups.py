@@ -43,7 +43,7 @@ def _naming_no_member() -> Iterator[None]:
     try:
         yield
     except CoordinatorError as error:
-        error.member_id = error.member_id or ""
+        error.name_no_member()
         raise
 
 
