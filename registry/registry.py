@@ -49,24 +49,30 @@ class Registry:
         self.parser = Parser()
         #: Who decides and writes. Another process may do so at the same time: `SchemaLog.append` tells.
         self._writing = trio.Lock()
-        self._running = trio.CancelScope()
-        self._has_ended = trio.Event()
+        self._taking_part = trio.CancelScope()
+        self._has_left = trio.Event()
 
     async def run(self) -> None:
-        """Read and write the log, and take part in the election, until cancelled or ended. Call it once."""
+        """Read and write the log until cancelled, and take part in the election until `end`. Call it once."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.log.run)
+            nursery.start_soon(self._take_part)
+
+    async def _take_part(self) -> None:
         try:
-            with self._running:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self.log.run)
-                    if self.election is not None:
-                        nursery.start_soon(self.election.run)
+            with self._taking_part:
+                if self.election is not None:
+                    await self.election.run()
         finally:
-            self._has_ended.set()
+            self._has_left.set()
 
     async def end(self) -> None:
-        """Leave the election, and let go of the log: nothing more is written, and what was read is still answered."""
-        self._running.cancel()
-        await self._has_ended.wait()
+        """Leave the election: the broker stops next. The log is read until then, so that producers to topics with
+        validation are not refused because of a schema that another node has just registered.
+        """
+        self.log.expect_end()
+        self._taking_part.cancel()
+        await self._has_left.wait()
 
     @property
     def state(self) -> State:

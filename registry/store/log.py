@@ -86,6 +86,11 @@ class SchemaLog:
         self._grown = trio.Condition()
         self._jobs, self._queued = trio.open_memory_channel[_Job](_MAX_WAITING)
         self._job: _Job | None = None
+        self._ends_soon = False
+
+    def expect_end(self) -> None:
+        """The broker stops: connections that are lost from now on are no fault."""
+        self._ends_soon = True
 
     @property
     def is_ready(self) -> bool:
@@ -122,7 +127,7 @@ class SchemaLog:
                     await self._follow()
                 except* (ClientError, RecordError) as group:
                     reason = _reason(group)
-                    if failures == 0 and not _is_gone(group):
+                    if failures == 0 and not _is_gone(group) and not self._ends_soon:
                         logger.warning("the schemas' topic is read again: %s", reason, extra={"error": reason})
                 was_connected = self._connected.is_set()
                 self._leader, self._connected = None, trio.Event()
