@@ -147,6 +147,7 @@ class Control:
             ("POST", "/faults"): self._add_fault,
             ("DELETE", "/faults"): broker.faults.clear,
             ("POST", "/clock"): broker.clock.advance,
+            ("GET", "/schema-registry"): self._schema_registry,
             ("POST", "/restart"): broker.restart,
             ("POST", "/stop"): broker.stop,
             ("POST", "/start"): broker.start,
@@ -159,6 +160,9 @@ class Control:
             return {"running": False}
         groups = {name: summary.state for name, summary in broker.groups().items()}
         return {"running": True, "bootstrap": broker.bootstrap, "topics": broker.topics(), "groups": groups}
+
+    def _schema_registry(self) -> Mapping[str, Any]:
+        return {"url": self._broker.schema_registry_url}
 
     def _add_fault(self, fault: str, **details: Any) -> None:
         if fault not in _FAULTS:

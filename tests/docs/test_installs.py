@@ -23,6 +23,7 @@ MODULES = {
     "confluent-kafka": "confluent_kafka",
     "mockafka-py": "mockafka",
     "faust-streaming": "faust",
+    "protobuf": "google",
 }
 #: What others bring that a page installs.
 BROUGHT = {"celery": {"kombu"}, "faust-streaming": {"aiokafka"}}

@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs/recipes").glob("*.md") if path.name != "index.md")
-QUICK = {"aiokafka", "confluent-kafka", "kafka-python"}
+QUICK = {"aiokafka", "confluent-kafka", "kafka-python", "schemas"}
 #: Where the libraries are that only recipes use.
 LIBRARIES = ROOT / ".cache/recipes/bin/python"
 _SECONDS = 900

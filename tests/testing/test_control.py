@@ -116,3 +116,12 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
         answered, told = ask(ready["control"], "POST", path, body, **headers)
     assert answered == status
     assert says in told["error"]
+
+
+def test_a_suite_in_another_language_gets_a_schema_registry(control: Control) -> None:
+    url = control.do("GET", "/schema-registry", {})["url"]  # type: ignore[index]
+    schema = {"schema": '"string"'}
+    assert ask(url, "POST", "/subjects/orders-value/versions", schema)[1]["id"] == 1
+    assert control.do("GET", "/schema-registry", {}) == {"url": url}
+    assert control.do("POST", "/reset", {}) == {}
+    assert ask(url, "GET", "/subjects/orders-value/versions")[1]["error_code"] == 40401
