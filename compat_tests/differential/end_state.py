@@ -20,13 +20,6 @@ def end_state(history: History, first_id: int = FIRST_ID) -> tuple[Step, ...]:
     )
 
 
-def clean_up(history: History, first_id: int = 100 * FIRST_ID) -> tuple[Step, ...]:
-    """Topics are removed: thousands of them make both brokers slow."""
-    fields = {"topics": [{"name": name} for name in history.topics], "timeout_ms": 10_000}
-    step = Step(id=first_id, connection="end", api="DELETE_TOPICS", version=6, fields=fields)
-    return (step,) if history.topics else ()
-
-
 _Asked = tuple[str, int, dict[str, Any]]
 
 

@@ -14,6 +14,7 @@ import pytest
 from compat_tests.differential.areas import AREAS, written
 from compat_tests.differential.areas.topics import BAD_NAMES
 from compat_tests.differential.batches import described_batches
+from compat_tests.differential.clean_up import clean_up
 from compat_tests.differential.compare import Difference, compared, death
 from compat_tests.differential.declared import Declaration, Declared
 from compat_tests.differential.history import History, Step
@@ -399,7 +400,7 @@ def test_a_seed_makes_one_history_that_a_file_keeps_and_every_request_of_it_can_
         made.save(tmp_path / "history.json")
         assert json.loads(json.dumps(made.to_json())) == History.load(tmp_path / "history.json").to_json()
         values = Values(PREFIX)
-        for step in made.steps:
+        for step in (*made.steps, *clean_up(made)):
             if step.api:
                 values.message(request_class(ApiKey[step.api]), step.fields, step.version)
                 sent += 1

@@ -16,11 +16,12 @@ from typing import Any, Final, Self
 from compat_tests.brokers.apache_kafka import JVM_OPTIONS, ApacheKafka
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.brokers.process import HOST, BrokerProcess
+from compat_tests.differential.clean_up import clean_up
 from compat_tests.differential.compare import Difference, compared
-from compat_tests.differential.end_state import clean_up, end_state
+from compat_tests.differential.end_state import end_state
 from compat_tests.differential.history import History, Step
 from compat_tests.differential.playing.nodes import Nodes
-from compat_tests.differential.playing.play import QUICK, RESTARTED, TimeSlice, play
+from compat_tests.differential.playing.play import QUICK, RESTARTED, Player, TimeSlice, play
 from compat_tests.differential.playing.routes import Direct
 
 #: So that no history waits where it does not say so, and short sessions and transactions are possible.
@@ -106,7 +107,7 @@ class Pair:
     ) -> list[Difference]:
         """What differs in the answers to the history, and, with `describe`, in what it left behind.
 
-        Its topics are removed then, unless its names are to be kept with that prefix.
+        That is removed then, unless its names are to be kept with that prefix.
         """
         prefix = keep_as or self.new_prefix()
         steps = history.steps + (self._end_state(history) if describe else ())
@@ -116,20 +117,23 @@ class Pair:
         return found
 
     def remove(self, history: History, prefix: str) -> None:
-        self._compared(clean_up(history), prefix, QUICK)
+        self._played(clean_up(history), prefix, QUICK)
 
     def described(self, history: History, prefix: str) -> list[Difference]:
         """What differs in what a history left behind under that prefix, and is there still."""
         return self._compared(self._end_state(history), prefix, RESTARTED)
 
     def _compared(self, steps: tuple[Step, ...], prefix: str, pace: TimeSlice) -> list[Difference]:
+        kafka, ottla = self._played(steps, prefix, pace)
+        return list(compared(steps, kafka, ottla, prefix, of_nodes=self.of_nodes))
+
+    def _played(self, steps: tuple[Step, ...], prefix: str, pace: TimeSlice) -> list[Player]:
         """Both brokers are asked at the same time."""
         playing = [
             self._threads.submit(play, self._way(broker), steps, prefix, each)
             for broker, each in zip(self.brokers, self._pace(pace), strict=True)
         ]
-        kafka, ottla = (each.result() for each in playing)
-        return list(compared(steps, kafka, ottla, prefix, of_nodes=self.of_nodes))
+        return [each.result() for each in playing]
 
     def new_prefix(self) -> str:
         """Of one length, as the sizes of records and requests depend on it."""
