@@ -133,6 +133,9 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
     context.when_kept = partial(fetch.keep, results, answered)
     response = FetchResponse(session_id=session_id)
     yield from _fill(response, fetch.partitions, results, answered, context)
+    if params.is_from_follower:
+        # Brokers know each other, as in Kafka.
+        response.node_endpoints = []
     return response
 
 

@@ -98,6 +98,10 @@ async def handle(request: ShareFetchRequest, context: RequestContext) -> ShareFe
     results: list[ShareFetchResult] = []
     if session is None:
         await manager.release(key)
+    elif request.share_acquire_mode not in (_BATCH_OPTIMIZED, _RECORD_LIMIT):
+        # As in Kafka the session has gone on, and what was acknowledged is.
+        message = f"Unknown share acquire mode {request.share_acquire_mode}."
+        return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
     elif not request.is_renew_ack:
         results = await _fetch(session, request, context)
     for result in results:
@@ -114,8 +118,6 @@ def _refusal(request: ShareFetchRequest, key: SessionKey | None) -> str | None:
         return "Invalid group id in the request."
     if key is None:
         return "Invalid member id in the request."
-    if request.share_acquire_mode not in (_BATCH_OPTIMIZED, _RECORD_LIMIT):
-        return f"Unknown share acquire mode {request.share_acquire_mode}."
     if request.is_renew_ack:
         limits = {
             "max bytes": request.max_bytes,

@@ -129,6 +129,15 @@ async def test_the_leader_is_named(cluster: Cluster, version: int, error: Except
     assert (hint, endpoints) == (((1, 7), [(1, "neighbour", 9093, "r1")]) if version >= 16 else ((-1, -1), []))
 
 
+async def test_a_follower_is_told_no_addresses(cluster: Cluster) -> None:
+    cluster.manager.fetch_result = lambda: FetchResult(replica.NotLeaderError())
+    asked = request(cluster.topic, 18)
+    asked.replica_state.replica_id = 2
+    response = await cluster.call(asked, 18)
+    assert response.responses[0].partitions[0].current_leader.leader_id == 1
+    assert response.node_endpoints == []
+
+
 async def test_a_divergence_is_told(cluster: Cluster) -> None:
     cluster.manager.fetch_result = lambda: found(diverging_epoch=EpochEndOffset(2, 5))
     answer = only(await cluster.call(request(cluster.topic, 12), 12))
