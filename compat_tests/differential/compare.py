@@ -19,6 +19,8 @@ Key = tuple[str, str, str, str]
 
 _MOST_CHARACTERS: Final = 300
 _ABSENT: Final = "absent"
+#: Of what an answer is about, what the broker chooses.
+_GIVEN: Final = ("topic_id", "member_id")
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]
         codes = [name for name in one if name.endswith("error_code")]
         is_refused = any(one[name] != other.get(name) for name in codes)
         for name in one | other:
-            if is_refused and name not in codes and (name not in SUBJECTS or name == "topic_id"):
+            if is_refused and name not in codes and (name not in SUBJECTS or name in _GIVEN):
                 # It follows from the code.
                 continue
             below = f"{path}.{name}" if path else name

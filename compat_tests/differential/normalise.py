@@ -61,6 +61,8 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9
 _SHORT_UUID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 #: What a client has said comes back as it was.
 CLIENTS_OWN: Final = frozenset({"committed_leader_epoch"})
+#: Here all epochs are those that the asking broker has said.
+_OF_CLIENTS: Final = frozenset({"READ_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY"})
 #: Ids of nodes, and lists of them.
 _NODES: Final = frozenset(
     {
@@ -142,7 +144,7 @@ class Normaliser:
         if isinstance(value, UUID):
             return _KNOWN_UUIDS.get(value) or self._topics.get(value) or name("topic", value)
         if isinstance(value, int) and not isinstance(value, bool):
-            return self._number(field, value, name)
+            return self._number("" if api in _OF_CLIENTS else field, value, name)
         return value
 
     def _list(self, api: str, field: str, value: list[Any], name: Callable[[str, Any], str]) -> list[Any]:

@@ -178,6 +178,11 @@ def test_a_topic_that_one_broker_refuses_differs_in_its_code_alone() -> None:
     assert differences("CREATE_TOPICS", made, refused) == [("topics[].error_code", 0, 40)]
 
 
+def test_a_member_that_one_broker_refuses_differs_in_its_code_alone() -> None:
+    taken, refused = {"error_code": 0, "member_id": "wire-1"}, {"error_code": -1, "member_id": ""}
+    assert differences("JOIN_GROUP", refused, taken) == [("error_code", -1, 0)]
+
+
 def test_leader_epochs_count_from_that_of_a_new_topic() -> None:
     normaliser = Normaliser(PREFIX, NOW_MS, new_epoch=4)
     step = Step(id=0, api="FETCH")
@@ -550,3 +555,9 @@ def test_what_a_client_has_said_of_an_epoch_is_not_counted_from_another() -> Non
     assert normaliser.answer(Step(id=0, api="OFFSET_FETCH"), {"committed_leader_epoch": 5}) == {
         "committed_leader_epoch": 5
     }
+
+
+def test_an_epoch_that_a_broker_tells_the_share_coordinator_is_compared_as_it_is() -> None:
+    normaliser = Normaliser(PREFIX, NOW_MS, new_epoch=2)
+    answer = {"leader_epoch": 3, "state_epoch": 1}
+    assert normaliser.answer(Step(id=0, api="READ_SHARE_GROUP_STATE_SUMMARY"), answer) == answer
