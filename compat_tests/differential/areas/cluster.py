@@ -143,7 +143,7 @@ class _Cluster:
         """The listener knows no logins."""
         draft = self.draft
         mechanism = draft.odd("PLAIN", "SCRAM-SHA-256", "", "NONE", chance=0.4)
-        asked = (
+        asked: tuple[tuple[str, dict[str, Any]], ...] = (
             ("SASL_HANDSHAKE", {"mechanism": mechanism}),
             ("SASL_AUTHENTICATE", {"auth_bytes": {"$bytes": draft.odd("00616100", "", chance=0.2)}}),
         )
