@@ -33,10 +33,11 @@ _GO_ON_BEHIND: Final = frozenset(
     {"SHARE_GROUP_HEARTBEAT", "STREAMS_GROUP_HEARTBEAT", "PRODUCE", "SHARE_FETCH", "SHARE_ACKNOWLEDGE"}
 )
 _ENDS_THE_SESSION: Final = -1
-_TOPICS: Final = frozenset({"CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS"})
-#: How a streams group's member is told of internal topics; Apache Kafka makes them behind that answer.
+#: States of a transaction whose markers are being written, and of one that is not over.
 _ENDING: Final = ("PrepareCommit", "PrepareAbort")
 _UNENDED: Final = ("Ongoing", *_ENDING)
+_TOPICS: Final = frozenset({"CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS"})
+#: How a streams group's member is told of internal topics; Apache Kafka makes them behind that answer.
 _MISSING_INTERNAL_TOPICS: Final = 3
 _NAMES_MISSING: Final = re.compile(r"Internal topics are missing: ([^;]*)")
 
