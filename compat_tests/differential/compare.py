@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from compat_tests.differential.history import PREFIX_MARK, Step
@@ -34,9 +35,9 @@ class Difference:
     #: The steps up to this one.
     before: tuple[Step, ...] = field(default=(), compare=False, repr=False)
 
-    @property
+    @cached_property
     def key(self) -> Key:
-        """Differences of one key are one: version, step and which name it was do not matter."""
+        """Differences of one key are one: version, step and which name it was do not matter. Each declaration asks."""
         return self.step.api, self.path, _kind(self.path, self.kafka), _kind(self.path, self.ottla)
 
     def __str__(self) -> str:
