@@ -49,10 +49,13 @@ def measure_pairs(name: str, kinds: tuple[str, ...], pairs: int) -> Iterator[dic
 def run_workload(name: str, kinds: tuple[str, ...], pairs: int, path: Path, *, look: bool) -> None:
     """Measure a workload and keep what was measured; then look at it and keep that.
 
-    A workload that fails after some pairs keeps those; an interrupt keeps what there was before.
+    A workload that fails after some pairs keeps those; an interrupt keeps what there was before. Without any pair the
+    figures stay, and it is only looked at.
     """
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     result = results.Result(0, {kind: [] for kind in kinds}, date=today, machine=results.machine())
+    if not pairs:
+        result = results.load(path).get(name, result)
     try:
         for figures in measure_pairs(name, kinds, pairs):
             result.pairs += 1
@@ -107,7 +110,12 @@ def available(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=3, help="runs of each workload against each broker")
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        default=3,
+        help="runs of each workload against each broker (0: keep the figures, only look for holds)",
+    )
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, metavar="NAME", help="workloads by name")
     parser.add_argument("--broker", choices=(*BROKERS, "both"), default="both", help="one: its figures are kept aside")

@@ -9,7 +9,8 @@ from typing import Final
 DOCS: Final = Path(__file__).parent
 README: Final = DOCS.parent / "README.md"
 START: Final = (
-    "| beside Apache Kafka 4.3.1, on one small machine | ratio | Ottla | Apache Kafka |\n|---|---:|---:|---:|\n"
+    "| beside Apache Kafka 4.3.1, with librdkafka, on one small machine | ratio | Ottla | Apache Kafka |\n"
+    "|---|---:|---:|---:|\n"
 )
 
 #: A row of the page's first table, and what README calls it.

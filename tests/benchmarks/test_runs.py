@@ -146,6 +146,22 @@ def test_what_was_seen_is_kept_beside_the_figures(
     assert (tmp_path / "profiles" / "first.txt").read_text() == "of first"
 
 
+def test_without_a_pair_the_figures_stay_and_it_is_looked_at(
+    ran: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    workloads(monkeypatch, small=well)
+    path = tmp_path / "results.json"
+    assert command.run_all(("small",), BOTH, 1, path, look=False) == []
+    before = results.load(path)["small"]
+    hold = Hold(3, 1.0, 0.5, "Coordinators.tick")
+    monkeypatch.setattr(profile, "look_at", lambda name, workload: Seen(hold, "text"))
+
+    assert command.run_all(("small",), BOTH, 0, path, look=True) == []
+
+    before.hold = hold
+    assert results.load(path)["small"] == before
+
+
 def test_kafka_alone_is_not_looked_at(ran: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     workloads(monkeypatch, first=well)
     path = tmp_path / "results.json"
