@@ -2,11 +2,11 @@
 
     python -m benchmarks.growth [--broker ottla] [--only topics connections …] [--most 20000] [--page]
 
-Each dimension has one thing in growing numbers and nothing else: topics of one partition, partitions of one topic,
-connections that say nothing, connections that each send twenty requests, groups with one committed offset, idempotent
-producers of one partition, records of 1 KB. For each number the broker begins on a new folder. CPU is of the whole
-process. What is made is counted from when it is asked for until it is answered; then the broker is idle until the
-cleaner must have come once, is stopped in order, and is started again. Figures are kept in
+Each dimension has one thing in growing numbers and nothing else: topics of one partition, topics of one partition with
+a record, partitions of one topic, connections that say nothing, connections that each send twenty requests, groups with
+one committed offset, idempotent producers of one partition, records of 1 KB. For each number the broker begins on a new
+folder. CPU is of the whole process. What is made is counted from when it is asked for until it is answered; then the
+broker is idle until the cleaner must have come once, is stopped in order, and is started again. Figures are kept in
 `benchmarks/results/growth.json`, one for each broker, dimension and number; `--page` draws `docs/images/growth.svg`
 from them and writes the table of docs/performance.md.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,16 +45,15 @@ from ottla.storage.config import StorageConfig
 RESULTS: Final = Path("benchmarks/results/growth.json")
 PICTURE: Final = Path("docs/images/growth.svg")
 PAGE: Final = Path("docs/performance.md")
-_BEGIN: Final = "<!-- growth: start -->"
-_END: Final = "<!-- growth: end -->"
 
 # One pass of the cleaner comes in it, and what else recurs comes as often: else whether it did would be luck.
 _IDLE_S: Final = StorageConfig().cleaner_backoff_ms / 1000
 # For fewer, what each of them takes is less than what a broker's memory and CPU vary by.
 _COUNTS_FROM: Final = 1_000
 _SETTLE_S: Final = 1.0
-_TIMEOUT_S: Final = 300.0
+TIMEOUT_S: Final = 300.0
 _TOPICS_AT_ONCE: Final = 500
+_TOPICS_OF_REQUEST: Final = 50
 _PARTITIONS_AT_ONCE: Final = 2_000
 _PARTITIONS_OF_TOPIC: Final = 10_000
 _AHEAD: Final = 100
@@ -65,7 +65,7 @@ _ACCEPTED_WITHIN_S: Final = 0.01
 _REQUESTS_OF_CONNECTION: Final = 20
 # The last in which topics have names.
 _COMMIT_VERSION: Final = 9
-_PRODUCE_VERSION: Final = 12
+PRODUCE_VERSION: Final = 12
 
 Figures = dict[str, float]
 Results = dict[str, dict[str, dict[str, Figures]]]
@@ -82,11 +82,11 @@ class Stage:
 
     def connect(self) -> BrokerConnection:
         host, _, port = self.broker.bootstrap.rpartition(":")
-        return BrokerConnection(host, int(port), _TIMEOUT_S)
+        return BrokerConnection(host, int(port), TIMEOUT_S)
 
     def topics(self, names: Sequence[str], partitions: int = 1) -> None:
         topics = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
-        response = self.connection.call(CreateTopicsRequest(topics=topics, timeout_ms=int(_TIMEOUT_S * 1000)))
+        response = self.connection.call(CreateTopicsRequest(topics=topics, timeout_ms=int(TIMEOUT_S * 1000)))
         refused = [topic.error_code for topic in response.topics if topic.error_code]
         if refused:
             raise RuntimeError(f"topics were refused with {set(refused)}")
@@ -98,13 +98,14 @@ class Stage:
             self.connection.send(request, at_most=at_most)
             waiting += 1
             if waiting == _AHEAD:
-                _check(code_of(self.connection.receive()))
+                check_code(code_of(self.connection.receive()))
                 waiting -= 1
         for _ in range(waiting):
-            _check(code_of(self.connection.receive()))
+            check_code(code_of(self.connection.receive()))
 
 
-def _check(code: int) -> None:
+def check_code(code: int) -> None:
+    """What an answer says was done: RuntimeError if it was not."""
     if code:
         raise RuntimeError(f"a request was refused with {code}")
 
@@ -117,14 +118,26 @@ def topics(stage: Stage, count: int) -> None:
         stage.topics([f"t{number}" for number in range(first, min(count, first + _TOPICS_AT_ONCE))])
 
 
+def filled(stage: Stage, count: int) -> None:
+    """Topics with a record each: only these have files."""
+    topics(stage, count)
+
+    def batches() -> Iterator[ProduceRequest]:
+        for first in range(0, count, _TOPICS_OF_REQUEST):
+            names = [f"t{number}" for number in range(first, min(count, first + _TOPICS_OF_REQUEST))]
+            yield produce_request(build_batch([Record(timestamp_ms=_now_ms(), key=None, value=b"x")]), *names)
+
+    stage.pipelined(batches(), produced_code, PRODUCE_VERSION)
+
+
 def partitions(stage: Stage, count: int) -> None:
     for first in range(0, count, _PARTITIONS_OF_TOPIC):
         name, wanted = f"t{first}", min(count - first, _PARTITIONS_OF_TOPIC)
         stage.topics([name], min(wanted, _PARTITIONS_AT_ONCE))
         for grown in range(2 * _PARTITIONS_AT_ONCE, wanted + _PARTITIONS_AT_ONCE, _PARTITIONS_AT_ONCE):
             topic = CreatePartitionsTopic(name=name, count=min(wanted, grown), assignments=None)
-            request = CreatePartitionsRequest(topics=[topic], timeout_ms=int(_TIMEOUT_S * 1000))
-            _check(stage.connection.call(request).results[0].error_code)
+            request = CreatePartitionsRequest(topics=[topic], timeout_ms=int(TIMEOUT_S * 1000))
+            check_code(stage.connection.call(request).results[0].error_code)
 
 
 def connections(stage: Stage, count: int) -> None:
@@ -135,7 +148,7 @@ def _connect(stage: Stage, count: int) -> list[socket.socket]:
     host, _, port = stage.broker.bootstrap.rpartition(":")
     connected = []
     for number in range(count):
-        connection = socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
+        connection = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
         connected.append(stage.stack.enter_context(connection))
         if number % _CONNECTED_AT_ONCE == 0:
             time.sleep(_ACCEPTED_WITHIN_S)
@@ -152,7 +165,7 @@ def busy(stage: Stage, count: int) -> None:
 
 def groups(stage: Stage, count: int) -> None:
     stage.topics(["t"])
-    deadline = time.monotonic() + _TIMEOUT_S
+    deadline = time.monotonic() + TIMEOUT_S
     while stage.connection.call(FindCoordinatorRequest(coordinator_keys=["g0"])).coordinators[0].error_code:
         if time.monotonic() > deadline:
             raise TimeoutError("there is no coordinator")
@@ -170,9 +183,11 @@ def producers(stage: Stage, count: int) -> None:
     def batches() -> Iterator[ProduceRequest]:
         for number in range(count):
             records = [Record(timestamp_ms=_now_ms(), key=None, value=b"x")]
-            yield _produce(build_batch(records, producer_id=1_000_000 + number, producer_epoch=0, base_sequence=0))
+            yield produce_request(
+                build_batch(records, producer_id=1_000_000 + number, producer_epoch=0, base_sequence=0)
+            )
 
-    stage.pipelined(batches(), _produced, _PRODUCE_VERSION)
+    stage.pipelined(batches(), produced_code, PRODUCE_VERSION)
 
 
 def records(stage: Stage, count: int) -> None:
@@ -181,18 +196,22 @@ def records(stage: Stage, count: int) -> None:
     def batches() -> Iterator[ProduceRequest]:
         for first in range(0, count, _RECORDS_AT_ONCE):
             some = min(_RECORDS_AT_ONCE, count - first)
-            yield _produce(build_batch([Record(timestamp_ms=_now_ms(), key=None, value=_VALUE)] * some))
+            yield produce_request(build_batch([Record(timestamp_ms=_now_ms(), key=None, value=_VALUE)] * some))
 
-    stage.pipelined(batches(), _produced, _PRODUCE_VERSION)
-
-
-def _produce(batch: bytes) -> ProduceRequest:
-    data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])]
-    return ProduceRequest(acks=-1, timeout_ms=int(_TIMEOUT_S * 1000), topic_data=data)
+    stage.pipelined(batches(), produced_code, PRODUCE_VERSION)
 
 
-def _produced(answer: Any) -> int:
-    return int(answer.responses[0].partition_responses[0].error_code)
+def produce_request(batch: bytes, *topics: str) -> ProduceRequest:
+    """A batch for the first partition of each topic, or of the one that is called `t`."""
+    partition = [PartitionProduceData(index=0, records=batch)]
+    data = [TopicProduceData(name=name, partition_data=partition) for name in topics or ("t",)]
+    return ProduceRequest(acks=-1, timeout_ms=int(TIMEOUT_S * 1000), topic_data=data)
+
+
+def produced_code(answer: Any) -> int:
+    """The first error of an answer to that, 0 if there is none."""
+    codes = (int(topic.partition_responses[0].error_code) for topic in answer.responses)
+    return next(filter(None, codes), 0)
 
 
 def _now_ms() -> int:
@@ -201,6 +220,7 @@ def _now_ms() -> int:
 
 DIMENSIONS: Final[Mapping[str, tuple[Callable[[Stage, int], None], Sequence[int]]]] = {
     "topics": (topics, (1, 10, 100, 1_000, 5_000, 20_000)),
+    "filled topics": (filled, (100, 1_000, 5_000, 20_000)),
     "partitions": (partitions, (1, 10, 100, 1_000, 10_000, 100_000)),
     "connections": (connections, (1, 10, 100, 1_000, 10_000)),
     "busy": (busy, (1, 10, 100, 1_000, 2_000)),
@@ -301,11 +321,21 @@ def table(results: Results) -> str:
 
 def write_page(results: Results) -> None:
     """Put the table into the page, and draw the picture."""
-    text = PAGE.read_text()
-    before, _, rest = text.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    PAGE.write_text(f"{before}{_BEGIN}\n{table(results)}\n{_END}{after}")
+    put_table(PAGE, "growth", table(results))
     draw(results)
+
+
+def put_table(page: Path, mark: str, content: str) -> None:
+    """Replace what is between two marks of a page."""
+    begin, end = f"<!-- {mark}: start -->", f"<!-- {mark}: end -->"
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n{content}\n{end}{after}")
+
+
+def with_cached_bytecode() -> None:
+    """Let the brokers that are started keep their bytecode, as if installed: compiling it takes half a second."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def read_results() -> Results:
@@ -327,6 +357,7 @@ def main() -> None:
     if options.page:
         write_page(results)
         return
+    with_cached_bytecode()
     for dimension in options.only:
         for count in DIMENSIONS[dimension][1]:
             if not options.least <= count <= options.most:

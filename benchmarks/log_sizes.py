@@ -1,0 +1,217 @@
+"""How the cost of a log grows with its size: a start, memory, retention, a fetch and ListOffsets.
+
+    python -m benchmarks.log_sizes [--only bytes segments] [--most 100] [--page]
+
+One topic of one partition, with batches of fifty records of 1 KB. In `bytes` segments are as large as they are by
+default, 1 GiB, and the log is 1 MB to 10 GB: it takes that much of the disk. In `segments` each has one batch, and
+there are up to 1,000 of them: as many as a log of 1 TB has by default. The broker is stopped in order, started again,
+and asked by one connection, 1,000 times at random: for one batch at some offset, and for the offset at some timestamp.
+Retention comes every second, and finds nothing to do; what it takes is in the CPU of an idle broker. CPU is of the
+whole process. Figures are kept in `benchmarks/results/log_sizes.json`; `--page` writes the table of
+docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.growth import (
+    PAGE,
+    PRODUCE_VERSION,
+    TIMEOUT_S,
+    Figures,
+    Stage,
+    check_code,
+    produce_request,
+    produced_code,
+    put_table,
+    with_cached_bytecode,
+)
+from benchmarks.measuring.process_cost import cost
+from compat_tests.brokers.ottla_broker import OttlaBroker
+from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.kproto.records import Record, build_batch
+
+RESULTS: Final = Path("benchmarks/results/log_sizes.json")
+_MARK: Final = "log sizes"
+
+_RECORDS_OF_BATCH: Final = 50
+_VALUE: Final = bytes(range(250)) * 4
+_FIRST_MS: Final = 1_700_000_000_000
+_SMALL_SEGMENT_BYTES: Final = 65_536
+_ASKED: Final = 1_000
+_SETTLE_S: Final = 2.0
+_WINDOW_S: Final = 6.0
+_WINDOWS: Final = 10
+_AT_REST: Final = 0.8
+_SETTINGS: Final = {
+    "log.retention.check.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "1000",
+    "log.retention.ms": "-1",
+}
+# The last in which a topic has its name.
+_FETCH_VERSION: Final = 12
+
+
+def _bytes(count: int) -> tuple[dict[str, str], int]:
+    """The settings of a topic, and how many batches it is to have: so many MB."""
+    return {}, count * 1_000_000 // (_RECORDS_OF_BATCH * len(_VALUE))
+
+
+def _segments(count: int) -> tuple[dict[str, str], int]:
+    """One batch of 50 KB fits into each, and only one at a time may be under way, or they would share a block."""
+    return {"internal.segment.bytes": str(_SMALL_SEGMENT_BYTES)}, count
+
+
+DIMENSIONS: Final[Mapping[str, tuple[Callable[[int], tuple[dict[str, str], int]], Sequence[int], str]]] = {
+    "bytes": (_bytes, (1, 10, 100, 1_000, 10_000), "MB"),
+    "segments": (_segments, (1, 10, 100, 1_000), "segments"),
+}
+
+
+def fill(stage: Stage, configs: Mapping[str, str], batches: int) -> None:
+    """Write the log: timestamps rise by a second for each batch."""
+    made = [CreatableTopicConfig(name=name, value=value) for name, value in configs.items()]
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=made)
+    response = stage.connection.call(CreateTopicsRequest(topics=[topic], timeout_ms=int(TIMEOUT_S * 1000)))
+    check_code(response.topics[0].error_code)
+
+    def requests() -> Iterator[Any]:
+        for number in range(batches):
+            record = Record(timestamp_ms=_FIRST_MS + 1000 * number, key=None, value=_VALUE)
+            yield produce_request(build_batch([record] * _RECORDS_OF_BATCH))
+
+    if configs:
+        for request in requests():
+            check_code(produced_code(stage.connection.call(request, at_most=PRODUCE_VERSION)))
+    else:
+        stage.pipelined(requests(), produced_code, PRODUCE_VERSION)
+
+
+def fetch(stage: Stage, number: int) -> None:
+    """Read the batch of this number."""
+    offset = number * _RECORDS_OF_BATCH
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1)
+    request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])])
+    answer = stage.connection.call(request, at_most=_FETCH_VERSION).responses[0].partitions[0]
+    check_code(answer.error_code)
+    if len(answer.records or b"") < len(_VALUE) * _RECORDS_OF_BATCH:
+        raise RuntimeError(f"no batch at offset {offset}")
+
+
+def find(stage: Stage, number: int) -> None:
+    """Ask for the first offset of the batch of this number by its timestamp."""
+    partition = ListOffsetsPartition(partition_index=0, timestamp=_FIRST_MS + 1000 * number)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])])
+    answer = stage.connection.call(request).topics[0].partitions[0]
+    check_code(answer.error_code)
+    if answer.offset != number * _RECORDS_OF_BATCH:
+        raise RuntimeError(f"offset {answer.offset} for batch {number}")
+
+
+def asked(stage: Stage, batches: int, ask: Callable[[Stage, int], None]) -> float:
+    """The CPU of one request in µs, after each index was loaded once."""
+    chance = random.Random(7)
+    for number in range(0, batches, max(1, batches // 1000)):
+        ask(stage, number)
+    before = cost(stage.broker.pid).cpu_s
+    for _ in range(_ASKED):
+        ask(stage, chance.randrange(batches))
+    return (cost(stage.broker.pid).cpu_s - before) / _ASKED * 1e6
+
+
+def at_rest(pid: int) -> float:
+    """The CPU of an idle second in ms, once it has ceased to fall: the first look at a log takes longer."""
+    before_ms = float("inf")
+    for _ in range(_WINDOWS):
+        began_s = cost(pid).cpu_s
+        time.sleep(_WINDOW_S)
+        idle_ms = (cost(pid).cpu_s - began_s) / _WINDOW_S * 1e3
+        if idle_ms > _AT_REST * before_ms:
+            break
+        before_ms = idle_ms
+    return idle_ms
+
+
+def measure(dimension: str, count: int) -> Figures:
+    """One log of a size."""
+    configs, batches = DIMENSIONS[dimension][0](count)
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
+        broker = OttlaBroker(Path(folder), overrides=_SETTINGS)
+        with broker:
+            stage = Stage(broker, ExitStack())
+            fill(stage, configs, batches)
+            stage.connection.close()
+            broker.stop()
+            began = time.perf_counter()
+            broker.start()
+            started_s = time.perf_counter() - began
+            started = cost(broker.pid)
+            stage = Stage(broker, ExitStack())
+            time.sleep(_SETTLE_S)
+            fetched_us, found_us = asked(stage, batches, fetch), asked(stage, batches, find)
+            stage.connection.close()
+            idle_ms = at_rest(broker.pid)
+            resident_mb = cost(broker.pid).resident_mb
+            files = sum(name.endswith(".data") for _, _, names in os.walk(folder) for name in names)
+    return {
+        "start_s": started_s,
+        "start_cpu_s": started.cpu_s,
+        "started_mb": started.resident_mb,
+        "resident_mb": resident_mb,
+        "fetch_us": fetched_us,
+        "list_offsets_us": found_us,
+        "idle_ms_per_s": idle_ms,
+        "data_files": files,
+    }
+
+
+def table(results: Mapping[str, Mapping[str, Figures]]) -> str:
+    lines = [
+        "| log | data files | CPU of a start, s | resident, MB; after the start | CPU of a fetch, µs "
+        "| CPU of ListOffsets by time, µs | CPU of an idle second with retention, ms |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for dimension, (_, _, unit) in DIMENSIONS.items():
+        for count, each in sorted(results.get(dimension, {}).items(), key=lambda item: int(item[0])):
+            lines.append(
+                f"| {int(count):,} {unit} | {each['data_files']:,.0f} | {each['start_cpu_s']:.2f} "
+                f"| {each['resident_mb']:.0f}; {each['started_mb']:.0f} | {each['fetch_us']:.0f} "
+                f"| {each['list_offsets_us']:.0f} | {each['idle_ms_per_s']:.1f} |"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=sorted(DIMENSIONS), default=list(DIMENSIONS))
+    parser.add_argument("--most", type=int, default=1_000_000_000, help="leave out larger numbers")
+    parser.add_argument("--page", action="store_true", help="measure nothing, only write the table")
+    options = parser.parse_args()
+    results: dict[str, dict[str, Figures]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if options.page:
+        put_table(PAGE, _MARK, table(results))
+        return
+    with_cached_bytecode()
+    for dimension in options.only:
+        for count in (count for count in DIMENSIONS[dimension][1] if count <= options.most):
+            figures = measure(dimension, count)
+            shown = ", ".join(f"{name} {value:.3g}" for name, value in figures.items())
+            print(f"{count} {DIMENSIONS[dimension][2]}: {shown}", flush=True)
+            results.setdefault(dimension, {})[str(count)] = figures
+            RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
