@@ -31,10 +31,8 @@ async def offset_for_timestamp(reader: Reader, log: ReadableLog, timestamp_ms: i
     """See `PartitionLog.offset_for_timestamp`."""
     log.check_open()
     await ensure_spans([log])
-    offset = await _run_with(log, timestamp_ms)
-    if offset is None:
-        return None
-    return await _first_record(reader, log, offset, timestamp_ms)
+    run = await _run_with(log, timestamp_ms)
+    return None if run is None else await _first_record(reader, log, run, timestamp_ms)
 
 
 async def max_timestamp_offset(reader: Reader, log: ReadableLog) -> TimestampOffset | None:
@@ -50,8 +48,8 @@ async def max_timestamp_offset(reader: Reader, log: ReadableLog) -> TimestampOff
     return found if found is not None else await _scan_for_maximum(reader, log)
 
 
-async def _run_with(log: ReadableLog, timestamp_ms: int) -> int | None:
-    """The base offset of the first run that may hold a timestamp of at least this."""
+async def _run_with(log: ReadableLog, timestamp_ms: int) -> range | None:
+    """The offsets of the first run that may hold a timestamp of at least this."""
     for span in log.places.spans:
         if span.max_timestamp_ms >= timestamp_ms and span.last_offset >= log.log_start_offset:
             found = await _page_lookup(log, span, timestamp_ms)
@@ -60,32 +58,35 @@ async def _run_with(log: ReadableLog, timestamp_ms: int) -> int | None:
     for _, table in log.places.unsealed():
         index = table.find_timestamp(timestamp_ms)
         if index < len(table):
-            return table[index].base_offset
+            run = table[index]
+            return range(run.base_offset, run.last_offset + 1)
     return None
 
 
-async def _page_lookup(log: ReadableLog, span: Span, timestamp_ms: int) -> int | None:
+async def _page_lookup(log: ReadableLog, span: Span, timestamp_ms: int) -> range | None:
     segment, context = span.segment, log.store.context
     with log.store.gate, pinned([segment]), context.fd_cache.pinned(segment.index_path) as handle:
 
-        def look_up() -> int | None:
+        def look_up() -> range | None:
             index = load_index(context.disk, segment)
             place = index.find_timestamp(span.pages, timestamp_ms)
             if place == span.pages.stop:
                 return None
             table = index.read_page(context.disk, handle, index.page(place))
-            base_offset = table[table.find_timestamp(timestamp_ms)].base_offset
-            return base_offset if base_offset <= span.last_offset else None
+            run = table[table.find_timestamp(timestamp_ms)]
+            return range(run.base_offset, min(run.last_offset, span.last_offset) + 1) or None
 
         return await context.offload(look_up)
 
 
-async def _first_record(reader: Reader, log: ReadableLog, offset: int, timestamp_ms: int) -> TimestampOffset | None:
-    """The first record at or beyond an offset, and not below the log start, whose timestamp is at least this."""
-    offset = max(offset, log.log_start_offset)
+async def _first_record(reader: Reader, log: ReadableLog, run: range, timestamp_ms: int) -> TimestampOffset | None:
+    """The first record from a run on, and not below the log start, whose timestamp is at least this."""
+    offset = max(run.start, log.log_start_offset)
     while offset < log.flushed_end_offset:
         start = max(offset, log.log_start_offset)
-        records, offset = await reader.read_batches(log, offset, log.flushed_end_offset)
+        # The run itself nearly always has it. What follows it may lie in many files.
+        end_offset = run.stop if offset < run.stop else log.flushed_end_offset
+        records, offset = await reader.read_batches(log, offset, min(end_offset, log.flushed_end_offset))
         with records:
             # Records may have to be decompressed, and there may be very many.
             found = await log.store.context.offload(_find_record, list(records), start, timestamp_ms)
@@ -109,4 +110,4 @@ async def _scan_for_maximum(reader: Reader, log: ReadableLog) -> TimestampOffset
         with records:
             for view in records:
                 largest = max([largest, *(header.max_timestamp_ms for _, header in iter_batches(view))])
-    return await _first_record(reader, log, log.log_start_offset, largest)
+    return await _first_record(reader, log, range(log.log_start_offset, log.flushed_end_offset), largest)
