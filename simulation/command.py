@@ -63,7 +63,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "each takes until it is found",
     )
     cluster = parser.add_argument_group("clusters")
-    cluster.add_argument("--nodes", type=int, default=3, choices=range(1, 6), help="how many nodes (default: 3)")
+    cluster.add_argument(
+        "--nodes",
+        type=int,
+        default=3,
+        choices=range(1, 31),
+        metavar="COUNT",
+        help="how many nodes, up to 30 (default: 3)",
+    )
     cluster.add_argument(
         "--faults",
         type=_kinds,
