@@ -194,7 +194,10 @@ def _may_have_aged(store: MessageStore) -> bool:
     active = store.files.active
     if active is None or len(store.files.segments) > 1 or max(len(store.logs), len(active.tables or ())) > _LOGS_A_STEP:
         return True
-    return has_dead_runs(store) or any(_retained_start(log) > log.log_start_offset for log in logs_of(store))
+    return has_dead_runs(store) or any(
+        (log.places.spans and not log.places.are_known) or _retained_start(log) > log.log_start_offset
+        for log in logs_of(store)
+    )
 
 
 def _has_producers(store: MessageStore) -> bool:
