@@ -64,7 +64,7 @@ class ReplicaLog:
             timeout_ms=NO_TIMEOUT_MS,
             origin=_COORDINATOR,
         )
-        if not operation.is_complete:
+        if operation.is_pending:
             yield _Appended(self._replica_manager, operation)
         (result,) = operation.results
         if result.error is not None:

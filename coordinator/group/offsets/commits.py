@@ -5,7 +5,7 @@ OffsetMetadataManager.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.errors import (
@@ -24,6 +24,9 @@ from ottla.coordinator.replay import CoordinatorRecord
 from ottla.settings.types import INT64_MAX
 
 Refusals = dict[TopicPartition, Exception]
+
+# What the class itself does in Python.
+_new_tuple: Final = tuple.__new__
 
 
 class Commit(NamedTuple):
@@ -55,14 +58,10 @@ def commit_records(
         if not is_living(offset.topic_id):
             refused[partition] = TopicDeletedError(f"topic {partition.topic} was deleted")
             continue
-        committed = CommittedOffset(
-            record_offset=-1,
-            offset=offset.offset,
-            leader_epoch=offset.leader_epoch,
-            metadata=offset.metadata,
-            commit_timestamp_ms=now_ms,
-            expire_timestamp_ms=-1 if offset.retention_ms < 0 else min(now_ms + offset.retention_ms, INT64_MAX),
-            topic_id=offset.topic_id,
+        expire_ms = -1 if offset.retention_ms < 0 else min(now_ms + offset.retention_ms, INT64_MAX)
+        committed: CommittedOffset = _new_tuple(
+            CommittedOffset,
+            (-1, offset.offset, offset.leader_epoch, offset.metadata, now_ms, expire_ms, offset.topic_id),
         )
         written.append(offset_records.offset_commit(group_id, partition, committed))
     return written, refused

@@ -11,6 +11,7 @@
 """
 
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 from ottla.coordinator.errors import CoordinatorError, TopicDeletedError
@@ -46,6 +47,8 @@ API = Api(
 
 _FIRST_VERSION_BY_ID = 10
 _FIRST_VERSION_WITH_EPOCHS = 9
+# What the classes themselves do in Python.
+_new_tuple: Final = tuple.__new__
 
 
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer:
@@ -112,15 +115,18 @@ class _Commit(Pending):
         elif topic is None or is_refused:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
-            key = TopicPartition(topic.name, index)
+            key: TopicPartition = _new_tuple(TopicPartition, (topic.name, index))
             # What is named twice is committed once, as it was named last, and has one answer, which is told twice.
             answer = self._answers.setdefault(key, answer)
-            self._offsets[key] = OffsetToCommit(
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata or "",
-                self._request.retention_time_ms,
-                topic.topic_id,
+            self._offsets[key] = _new_tuple(
+                OffsetToCommit,
+                (
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                    self._request.retention_time_ms,
+                    topic.topic_id,
+                ),
             )
         self._topics.add(answer, is_refused=is_refused)
 
