@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _new = object.__new__
 # The API key with the version, and the correlation id.
 _unpack_start = struct.Struct(">ii").unpack_from
+# A member of an enumeration costs as much to look up as two calls.
+_PRODUCE: Final = ApiKey.PRODUCE
 #: Where what recurs begins, after the correlation id.
 RECURRING_FROM: Final = 8
 _FIRST_FLEXIBLE: Final = 9
@@ -109,7 +111,7 @@ class RecurringProduce:
         if not 0 < size < 0x200000 or buf[end:] != _NO_TAGS:
             return None
         header = _new(RequestHeader)
-        header.api_key = ApiKey.PRODUCE
+        header.api_key = _PRODUCE
         header.api_version = self.api_version
         header.correlation_id = correlation_id
         header.client_id = self._client_id
