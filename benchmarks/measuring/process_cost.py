@@ -40,6 +40,13 @@ def threads_cpu_s(pid: int) -> float:
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
+def kernel_and_all_s(pid: int) -> tuple[float, float]:
+    """CPU seconds that a process has spent in the kernel, and all, in hundredths: for how they are divided."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    kernel, interpreter = int(stat[_STIME]), int(stat[_UTIME])
+    return kernel / _TICKS_PER_S, (kernel + interpreter) / _TICKS_PER_S
+
+
 def tree_cpu_s(pid: int, *, without: Collection[int] = ()) -> float:
     """CPU seconds of a process and of all that it has started, also of those that have ended and were waited for.
 
