@@ -6,9 +6,8 @@ compared with the checksums of its runs before anybody sees a byte of it, also w
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -16,12 +15,12 @@ import trio
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import iter_batches
-from ottla.kproto.records.crc import crc32c
 from ottla.kproto.records.crc import value as crc_of
 from ottla.tiers.errors import CorruptObjectError, ObjectStoreUnavailableError, TierError
 from ottla.tiers.fetched_once import FetchedOnce
 from ottla.tiers.offload import Offload, in_a_thread
-from ottla.tiers.partition_index import PartitionIndex, Run
+from ottla.tiers.partition_index import PartitionIndex
+from ottla.tiers.windows import Window, WindowedIndex, require_runs
 
 if TYPE_CHECKING:
     from ottla.storage.state.aborted_transactions import AbortedTransaction
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteRecords", "TierReader"]
 
-_WINDOW_BYTES: Final = 4 * 1_048_576
 _WINDOWS_IN_MEMORY: Final = 8
 _INDEXES_IN_MEMORY: Final = 64
 _FETCHES_AT_ONCE: Final = 8
@@ -53,39 +51,6 @@ class RemoteRecords(NamedTuple):
     next_offset: int
     #: Those that have records from the offset that was asked for up to `next_offset`, by their first offset.
     aborted: Sequence[AbortedTransaction]
-
-
-class _Window(NamedTuple):
-    """Runs that are fetched together."""
-
-    first: int
-    runs: tuple[Run, ...]
-
-    @property
-    def position(self) -> int:
-        return self.runs[0].position
-
-    @property
-    def length(self) -> int:
-        return self.runs[-1].end_position - self.runs[0].position
-
-    @property
-    def last_offset(self) -> int:
-        return self.runs[-1].last_offset
-
-
-class _Index(NamedTuple):
-    """An index, and the places of the runs that begin a window."""
-
-    index: PartitionIndex
-    firsts: Sequence[int]
-
-    def window_at(self, place: int) -> _Window:
-        """The window that has a run."""
-        which = bisect_right(self.firsts, place) - 1
-        end = self.firsts[which + 1] if which + 1 < len(self.firsts) else len(self.index)
-        first = self.firsts[which]
-        return _Window(first, tuple(self.index[number] for number in range(first, end)))
 
 
 class _Key(NamedTuple):
@@ -110,7 +75,7 @@ class TierReader:
         self._fetching = trio.CapacityLimiter(_FETCHES_AT_ONCE)
         self._writing = trio.Semaphore(_WRITES_AT_ONCE)
         self._windows: FetchedOnce[_Key, Content] = FetchedOnce(_WINDOWS_IN_MEMORY)
-        self._indexes: FetchedOnce[_Key, _Index] = FetchedOnce(_INDEXES_IN_MEMORY)
+        self._indexes: FetchedOnce[_Key, WindowedIndex] = FetchedOnce(_INDEXES_IN_MEMORY)
         #: Windows that no reader has come to yet, and when they were begun to be fetched.
         self._ahead: dict[_Key, float] = {}
         #: Where readers have ended who may go on: only they are read ahead for.
@@ -162,35 +127,35 @@ class TierReader:
         """The index of a segment. Raises as `read` does."""
         return (await self._index(names, partition, segment)).index
 
-    async def _index(self, names: TopicNames, partition: int, segment: RemoteSegment) -> _Index:
+    async def _index(self, names: TopicNames, partition: int, segment: RemoteSegment) -> WindowedIndex:
         key = _Key(segment.upload, partition, -1)
         return await self._indexes.get(key, lambda: self._fetch_index(names, partition, segment, key), self._spawn)
 
     # Fetching.
 
-    async def _fetch_index(self, names: TopicNames, partition: int, segment: RemoteSegment, key: _Key) -> _Index:
-        def parse(content: Content) -> _Index:
+    async def _fetch_index(self, names: TopicNames, partition: int, segment: RemoteSegment, key: _Key) -> WindowedIndex:
+        def parse(content: Content) -> WindowedIndex:
             if len(content) != segment.index_length or crc_of(content) != segment.index_crc:
                 raise CorruptObjectError(f"{name} is not what was uploaded")
             index = PartitionIndex(bytes(content), names.topic_id, partition, segment.base_offset, segment.last_offset)
-            return _Index(index, list(_firsts_of(index)))
+            return WindowedIndex.of(index)
 
         name = names.index(segment.upload)
         return await self._fetch(key, name, segment.index_position, segment.index_length, parse)
 
-    async def _window(self, names: TopicNames, partition: int, segment: RemoteSegment, window: _Window) -> Content:
+    async def _window(self, names: TopicNames, partition: int, segment: RemoteSegment, window: Window) -> Content:
         key = _Key(segment.upload, partition, window.first)
         self._ahead.pop(key, None)
         return await self._fetched_window(names, segment, window, key)
 
-    async def _fetched_window(self, names: TopicNames, segment: RemoteSegment, window: _Window, key: _Key) -> Content:
+    async def _fetched_window(self, names: TopicNames, segment: RemoteSegment, window: Window, key: _Key) -> Content:
         return await self._windows.get(
             key, lambda: self._fetch_window(names.part(segment.upload, window.runs[0].part), key, window), self._spawn
         )
 
-    async def _fetch_window(self, name: str, key: _Key, window: _Window) -> Content:
+    async def _fetch_window(self, name: str, key: _Key, window: Window) -> Content:
         def check(content: Content) -> Content:
-            _require_runs(name, content, window)
+            require_runs(name, content, window)
             return content
 
         return await self._fetch(key, name, window.position, window.length, check)
@@ -237,8 +202,8 @@ class TierReader:
         names: TopicNames,
         manifest: Manifest,
         segment: RemoteSegment,
-        found: _Index,
-        window: _Window,
+        found: WindowedIndex,
+        window: Window,
         offset: int,
         next_offset: int,
     ) -> None:
@@ -262,7 +227,7 @@ class TierReader:
                 window = found.window_at(place)
                 self._fetch_ahead(names, manifest.partition, segment, window)
 
-    def _fetch_ahead(self, names: TopicNames, partition: int, segment: RemoteSegment, window: _Window) -> None:
+    def _fetch_ahead(self, names: TopicNames, partition: int, segment: RemoteSegment, window: Window) -> None:
         key = _Key(segment.upload, partition, window.first)
         if key in self._windows or self._fetching.available_tokens < 1 or not self._has_room_ahead():
             return
@@ -306,26 +271,6 @@ class TierReader:
 
 
 _NOT_THERE: Final = object()
-
-
-def _firsts_of(index: PartitionIndex) -> Iterator[int]:
-    """The first run of each part begins a window, and each that would make it too long. Blocks."""
-    part = position = -1
-    for place, run in enumerate(index):
-        if run.part != part or run.end_position - position > _WINDOW_BYTES:
-            part, position = run.part, run.position
-            yield place
-
-
-def _require_runs(name: str, content: Content, window: _Window) -> None:
-    """Raise CorruptObjectError unless the content is that of the window's runs. Blocks."""
-    if len(content) != window.length:
-        raise CorruptObjectError(f"{name} has {len(content)} bytes at {window.position} instead of {window.length}")
-    view = memoryview(content)
-    for run in window.runs:
-        start = run.position - window.position
-        if crc32c(view, start, start + run.length) != run.crc:
-            raise CorruptObjectError(f"{name} is not what was uploaded at {run.position}")
 
 
 def _cut(content: Content, offset: int, max_bytes: int, end_offset: int) -> tuple[range, int]:

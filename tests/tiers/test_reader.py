@@ -35,9 +35,9 @@ async def copied(store: FaultyObjectStore, source: LogSource, *, part_bytes: int
     return manifest
 
 
-def large_log(partition: int = 0) -> LogSource:
+def large_log(partition: int = 0, *, batches_made: int = 160) -> LogSource:
     """Twelve windows of it."""
-    batches = [batch(3 * number, value_bytes=100_000) for number in range(160)]
+    batches = [batch(3 * number, value_bytes=100_000) for number in range(batches_made)]
     return LogSource(partition, batches, read_bytes=4_000_000)
 
 
@@ -67,17 +67,17 @@ async def test_who_reads_on_is_read_ahead_for(autojump_clock: MockClock, store: 
 async def test_what_several_readers_are_read_ahead_for_is_fetched_once(
     autojump_clock: MockClock, store: FaultyObjectStore
 ) -> None:
-    sources = [large_log(partition) for partition in range(4)]
+    sources = [large_log(partition, batches_made=60) for partition in range(4)]
     made = await Tier(store, part_bytes=LARGE_PART_BYTES).copy(sources)
     store.requests.clear()
     store.pauses = lambda name: 0.1
     offsets = dict.fromkeys(range(4), 0)
     async with reading(store, cache_bytes=0) as reader:
-        while min(offsets.values()) < 480:
+        while min(offsets.values()) < 180:
             for partition, offset in offsets.items():
                 manifest = made[partition]
                 assert isinstance(manifest, Manifest)
-                records = await reader.read(NAMES, manifest, offset, max_bytes=1_000_000, end_offset=480)
+                records = await reader.read(NAMES, manifest, offset, max_bytes=1_000_000, end_offset=180)
                 offsets[partition] = records.next_offset
         wanted = sum(each.size_bytes + each.index_length for manifest in made.values() for each in _segments(manifest))
         assert reader.fetched_bytes == wanted
@@ -91,7 +91,9 @@ def _segments(manifest: object) -> list[RemoteSegment]:
 async def test_readers_that_have_gone_do_not_keep_others_from_being_read_ahead_for(
     autojump_clock: MockClock, store: FaultyObjectStore
 ) -> None:
-    made = await Tier(store, part_bytes=LARGE_PART_BYTES).copy([large_log(partition) for partition in range(6)])
+    made = await Tier(store, part_bytes=LARGE_PART_BYTES).copy(
+        [large_log(partition, batches_made=60) for partition in range(6)]
+    )
     asked: list[int] = []
     async with reading(store, cache_bytes=0) as reader:
         for partition, manifest in made.items():
@@ -101,7 +103,7 @@ async def test_readers_that_have_gone_do_not_keep_others_from_being_read_ahead_f
             store.requests.clear()
             offset = 0
             for _ in range(2):
-                records = await reader.read(NAMES, manifest, offset, max_bytes=1_000_000, end_offset=480)
+                records = await reader.read(NAMES, manifest, offset, max_bytes=1_000_000, end_offset=180)
                 offset = records.next_offset
             await trio.testing.wait_all_tasks_blocked()
             asked.append(len(store.requests))

@@ -83,10 +83,10 @@ async def reading(store: ObjectStore, *, cache_bytes: int = 1 << 20) -> AsyncIte
 
 async def read_all(reader: TierReader, manifest: Manifest, offset: int = 0, *, max_bytes: int = 5000) -> bytes:
     """Everything from an offset on, as a consumer gets it."""
-    found = b""
+    found = bytearray()
     while offset < manifest.end_offset:
         records = await reader.read(NAMES, manifest, offset, max_bytes=max_bytes, end_offset=manifest.end_offset)
         assert records.next_offset > offset
-        found += bytes(records.content)
+        found += records.content
         offset = records.next_offset
-    return found
+    return bytes(found)
