@@ -108,7 +108,7 @@ class TierReader:
         asked = offset
         while (segment := manifest.find(offset)) is not None:
             found = await self._index(names, manifest.partition, segment)
-            index = found.index
+            index = found.partition_index
             place = index.place_of(offset)
             if place == len(index):
                 offset = segment.last_offset + 1
@@ -125,7 +125,7 @@ class TierReader:
 
     async def index(self, names: TopicNames, partition: int, segment: RemoteSegment) -> PartitionIndex:
         """The index of a segment. Raises as `read` does."""
-        return (await self._index(names, partition, segment)).index
+        return (await self._index(names, partition, segment)).partition_index
 
     async def _index(self, names: TopicNames, partition: int, segment: RemoteSegment) -> WindowedIndex:
         key = _Key(segment.upload, partition, -1)
@@ -221,7 +221,7 @@ class TierReader:
         if goes_on and self._nursery is not None:
             for _ in range(_WINDOWS_AHEAD):
                 place = window.first + len(window.runs)
-                if place >= len(found.index):
+                if place >= len(found.partition_index):
                     self._fetch_following(names, manifest, segment)
                     break
                 window = found.window_at(place)
@@ -264,7 +264,7 @@ class TierReader:
                 found = await self._index(names, manifest.partition, following)
             except TierError:
                 return
-            if len(found.index):
+            if len(found.partition_index):
                 self._fetch_ahead(names, manifest.partition, following, found.window_at(0))
 
         self._spawn(fetch)

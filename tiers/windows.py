@@ -40,7 +40,7 @@ class Window(NamedTuple):
 class WindowedIndex(NamedTuple):
     """An index, and the places of the runs that begin a window."""
 
-    index: PartitionIndex
+    partition_index: PartitionIndex
     firsts: Sequence[int]
 
     @classmethod
@@ -51,9 +51,9 @@ class WindowedIndex(NamedTuple):
     def window_at(self, place: int) -> Window:
         """The window that has a run."""
         which = bisect_right(self.firsts, place) - 1
-        end = self.firsts[which + 1] if which + 1 < len(self.firsts) else len(self.index)
+        end = self.firsts[which + 1] if which + 1 < len(self.firsts) else len(self.partition_index)
         first = self.firsts[which]
-        return Window(first, tuple(self.index[number] for number in range(first, end)))
+        return Window(first, tuple(self.partition_index[number] for number in range(first, end)))
 
 
 def require_runs(name: str, content: Content, window: Window) -> None:
