@@ -13,9 +13,9 @@ from tests.tiers.s3 import BUCKET, s3_server
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def s3_proxy() -> Iterator[FaultyProxy]:
-    """The way to the server that brokers find in their environment."""
+    """The way to the server that brokers find in their environment, as long as tests of this folder run."""
     pytest.importorskip("obstore")
     pytest.importorskip("moto")
     with s3_server() as endpoint, faulty_proxy(endpoint) as (proxy, address), pytest.MonkeyPatch.context() as patch:
@@ -31,7 +31,7 @@ def proxy(s3_proxy: FaultyProxy) -> Iterator[FaultyProxy]:
     s3_proxy.let_all_pass()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def new_url(s3_proxy: FaultyProxy, request: pytest.FixtureRequest) -> Callable[[], str]:
     """Addresses for `ottla.remote.url`, where nothing is yet."""
     if request.config.getoption("--broker") != "ottla":
