@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ottla.coordinator.group.consumer.group import ConsumerConfig
     from ottla.coordinator.group.coordinator import GroupCoordinator
+    from ottla.coordinator.group.shard.shard import GroupShard
     from ottla.coordinator.group.share.protocol import ShareGroupConfig
     from ottla.coordinator.group.streams.heartbeat import StreamsGroupConfig
     from ottla.coordinator.share.cluster import ClusterPersister, OtherShareCoordinators
@@ -104,6 +105,11 @@ class Coordinators:
             self.groups.apply(delta)
         if "transactions" in vars(self) or await self._has_begun(TRANSACTION_STATE, _TRANSACTION_MODULES):
             self.transactions.apply(delta)
+
+    def loaded_groups(self) -> list[GroupShard]:
+        """The groups of each partition that this node coordinates and has replayed."""
+        groups: GroupCoordinator | None = vars(self).get("groups")
+        return [] if groups is None else groups.runtime.loaded_shards()
 
     def answer_waiting(self) -> None:
         """Answer everyone who waits for other clients, or to ask a share coordinator again, now and later: this node is

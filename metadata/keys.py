@@ -15,6 +15,7 @@
     /taken-ids/<id>                    an id that was given to a node that asked for one; it is not given again
     /starts/<id>                       how often a broker has started after its first time
     /restoration                       the restoration of a backup that this metadata goes back to
+    /remote-generation                 how often the cluster was restored from its objects, without which it is 0
     /moved                             where the metadata has gone, or comes from: no node starts
     /producer-ids                      the first producer id that was given to nobody
 
@@ -64,6 +65,7 @@ STARTS: Final = "/starts/"
 MOVED: Final = "/moved"
 RESTORATION: Final = "/restoration"
 PRODUCER_IDS: Final = "/producer-ids"
+REMOTE_GENERATION: Final = "/remote-generation"
 
 
 def topic(name: str) -> str:

@@ -78,8 +78,8 @@ class HostedPartitions:
         self._changed = changed
         #: The in-sync sets of partitions that this node leads, and those that it leaves by itself.
         self.in_sync_sets = InSyncSets(self, clock, node_id=node_id, max_lag_ms=max_lag_ms, changed=changed)
-        #: What this node had written may be gone (a loss of power, an older copy of its folder).
-        self.has_lost = False
+        # What this node had written may be gone (a loss of power, an older copy of its folder).
+        self._has_lost = False
         self._suspect: set[Partition] = set()
         # Of which that was found while they were served.
         self._found_damaged: dict[Partition, None] = {}
@@ -149,6 +149,10 @@ class HostedPartitions:
         if (topic_id, partition) in self._offline:
             return StoreOfflineError(f"the log of {topic.name}-{partition} could not be opened")
         return NotLeaderError(f"node {self._node_id} holds no replica of {topic.name}-{partition}")
+
+    def expect_losses(self) -> None:
+        """What this node had written may be gone. Called before the first metadata is applied."""
+        self._has_lost = True
 
     async def apply(self, delta: MetadataDelta) -> None:
         """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
@@ -280,7 +284,7 @@ class HostedPartitions:
         is_empty = log.log_start_offset == log.log_end_offset
         # Elected without having been in sync (unclean.leader.election.enable).
         is_late = bool(partition.isr) and not partition.is_counted_on
-        return is_empty or is_late or log.may_lack_records or (self.has_lost and not remote.has_looked)
+        return is_empty or is_late or log.may_lack_records or (self._has_lost and not remote.has_looked)
 
     def _follow_rules(self, partition: Partition, rules: RemoteRules | None) -> None:
         """Whether the topic is tiered, and how, may have changed."""

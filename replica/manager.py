@@ -389,7 +389,7 @@ class ReplicaManager:
 
     def expect_losses(self) -> None:
         """What this node had written may be gone. Called before the first metadata is applied."""
-        self._partitions.has_lost = True
+        self._partitions.expect_losses()
 
     def follower_moved(self, partition: Partition) -> None:
         """What a follower shows has changed, by what its leader said."""

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ottla.settings.config import BrokerConfig
     from ottla.storage.node_dir import NodeDir
     from ottla.storage.store.context import RunBlocking
+    from ottla.tiers.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +103,7 @@ class Node:
         disk: Disk | None = None,
         clock: Clock | None = None,
         metadata_store: MetadataStore | None = None,
+        object_store: ObjectStore | None = None,
         network: Network | None = None,
         run_blocking: RunBlocking = trio.to_thread.run_sync,
         dispatcher: Callable[[ApiTable, Broker, ClientQuotas], Dispatcher] = Dispatcher,
@@ -109,9 +111,11 @@ class Node:
         page_socket: str | None = None,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """`metadata_store` replaces the one that the configuration names; `run_blocking` runs what storage asks of
-        the disk; `dispatcher` makes what hands requests to their handlers; at the path `page_socket` the page of all
-        nodes asks for what the HTTP port serves; `supervisor` says what becomes of background work that fails."""
+        """`metadata_store` and `object_store` replace those that the configuration names; `run_blocking` runs what
+        storage asks of the disk; `dispatcher` makes what hands requests to their handlers; at the path `page_socket`
+        the page of all nodes asks for what the HTTP port serves; `supervisor` says what becomes of background work that
+        fails.
+        """
         self._metadata_store = metadata_store
         self._environment = NodeEnvironment(
             config=config,
@@ -123,6 +127,7 @@ class Node:
             watchdog=watchdog,
             page_socket=page_socket,
             supervisor=Supervisor() if supervisor is None else supervisor,
+            object_store=object_store,
         )
         self._data_dir = os.path.abspath((config.log_dirs or config.log_dir)[0])
         self._stop = trio.Event()
@@ -212,6 +217,8 @@ class Node:
                 node_dir.settle_loss()
             if parts.listener_security is not None:
                 nursery.start_soon(broker.supervisor.keep, parts.listener_security.run)
+            if parts.snapshots is not None:
+                await parts.snapshots.begin()
             await nursery.start(controller.run)
             node_dir.join(controller.image.cluster_id)
             await nursery.start(parts.peers.run)
@@ -248,6 +255,8 @@ class Node:
         if parts.remote_storage is not None:
             nursery.start_soon(keep, parts.remote_storage.run, manager, parts.controller.publish_again)
             nursery.start_soon(_settle_when_looked, parts.remote_storage, parts.log_manager.node_dir)
+        if parts.snapshots is not None:
+            nursery.start_soon(keep, parts.snapshots.run)
         nursery.start_soon(_follow_others, parts, following)
 
     async def _end_when_asked(self, parts: Parts, following: trio.CancelScope) -> None:

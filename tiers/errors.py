@@ -69,3 +69,11 @@ class StaleUploadError(TierError):
 
 class UploadExpiredError(TierError):
     """The upload took so long that the sweep may take its objects for orphans: it is not committed."""
+
+
+class SupersededError(TierError):
+    """A cluster was restored from these objects: they are that one's, and this one must not change them any more."""
+
+
+class SnapshotTooLargeError(TierError):
+    """There is more than a snapshot may have: the one before it stays."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.storage.format.topic_file import FOLDER_NAME_CHARACTERS
-from ottla.tiers.names import TOPICS_FOLDER, TopicNames
+from ottla.tiers.names import TOPICS_FOLDER, SnapshotNames, TopicNames
 
 if TYPE_CHECKING:
     from ottla.tiers.object_store import ObjectStore
@@ -28,8 +28,12 @@ class Manifests(NamedTuple):
 
 
 async def find_clusters(store: ObjectStore) -> list[str]:
-    """The ids of the clusters that have objects of topics. Raises TierError if the store cannot be asked."""
-    return sorted([name async for name in _folders(store, "") if await store.find(f"{name}/{TOPICS_FOLDER}")])
+    """The ids of the clusters that have topics or snapshots. Raises TierError if the store cannot be asked."""
+    return sorted([name async for name in _folders(store, "") if await _is_cluster(store, name)])
+
+
+async def _is_cluster(store: ObjectStore, name: str) -> bool:
+    return bool(await store.find(f"{name}/{TOPICS_FOLDER}") or await store.find(SnapshotNames(name).folder))
 
 
 async def find_topics(store: ObjectStore, cluster_id: str, topic: str | None = None) -> AsyncIterator[TopicNames]:

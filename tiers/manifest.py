@@ -236,6 +236,11 @@ class Manifest:
         edited.epochs.clear()
         return edited
 
+    def fenced(self, leader_epoch: int) -> Manifest:
+        """The same, which nobody may change any more who leads in an earlier epoch. Raises FencedUploadError."""
+        self._require_epoch(leader_epoch)
+        return self if self.leader_epoch == leader_epoch else self._next(leader_epoch, self._segments)
+
     def _require_epoch(self, leader_epoch: int) -> None:
         if leader_epoch < self.leader_epoch:
             raise FencedUploadError(f"epoch {leader_epoch} is before {self.leader_epoch}, which wrote {self!r}")

@@ -4,6 +4,10 @@
     <cluster id>/topics/<topic>.<topic id>/segments/<upload id>.<part>     batches, up to 16 MiB in each object
     <cluster id>/topics/<topic>.<topic id>/segments/<upload id>.index      where they lie, for all partitions of the upload
     <cluster id>/deleted/<topic id>                                        the deletion of a topic that has begun
+    <cluster id>/snapshots/metadata                                        topics and settings (`ottla.tiers.snapshot`)
+    <cluster id>/snapshots/offsets/<partition>                             what groups have committed
+    <cluster id>/snapshots/schemas                                         the schema registry's topic
+    <cluster id>/snapshots/ends/<node id>                                  where the logs end that a node leads
 
 An upload id is the leader epoch under which the upload was begun, and a random number: no two uploads, of whichever
 leaders, ever write the same object.
@@ -16,7 +20,7 @@ from uuid import UUID
 
 from ottla.storage.format.topic_file import topic_folder_name, topic_id_of_folder
 
-__all__ = ["TOPICS_FOLDER", "TopicNames", "UploadId"]
+__all__ = ["TOPICS_FOLDER", "SnapshotNames", "TopicNames", "UploadId"]
 
 TOPICS_FOLDER: Final = "topics/"
 _INDEX_SUFFIX: Final = "index"
@@ -95,3 +99,26 @@ class TopicNames:
         """The number of the part that has this name; None for an index."""
         number = name.rpartition(".")[2]
         return int(number) if number.isdecimal() else None
+
+
+class SnapshotNames:
+    """The names of a cluster's snapshots."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self.folder = f"{cluster_id}/snapshots/"
+        self.metadata = f"{self.folder}metadata"
+        self.schemas = f"{self.folder}schemas"
+        self.all_offsets = f"{self.folder}offsets/"
+        self.all_ends = f"{self.folder}ends/"
+
+    def offsets(self, partition: int) -> str:
+        """What is committed in one partition of `__consumer_offsets`."""
+        return f"{self.all_offsets}{partition:010d}"
+
+    def ends(self, node_id: int) -> str:
+        return f"{self.all_ends}{node_id:010d}"
+
+    def partition_of(self, name: str) -> int | None:
+        """The inverse of `offsets`; None for any other name."""
+        number = name.removeprefix(self.all_offsets)
+        return int(number) if number.isdecimal() and self.offsets(int(number)) == name else None

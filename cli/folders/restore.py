@@ -1,4 +1,6 @@
-"""`ottla restore`: make a data folder from a backup, checking every byte; or recreate the lost metadata of one."""
+"""`ottla restore`: make a data folder from a backup, checking every byte, or from the objects of tiered topics; or
+recreate the lost metadata of one.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "records",
     )
     parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="URL",
+        help="instead: make a cluster from the objects of its tiered topics, at the address that ottla.remote.url had; "
+        "credentials are found in the environment. It shuts the cluster out that wrote them",
+    )
+    parser.add_argument(
+        "--cluster-id", metavar="ID", help="with --from: which cluster, if the object store has several"
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="with --from: settings as for `ottla serve`, such as node.id"
+    )
+    parser.add_argument(
         "--prefer-node",
         type=options.number,
         metavar="ID",
@@ -43,6 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
         from ottla.cli.folders import restore_metadata
 
         return restore_metadata.run(arguments)
+    if arguments.source is not None:
+        if arguments.backup is not None or arguments.metadata_from_data:
+            raise CommandError("--from makes a folder by itself: name neither a backup nor --metadata-from-data")
+        from ottla.cli.folders.objects import restore as restore_objects
+
+        return restore_objects.run(arguments)
     if arguments.backup is None:
         raise CommandError("which backup? Name the folder that `ottla backup` made")
     progress = options.Progress("restored")

@@ -122,7 +122,7 @@ async def _rebuild(data_dir: Path, nodes: list[int], prefer: int | None) -> Choi
             "what the others have is kept aside"
         ) from None
     _keep_aside(data_dir, choice)
-    await _write(data_dir / METADATA_FILE, metadata_of(choice, cluster_id, found))
+    await write_metadata(data_dir / METADATA_FILE, metadata_of(choice, cluster_id, found))
     return choice
 
 
@@ -139,8 +139,8 @@ def _keep_aside(data_dir: Path, choice: Choice) -> None:
         write_kept_logs(disk, node_path, {(log.topic_id, log.partition): log for log in logs}.values())
 
 
-async def _write(path: Path, operations: list[Operation]) -> None:
-    """Beside first, so that half a file never looks like a whole one."""
+async def write_metadata(path: Path, operations: list[Operation]) -> None:
+    """A new cluster.sqlite; beside it first, so that half a file never looks like a whole one."""
     from ottla.metastore.sqlite import open_sqlite_store
     from ottla.storage.clock import SystemClock
 

@@ -25,6 +25,7 @@ from ottla.tiers.rate import ByteRate
 
 if TYPE_CHECKING:
     from ottla.replica.partition import Partition
+    from ottla.replica.remote.failure_log import FailureLog
     from ottla.replica.tiered.remote_log import RemoteCounters, RemoteLog
     from ottla.tiers.manifest import Manifest
     from ottla.tiers.object_store import ObjectStore
@@ -36,8 +37,6 @@ _PARTITIONS_AT_ONCE: Final = 8
 _PASSING: Final = (FencedUploadError, OverlappingUploadError, StaleUploadError, LogClosedError)
 
 Held = tuple["Partition", "RemoteLog"]
-Failed = Callable[[str, str, Exception], None]
-Well = Callable[[str], None]
 
 
 class Copier:
@@ -53,7 +52,7 @@ class Copier:
         self._rate = ByteRate(0)
         self._copying: dict[UUID, Copying] = {}
 
-    async def copy_topic(self, group: Sequence[Held], time_ms: Callable[[], int], failed: Failed, well: Well) -> bool:
+    async def copy_topic(self, group: Sequence[Held], time_ms: Callable[[], int], failures: FailureLog) -> bool:
         """Copy a topic's partitions as far as one upload of each goes; whether anything was copied."""
         self._rate.change(self._bytes_per_second())
         stretches: list[tuple[Held, LogStretch]] = []
@@ -63,13 +62,13 @@ class Copier:
             except _PASSING:
                 continue
             except (ApiError, OSError) as error:
-                failed(remote.name, "is not copied", error)
+                failures.failed(remote.name, "is not copied", error)
                 continue
             if stretch is not None:
                 stretches.append(((held, remote), stretch))
         has_copied = False
         for first in range(0, len(stretches), _PARTITIONS_AT_ONCE):
-            has_copied |= await self._copy(stretches[first : first + _PARTITIONS_AT_ONCE], failed, well)
+            has_copied |= await self._copy(stretches[first : first + _PARTITIONS_AT_ONCE], failures)
         return has_copied
 
     async def _stretch(self, held: Partition, remote: RemoteLog, now_ms: int) -> LogStretch | None:
@@ -89,22 +88,22 @@ class Copier:
             due_until=copied_until(parts_of(log), remote.rules, now_ms),
         )
 
-    async def _copy(self, some: Sequence[tuple[Held, LogStretch]], failed: Failed, well: Well) -> bool:
+    async def _copy(self, some: Sequence[tuple[Held, LogStretch]], failures: FailureLog) -> bool:
         try:
             results = await self._upload(some)
         except ObjectStoreUnavailableError as error:
             self._counters.copy_failed()
-            failed(some[0][0][1].name, "is not copied", error)
+            failures.failed(some[0][0][1].name, "is not copied", error)
             return False
         except _PASSING:
             return False
         except (ApiError, OSError) as error:
             self._counters.copy_failed()
             if len(some) == 1:
-                failed(some[0][0][1].name, "is not copied", error)
+                failures.failed(some[0][0][1].name, "is not copied", error)
                 return False
             # One of them cannot be read, perhaps: it must not hold up the others.
-            copied = [await self._copy([each], failed, well) for each in some]
+            copied = [await self._copy([each], failures) for each in some]
             return any(copied)
         has_copied = False
         for (_, remote), stretch in some:
@@ -114,11 +113,11 @@ class Copier:
             elif isinstance(result, TierError):
                 if not isinstance(result, _PASSING):
                     self._counters.copy_failed()
-                    failed(remote.name, "is not copied", result)
+                    failures.failed(remote.name, "is not copied", result)
             else:
                 has_copied = True
                 self._counters.copied(result[len(result) - 1].size_bytes)
-                well(remote.name)
+                failures.well(remote.name)
         return has_copied
 
     async def _upload(self, some: Sequence[tuple[Held, LogStretch]]) -> dict[int, Manifest | TierError]:

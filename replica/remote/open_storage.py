@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.storage.clock import Clock
     from ottla.storage.disk import Disk
     from ottla.storage.node_dir import NodeDir
+    from ottla.tiers.object_store import ObjectStore
 
 __all__ = ["CACHE_FOLDER", "STORE_NOTE", "open_remote_storage"]
 
@@ -24,10 +25,13 @@ STORE_NOTE: Final = "remote-store-id"
 _ATTEMPTS: Final = 3
 
 
-def open_remote_storage(url: str, config: BrokerConfig, disk: Disk, clock: Clock, node_dir: NodeDir) -> RemoteStorage:
-    """Nobody is asked anything yet. Raises what `open_object_store` does."""
+def open_remote_storage(
+    url: str, config: BrokerConfig, disk: Disk, clock: Clock, node_dir: NodeDir, *, store: ObjectStore | None = None
+) -> RemoteStorage:
+    """Nobody is asked anything yet. `store` replaces the one at the address. Raises what `open_object_store` does."""
     timeout_seconds = config.ottla_remote_request_timeout_ms / 1000
-    store = open_object_store(url, timeout_seconds=timeout_seconds)
+    if store is None:
+        store = open_object_store(url, timeout_seconds=timeout_seconds)
     patient = PatientObjectStore(store, timeout_seconds=timeout_seconds, attempts=_ATTEMPTS)
     return RemoteStorage(
         MarkedObjectStore(patient, disk, os.path.join(node_dir.path, STORE_NOTE)),

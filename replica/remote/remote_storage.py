@@ -19,14 +19,16 @@ import trio
 from ottla.replica.errors import ReplicaError
 from ottla.replica.remote.copier import Copier
 from ottla.replica.remote.expiry import expire_as_follower, expire_as_leader
+from ottla.replica.remote.failure_log import FailureLog
 from ottla.replica.tiered.remote_log import RemoteCounters, RemoteLog, SharedByRemoteLogs
 from ottla.replica.tiered.rules import is_given_up
 from ottla.runtime.backoff import Backoff
 from ottla.storage.errors import LogClosedError, StorageError
-from ottla.tiers.errors import FencedUploadError, ObjectStoreUnavailableError, StaleUploadError, TierError
+from ottla.tiers.errors import FencedUploadError, StaleUploadError, SupersededError, TierError
 from ottla.tiers.manifest_file import ManifestFile
-from ottla.tiers.names import TopicNames
+from ottla.tiers.names import SnapshotNames, TopicNames
 from ottla.tiers.reader import TierReader
+from ottla.tiers.snapshot import read_generation
 from ottla.tiers.sweep import delete_topic, sweep_topic
 
 if TYPE_CHECKING:
@@ -110,8 +112,22 @@ class RemoteStorage:
         self._given_up: dict[UUID, TopicNames] = {}
         #: In which epochs this node has emptied what is given up.
         self._emptied: dict[tuple[UUID, int], int] = {}
-        #: What fails, by name, and why: each is logged once.
-        self.failing: dict[str, str] = {}
+        self.failures = FailureLog()
+        self._generation = 0
+
+    @property
+    def generation(self) -> int:
+        """How often the cluster was restored from its objects (`ottla.tiers.snapshot`)."""
+        return self._generation
+
+    def begin(self, generation: int) -> None:
+        """Learn that, before anything is done."""
+        self._generation = generation
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """What fails, by name, and why."""
+        return self.failures.failing
 
     # What the replica manager calls.
 
@@ -223,11 +239,11 @@ class RemoteStorage:
         try:
             await look.remote.look(look.leader_epoch)
         except TierError as error:
-            self._failed(look.remote.name, "cannot be found in the object store", error)
+            self.failures.failed(look.remote.name, "cannot be found in the object store", error)
             if self._looks.get(key) is look:
                 self._looks[key] = self._looks.pop(key)  # after the others
             return
-        self._well(look.remote.name)
+        self.failures.well(look.remote.name)
         if self._looks.get(key) is look:
             del self._looks[key]
 
@@ -241,7 +257,7 @@ class RemoteStorage:
                 topics.setdefault(held.topic_id, []).append((held, remote))
         has_copied = False
         for group in topics.values():
-            has_copied |= await self.copier.copy_topic(group, self._clock.time_ms, self._failed, self._well)
+            has_copied |= await self.copier.copy_topic(group, self._clock.time_ms, self.failures)
         return has_copied
 
     async def expire_all(self, manager: ReplicaManager) -> bool:
@@ -255,10 +271,10 @@ class RemoteStorage:
             except _PASSING:
                 continue
             except (TierError, ReplicaError, StorageError, OSError) as error:
-                self._failed(f"retention of {remote.name}", "takes nothing", error)
+                self.failures.failed(f"retention of {remote.name}", "takes nothing", error)
             else:
                 # Perhaps nobody was asked for it.
-                self._well(f"retention of {remote.name}", has_asked=False)
+                self.failures.well(f"retention of {remote.name}", has_asked=False)
         await self._empty_given_up(manager)
         return False
 
@@ -283,7 +299,7 @@ class RemoteStorage:
                     continue
                 except TierError as error:
                     self.counters.delete_failed()
-                    self._failed(f"{held.topic}-{held.index}", "stays in the object store", error)
+                    self.failures.failed(f"{held.topic}-{held.index}", "stays in the object store", error)
                     continue
                 self._emptied[key] = epoch
 
@@ -309,9 +325,9 @@ class RemoteStorage:
                 try:
                     await sweep_topic(self.store, names, probe=self._probe)
                 except TierError as error:
-                    self._failed(names.folder, "cannot be swept", error)
+                    self.failures.failed(names.folder, "cannot be swept", error)
                 else:
-                    self._well(names.folder)
+                    self.failures.well(names.folder)
 
     async def _delete_all(self) -> None:
         """Delete the objects of deleted topics. A note in the object store says of which that has begun."""
@@ -326,10 +342,10 @@ class RemoteStorage:
                 backoff.reset()
             except TierError as error:
                 self.counters.delete_failed()
-                self._failed("deleted topics", "stay in the object store", error)
+                self.failures.failed("deleted topics", "stay in the object store", error)
                 await backoff.wait()
                 continue
-            self._well("deleted topics")
+            self.failures.well("deleted topics")
             self._has_deleted = trio.Event()
             if not self._deleted:
                 await self._has_deleted.wait()
@@ -351,7 +367,13 @@ class RemoteStorage:
                 self._deleted[names.folder] = names
             after = page[-1].name
 
+    async def require_ours(self) -> None:
+        """Raise SupersededError if another cluster was restored from the objects, whose they are then."""
+        if await read_generation(self.store, SnapshotNames(self._cluster_id).metadata) > self.generation:
+            raise SupersededError("another cluster was restored from the objects of this one")
+
     async def _delete(self, names: TopicNames) -> None:
+        await self.require_ours()
         await self.store.put(
             names.deletion_note, json.dumps({"topic": names.topic, "topic_id": str(names.topic_id)}).encode()
         )
@@ -359,21 +381,6 @@ class RemoteStorage:
         await self.store.delete([names.deletion_note])
         keys = {"topic": names.topic, "objects": removed}
         logger.info("the topic %s was deleted, and its %d objects are", names.topic, removed, extra=keys)
-
-    # What is logged: a line when something begins to fail, and one when it is well again.
-
-    def _failed(self, name: str, what: str, error: Exception) -> None:
-        if isinstance(error, ObjectStoreUnavailableError):
-            name, what = "the object store", "cannot be reached"
-        if name not in self.failing:
-            keys = {"what": name, "error": str(error)}
-            logger.warning("%s %s: %s", name, what, error, extra=keys)
-        self.failing[name] = str(error)
-
-    def _well(self, name: str, *, has_asked: bool = True) -> None:
-        for known in (name, "the object store") if has_asked else (name,):
-            if self.failing.pop(known, None) is not None:
-                logger.info("%s is well again", known, extra={"what": known})
 
 
 async def _in_steps(manager: ReplicaManager) -> AsyncIterator[Partition]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.transaction.other_brokers import OtherBrokers
     from ottla.metadata.controller import Controller
     from ottla.metadata.image import Endpoint
+    from ottla.metastore.store import MetadataStore
     from ottla.replica.remote.remote_storage import RemoteStorage
     from ottla.security.credentials import Credentials
     from ottla.security.delegation_tokens import DelegationTokens
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from ottla.server.network.listener_security import ListenerSecurity
     from ottla.server.network.network import Network
     from ottla.server.schemas.source import SchemaSource
+    from ottla.server.snapshots.snapshots import Snapshots
     from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
     from ottla.storage.disk import Disk
     from ottla.storage.node_dir import NodeDir
+    from ottla.tiers.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +138,9 @@ def http_server(config: BrokerConfig, page_socket: str | None) -> HttpServer | N
     return HttpServer(parse_http_address(config.ottla_http_listen), console, tls_of_http(config), page_socket)
 
 
-def remote_storage(config: BrokerConfig, disk: Disk, clock: Clock, node_dir: NodeDir) -> RemoteStorage | None:
+def remote_storage(
+    config: BrokerConfig, disk: Disk, clock: Clock, node_dir: NodeDir, object_store: ObjectStore | None
+) -> RemoteStorage | None:
     """The object store for tiered topics; None where none is named, and then nothing of it is loaded. Raises
     ConfigError.
     """
@@ -147,11 +152,28 @@ def remote_storage(config: BrokerConfig, disk: Disk, clock: Clock, node_dir: Nod
     from ottla.tiers.errors import ObjectStoreRefusedError
 
     try:
-        return open_remote_storage(url, config, disk, clock, node_dir)
+        return open_remote_storage(url, config, disk, clock, node_dir, store=object_store)
     except (ValueError, ObjectStoreRefusedError) as error:
         raise ConfigError(f"ottla.remote.url: {error}") from None
     except ModuleNotFoundError as error:
         raise ConfigError(f"ottla.remote.url: {url} needs {error.name}: pip install 'ottla[tiers]'") from None
+
+
+def snapshots(broker: Broker, store: MetadataStore) -> Snapshots | None:
+    """What copies metadata to the object store; None where there is none."""
+    if broker.remote_storage is None:
+        return None
+    from ottla.server.snapshots.snapshots import Snapshots
+
+    return Snapshots(
+        broker.remote_storage,
+        broker.controller,
+        store,
+        broker.replica_manager,
+        lambda: broker.coordinators,
+        broker.clock,
+        interval_ms=broker.config.ottla_remote_snapshot_interval_ms,
+    )
 
 
 def schema_source(config: BrokerConfig) -> SchemaSource | None:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ottla.storage.disk import Disk
     from ottla.storage.log_manager import LogManager
     from ottla.storage.store.context import RunBlocking
+    from ottla.tiers.object_store import ObjectStore
 
 
 class NodeEnvironment(NamedTuple):
@@ -76,6 +77,8 @@ class NodeEnvironment(NamedTuple):
     watchdog: LoopWatchdog | None
     #: Outlives failures of background work, or does not.
     supervisor: Supervisor
+    #: The object store of tiered topics, None for the one that the configuration names.
+    object_store: ObjectStore | None = None
     #: The path at which the page of all nodes asks for what the HTTP port serves, None if there is no such page.
     page_socket: str | None = None
 
@@ -100,7 +103,9 @@ class Parts:
         self._join_cluster()
         self.high_watermarks = HighWatermarks(environment.disk, log_manager.node_dir.path, environment.run_blocking)
         self.kept_logs = KeptLogs(environment.disk, log_manager.node_dir.path, environment.run_blocking)
-        self.remote_storage = optional.remote_storage(config, environment.disk, environment.clock, log_manager.node_dir)
+        self.remote_storage = optional.remote_storage(
+            config, environment.disk, environment.clock, log_manager.node_dir, environment.object_store
+        )
         self.replica_manager = self._new_replica_manager()
         log_manager.set_listener(self.replica_manager)
         self.fetchers = ReplicaFetchers(
@@ -113,6 +118,7 @@ class Parts:
         )
         apis = ApiTable.default(takes_telemetry=bool(config.ottla_http_listen), release=config.ottla_kafka_release)
         self.broker = self._new_broker(apis)
+        self.snapshots = optional.snapshots(self.broker, store)
         self._connection_rates = ConnectionRates(config.quota_window_num, config.quota_window_size_seconds)
         self.listeners = Listeners(
             environment.dispatcher(apis, self.broker, self.broker.quotas),

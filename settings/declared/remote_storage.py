@@ -32,6 +32,12 @@ class RemoteStorageSettings:
         check=between(1000),
         importance=LOW,
     )
+    ottla_remote_snapshot_interval_ms: int = long(
+        60_000,
+        "How often the metadata, committed offsets and schemas are copied to the object store, if they have changed.",
+        check=between(100),
+        importance=LOW,
+    )
     remote_log_storage_system_enable: bool = boolean(False, "Turn tiered storage on.", in_use=False)
     remote_fetch_max_wait_ms: int = integer(
         500, "Longest wait for a read from remote storage.", check=between(1), update=CLUSTER_WIDE

@@ -128,34 +128,45 @@ def restore(backup: Path, data_dir: Path, report: Report) -> dict[str, Any]:
     what was acknowledged since. So they leave the in-sync sets.
     """
     manifest = read_manifest(backup)
-    _make_empty(data_dir, but=_RESTORING)
-    beside = data_dir / _RESTORING
-    shutil.rmtree(beside, ignore_errors=True)
     try:
-        make_private_folder(beside)
-        total_bytes = sum(file["size"] for file in manifest["files"].values())
-        _check_space(data_dir, total_bytes)
-        copied_bytes = 0
-        for name, file in manifest["files"].items():
-            crc = _copy(backup / name, beside / name, file["size"])
-            if crc != file["crc32c"]:
-                raise BackupError(f"{backup / name} is damaged: its CRC is {crc:#010x}, not {file['crc32c']:#010x}")
-            copied_bytes += file["size"]
-            report(copied_bytes, total_bytes)
-        restoration = uuid4().hex
-        for node_id in node_ids_in(beside):
-            _note_restoration(beside, node_id, restoration)
-        if METADATA_FILE in manifest["files"]:
-            trio.run(_write_restoration, beside / METADATA_FILE, restoration)
-        _sync_folders(beside)
-        # The metadata first: without it a broker would take the nodes' folders for a new cluster's.
-        for name in sorted(os.listdir(beside), key=lambda name: name != METADATA_FILE):
-            os.rename(beside / name, data_dir / name)
-        beside.rmdir()
-        _sync_folder(data_dir)
+        with restoring(data_dir) as beside:
+            total_bytes = sum(file["size"] for file in manifest["files"].values())
+            _check_space(data_dir, total_bytes)
+            copied_bytes = 0
+            for name, file in manifest["files"].items():
+                crc = _copy(backup / name, beside / name, file["size"])
+                if crc != file["crc32c"]:
+                    raise BackupError(f"{backup / name} is damaged: its CRC is {crc:#010x}, not {file['crc32c']:#010x}")
+                copied_bytes += file["size"]
+                report(copied_bytes, total_bytes)
+            restoration = uuid4().hex
+            for node_id in node_ids_in(beside):
+                _note_restoration(beside, node_id, restoration)
+            if METADATA_FILE in manifest["files"]:
+                trio.run(_write_restoration, beside / METADATA_FILE, restoration)
     except (OSError, StorageError, MetadataError) as error:
         raise BackupError(str(error)) from None
     return manifest
+
+
+@contextmanager
+def restoring(data_dir: Path) -> Iterator[Path]:
+    """A folder inside the data folder, which must be new or empty. At the end what was put there is moved to where a
+    broker uses it; after an error it stays where no broker looks, until the next attempt.
+
+    Raises BackupError or OSError.
+    """
+    _make_empty(data_dir, but=_RESTORING)
+    beside = data_dir / _RESTORING
+    shutil.rmtree(beside, ignore_errors=True)
+    make_private_folder(beside)
+    yield beside
+    _sync_folders(beside)
+    # The metadata first: without it a broker would take the nodes' folders for a new cluster's.
+    for name in sorted(os.listdir(beside), key=lambda name: name != METADATA_FILE):
+        os.rename(beside / name, data_dir / name)
+    beside.rmdir()
+    _sync_folder(data_dir)
 
 
 def _note_restoration(data_dir: Path, node_id: int, restoration: str) -> None:

@@ -119,6 +119,10 @@ class OffsetCache:
         """The keys under which a group has committed offsets."""
         return list(self._committed.get(group_id, _NONE))
 
+    def committed(self, group_id: str) -> list[tuple[bytes, RawOffset]]:
+        """What a group has committed, as it is in its records."""
+        return list(self._committed.get(group_id, _NONE).items())
+
     def expired(
         self,
         group_id: str,

@@ -1,0 +1,1 @@
+"""A data folder out of an object store: `ottla restore --from`."""
