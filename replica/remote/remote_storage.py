@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
@@ -252,8 +252,9 @@ class RemoteStorage:
     async def copy_all(self, manager: ReplicaManager) -> bool:
         """One pass; whether anything was copied."""
         topics: dict[UUID, list[tuple[Partition, RemoteLog]]] = {}
-        async for held, remote in self._tiered(manager):
-            if held.is_leader and remote.rules.is_copied:
+        for held in await _held(manager, _is_tiered):
+            remote = held.remote
+            if remote is not None and held.is_leader and remote.rules.is_copied:
                 topics.setdefault(held.topic_id, []).append((held, remote))
         has_copied = False
         for group in topics.values():
@@ -264,7 +265,10 @@ class RemoteStorage:
         """One pass of retention over everything that this node holds."""
         if manager.may_be_replaced():
             return False
-        async for held, remote in self._tiered(manager):
+        for held in await _held(manager, _is_tiered):
+            remote = held.remote
+            if remote is None:
+                continue  # not any more
             expire = expire_as_leader if held.is_leader else expire_as_follower
             try:
                 await expire(held, remote, self._clock.time_ms())
@@ -281,9 +285,9 @@ class RemoteStorage:
     async def _empty_given_up(self, manager: ReplicaManager) -> None:
         """Forget what was copied of topics that are no longer tiered; its objects are swept a day later."""
         for topic_id, names in list(self._given_up.items()):
-            async for held in _in_steps(manager):
+            for held in await _held(manager, lambda held, topic_id=topic_id: held.topic_id == topic_id):  # type: ignore[misc]
                 key = (topic_id, held.index)
-                if held.topic_id != topic_id or not held.is_leader or held.remote is not None:
+                if not held.is_leader or held.remote is not None:
                     continue
                 epoch = held.leader_epoch
                 if self._emptied.get(key) == epoch:
@@ -303,11 +307,6 @@ class RemoteStorage:
                     continue
                 self._emptied[key] = epoch
 
-    async def _tiered(self, manager: ReplicaManager) -> AsyncIterator[tuple[Partition, RemoteLog]]:
-        async for held in _in_steps(manager):
-            if held.remote is not None:
-                yield held, held.remote
-
     # What nobody needs.
 
     @property
@@ -318,9 +317,9 @@ class RemoteStorage:
         while True:
             await trio.sleep(self._times.ottla_remote_sweep_interval_ms / 1000)
             found: dict[UUID, TopicNames] = dict(self._given_up)
-            async for held, remote in self._tiered(manager):
-                if held.index == 0 and held.is_leader:
-                    found[held.topic_id] = remote.names
+            for held in await _held(manager, _is_tiered):
+                if held.index == 0 and held.is_leader and held.remote is not None:
+                    found[held.topic_id] = held.remote.names
             for names in found.values():
                 try:
                     await sweep_topic(self.store, names, probe=self._probe)
@@ -383,11 +382,22 @@ class RemoteStorage:
         logger.info("the topic %s was deleted, and its %d objects are", names.topic, removed, extra=keys)
 
 
-async def _in_steps(manager: ReplicaManager) -> AsyncIterator[Partition]:
+async def _held(manager: ReplicaManager, is_wanted: Callable[[Partition], bool]) -> list[Partition]:
+    """Those of this node's partitions, looked at in steps. By the time that one is come to it may have changed.
+
+    No generator: one that is cancelled while it is asked is left unfinished.
+    """
+    found = []
     for number, held in enumerate(manager.partitions(), 1):
         if number % _PARTITIONS_A_STEP == 0:
             await trio.lowlevel.checkpoint()
-        yield held
+        if is_wanted(held):
+            found.append(held)
+    return found
+
+
+def _is_tiered(held: Partition) -> bool:
+    return held.remote is not None
 
 
 def _leads(manager: ReplicaManager, key: tuple[UUID, int]) -> bool:
