@@ -24,7 +24,8 @@ def is_object_store(path: str) -> bool:
     try:
         check_remote_url(path)
     except ValueError as error:
-        raise OptionError(f"The path {path!r} cannot be read: {error}.") from None
+        # Without the path: it may have credentials in it.
+        raise OptionError(f"The path is no address of an object store: {error}.") from None
     if not path.startswith(_FOLDER):
         return True
     try:

@@ -78,6 +78,8 @@ def _at_offsets(bounds: Bounds, offsets: Iterable[int | None]) -> Bounds:
 
 
 def _not_before(bounds: Bounds, time: datetime) -> Bounds:
+    if time.tzinfo is None:
+        return bounds
     # Records' times are whole milliseconds: rounded down, this is no later than the query's.
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
     milliseconds = (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000

@@ -48,7 +48,8 @@ TIME_MS = 1_714_979_289_123
             [filters.GreaterThanOrEqual(("timestamp",), TIME - timedelta(days=40_000))],
             Bounds(not_before_ms=-1_741_020_710_877),
         ),
-        # What says nothing: of other columns, of the opposite, of what lies within a column.
+        # What says nothing: of other columns, of the opposite, of what lies within a column, of a time without a zone.
+        ([filters.GreaterThan(("timestamp",), TIME.replace(tzinfo=None))], NO_BOUNDS),
         ([filters.EqualTo(("value",), b"a"), filters.IsNotNull(("offset",))], NO_BOUNDS),
         ([filters.Not(filters.EqualTo(("partition",), 2))], NO_BOUNDS),
         ([filters.LessThan(("timestamp",), TIME), filters.EqualTo(("headers", "partition"), 2)], NO_BOUNDS),
