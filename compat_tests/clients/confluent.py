@@ -130,7 +130,12 @@ class ConfluentTransactions:
             with broker_errors():
                 for record in records:
                     self._producer.produce(
-                        topic, value=record.value, key=record.key, partition=record.partition, on_delivery=report
+                        topic,
+                        value=record.value,
+                        key=record.key,
+                        partition=record.partition,
+                        timestamp=record.timestamp_ms or 0,
+                        on_delivery=report,
                     )
                 unsent = self._producer.flush(ANSWER_TIMEOUT_S)
         except SystemError as fatal:  # confluent-kafka raises a fatal error in the midst of another callback
