@@ -5,7 +5,7 @@ Kafka's counterparts are KafkaRaftClient.handleAddVoterRequest and AddVoterHandl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 
 API = Api(ApiKey.ADD_RAFT_VOTER, on_cluster(AclOperation.ALTER))
 
+_NO_ENDPOINT: Final = (
+    "Add voter request didn't include the endpoint (Endpoints(endpoints={})) for the default listener "
+    "ListenerName(CONTROLLER)"
+)
+
 
 def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     code, message = refusal("Add", request.cluster_id, request.voter_id, request.voter_directory_id, context)
     if code is ErrorCode.UNSUPPORTED_VERSION and not request.listeners:
-        code, message = ErrorCode.INVALID_REQUEST, "Add voter request didn't include the endpoint of the voter"
+        code, message = ErrorCode.INVALID_REQUEST, _NO_ENDPOINT
     return AddRaftVoterResponse(error_code=code, error_message=message)

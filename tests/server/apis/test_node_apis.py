@@ -235,7 +235,11 @@ async def test_voters_are_refused_in_kafkas_words(serve_node: Serve) -> None:
         assert [(each.error_code, each.error_message) for each in refused] == [
             (ErrorCode.INCONSISTENT_CLUSTER_ID, f'The given id "x" doesn\'t match the cluster id "{own}"'),
             (ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter"),
-            (ErrorCode.INVALID_REQUEST, "Add voter request didn't include the endpoint of the voter"),
+            (
+                ErrorCode.INVALID_REQUEST,
+                "Add voter request didn't include the endpoint (Endpoints(endpoints={})) for the default listener "
+                "ListenerName(CONTROLLER)",
+            ),
             (
                 ErrorCode.UNSUPPORTED_VERSION,
                 "Cluster doesn't support adding voter because the kraft.version feature is 0",
