@@ -35,6 +35,11 @@ NO_KNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
 #: A fetch of more partitions lets others run in between.
 LOOK_AT_ONCE: Final = 64
 
+# Members of enumerations cost as much to look up as two calls, and these are asked for with every partition.
+_LEADER: Final = Role.LEADER
+_LOG_END: Final = Isolation.LOG_END
+_TXN_COMMITTED: Final = Isolation.TXN_COMMITTED
+
 
 class FetchParams:
     """What holds for a whole fetch. Sizes in bytes, `max_wait_ms` in milliseconds.
@@ -446,10 +451,10 @@ class FetchOperation:
         if params.replica_id >= 0:
             self._compare_high_watermarks(request, result)
         isolation = params.isolation
-        if isolation is Isolation.LOG_END:
+        if isolation is _LOG_END:
             end_offset = partition.visible_end(isolation)
         else:
-            end_offset = stable_offset if isolation is Isolation.TXN_COMMITTED else high_watermark
+            end_offset = stable_offset if isolation is _TXN_COMMITTED else high_watermark
         if offset < end_offset:
             self._plan_read(request, result, end_offset)
         return result
@@ -464,11 +469,11 @@ class FetchOperation:
 
     def _readable(self, request: FetchPartition) -> Partition:
         partition = request.resolved
-        if partition is None or partition.role is not Role.LEADER:
+        if partition is None or partition.role is not _LEADER:
             partition = request.resolved = self._resolve(request)
         epoch = request.current_leader_epoch
         # Any negative epoch is none, as in Kafka's FetchRequest.
-        if partition.role is not Role.LEADER or (epoch >= 0 and epoch != partition.leader_epoch):
+        if partition.role is not _LEADER or (epoch >= 0 and epoch != partition.leader_epoch):
             partition.require_readable(max(epoch, NO_EPOCH), from_follower=self._params.may_read_from_follower)
         return partition
 

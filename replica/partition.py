@@ -65,7 +65,8 @@ class Role(Enum):
     DELETED = "deleted"
 
 
-# A member of an enumeration costs as much to look up as a call, and these are asked for with every append.
+# A member of an enumeration costs as much to look up as two calls, and these are asked for with every append or read.
+_HIGH_WATERMARK: Final = Isolation.HIGH_WATERMARK
 _LEADER: Final = Role.LEADER
 _NOT_MIRRORED: Final = Mirroring.NO
 
@@ -194,7 +195,7 @@ class Partition:
 
     @property
     def is_leader(self) -> bool:
-        return self.role is Role.LEADER
+        return self.role is _LEADER
 
     @property
     def min_insync_replicas(self) -> int:
@@ -302,11 +303,11 @@ class Partition:
 
     def leadership_error(self) -> ReplicaError | StorageError | None:
         """Why this node cannot act as leader; None when it leads."""
-        return None if self.role is Role.LEADER else self._refusal()
+        return None if self.role is _LEADER else self._refusal()
 
     def require_leader(self) -> None:
         """Raise unless this node leads."""
-        if self.role is not Role.LEADER:
+        if self.role is not _LEADER:
             raise self._refusal()
 
     def require_replicas(self, required_acks: int) -> None:
@@ -326,7 +327,7 @@ class Partition:
                 raise FencedLeaderEpochError(f"epoch {current_leader_epoch} is before {self.leader_epoch}")
             if current_leader_epoch > self.leader_epoch:
                 raise UnknownLeaderEpochError(f"epoch {current_leader_epoch} is beyond {self.leader_epoch}")
-        if self.role is not Role.LEADER and not (from_follower and self.role is Role.FOLLOWER):
+        if self.role is not _LEADER and not (from_follower and self.role is Role.FOLLOWER):
             raise self._refusal()
 
     def _refusal(self) -> ReplicaError | StorageError:
@@ -688,7 +689,7 @@ class Partition:
 
     def visible_end(self, isolation: Isolation) -> int:
         """The offset at which a reader has seen everything that it may see."""
-        if isolation is Isolation.HIGH_WATERMARK:
+        if isolation is _HIGH_WATERMARK:
             return self.log.high_watermark
         if isolation is Isolation.TXN_COMMITTED:
             return self.log.last_stable_offset
