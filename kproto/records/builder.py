@@ -193,7 +193,7 @@ def build_keyed(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     is_transactional: bool = False,
 ) -> bytes:
-    """`build_batch` of keys and values that all have one timestamp and no headers, by hand: coordinators write many.
+    """`build_batch` of keys and values, at least one, that have one timestamp and no headers: coordinators write many.
 
     InvalidRecordError if the format cannot hold the timestamp or the producer.
     """
