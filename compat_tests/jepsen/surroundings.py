@@ -25,6 +25,7 @@ class Real:
         self.addresses = addresses
         self.rng = Random(seed)
         self.is_ending = False
+        self.is_tiered = False
         self.findings: list[str] = []
         #: All that lives with the clients; cancelled at the first finding.
         self.scope = trio.CancelScope()

@@ -19,6 +19,7 @@ from ottla.simulation.harness.scheduling import ids
 from ottla.simulation.harness.threads import divided, replaced
 from ottla.simulation.storage.engine import repeatable
 from ottla.simulation.storage.workers import Workers
+from ottla.tiers.copying import Copying
 
 __all__ = ["deterministic"]
 
@@ -54,6 +55,7 @@ def deterministic(seed: int, workers: Workers) -> Iterator[None]:
         replaced(trio.to_thread, "run_sync", run_sync),
         replaced(trio.lowlevel, "spawn_system_task", spawn_system_task),
         mock.patch.dict(Controller.__init__.__kwdefaults__, new_uuid=make_id),
+        mock.patch.dict(Copying.__init__.__kwdefaults__, new_number=make_id),
         repeatable(workers.new_lock),
         _in_modules({**clocks, _real_uuid4: make_id}),
     ):

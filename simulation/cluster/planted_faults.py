@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from typing import Any, Final
+from uuid import UUID
 
 import trio
 
@@ -26,6 +27,7 @@ from ottla.replica.following.log_follower import LogFollower
 from ottla.replica.isr_change import IsrChange
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Isolation, Partition
+from ottla.replica.remote import expiry
 from ottla.runtime.purgatory import Purgatory
 from ottla.server import main as server_main
 from ottla.server.cluster import elections
@@ -45,6 +47,10 @@ from ottla.storage.state import producer_state
 from ottla.storage.state.producer_entry import ProducerEntry
 from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.tail_cache import TailCache
+from ottla.tiers import border
+from ottla.tiers.errors import ObjectStoreUnavailableError
+from ottla.tiers.manifest import Manifest
+from ottla.tiers.manifest_file import ManifestFile
 
 __all__ = ["FAULTS"]
 
@@ -160,6 +166,21 @@ def _archived(batch: Any) -> Any:
     return batch._replace(delivery_state=int(DeliveryState.ARCHIVED)) if is_dead else batch
 
 
+def _expire_what_is_not_copied(parts: Any, config: Any, manifest: Any, *, local_start: int, **options: Any) -> int:
+    del manifest
+    everything = Manifest.of_all(UUID(int=0), 0, 0, options["high_watermark"])
+    return int(_local_start(parts, config, everything, local_start=local_start, **options))
+
+
+async def _change_and_hope(self: Any, edit: Any) -> Any:
+    present = self.manifest
+    try:
+        return await _change_manifest(self, edit)
+    except ObjectStoreUnavailableError:
+        self.manifest = edit(present)
+        return self.manifest
+
+
 def _write_what_was_accepted(self: Any, transition: Any, run: Any, state: Any) -> None:
     _begin_change(self, transition, run, state)
     if state is DeliveryState.ACKNOWLEDGED and run.delivery_count >= self.max_delivery_count:
@@ -179,6 +200,8 @@ _change_isr: Final[Callable[..., Any]] = IsrChange.__call__
 _open_node: Final[Callable[..., Any]] = NodeDir.open
 _record_fetch: Final[Callable[..., Any]] = FollowerProgress.record_fetch
 _write: Final[Callable[..., Any]] = FileStore.write
+_local_start: Final[Callable[..., Any]] = border.local_retained_start
+_change_manifest: Final[Callable[..., Any]] = ManifestFile._change
 
 FAULTS: Final[tuple[PlantedFault, ...]] = (
     PlantedFault("acknowledged before the other replicas have it", ((AppendOperation, "_settle", _settle_alone),)),
@@ -251,4 +274,8 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
         "an operation that is over stays in its purgatory", ((Purgatory, "leave", lambda self, watched, waiter: None),)
     ),
     PlantedFault("a stop waits for replicas that are gone", ((ReplicaManager, "lose_followers", lambda self: None),)),
+    PlantedFault(
+        "what is not copied goes from the disk", ((expiry, "local_retained_start", _expire_what_is_not_copied),)
+    ),
+    PlantedFault("a manifest without an answer is taken for written", ((ManifestFile, "_change", _change_and_hope),)),
 )

@@ -40,13 +40,20 @@ from ottla.simulation.cluster.world import LogWatch, World
 from ottla.simulation.harness import scheduling
 from ottla.simulation.harness.outcome import Outcome
 
-__all__ = ["ACKNOWLEDGED", "SIMULATED_SECONDS", "make_topics", "simulate"]
+__all__ = ["ACKNOWLEDGED", "READ_REMOTELY", "SIMULATED_SECONDS", "make_topics", "simulate"]
 
 SIMULATED_SECONDS: Final = "simulated seconds"
 ACKNOWLEDGED: Final = "records acknowledged"
+READ_REMOTELY: Final = "reads from the object store"
 EVENTS: Final = "events"
 SHARED: Final = "shared"
 _LIMIT_S: Final = 1_000.0
+_TIERED_TOPIC: Final = {
+    "remote.storage.enable": "true",
+    "segment.ms": "300",
+    "local.retention.ms": "1",
+    "local.retention.bytes": "1",
+}
 _PATIENCE_S: Final = 90.0
 """How long what clients have begun may take when nothing is wrong any more."""
 
@@ -87,6 +94,8 @@ def simulate(
     lines = [*world.trace, f"{world.network.sent_bytes} bytes sent in {ended_s:.6f} s"]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     counts = {SIMULATED_SECONDS: ended_s, ACKNOWLEDGED: world.history.acknowledged}
+    if world.is_tiered:
+        counts[READ_REMOTELY] = world.remote_reads
     return Outcome(seed, world.finding, lines, digest, world.faults, counts, world.cause)
 
 
@@ -108,6 +117,7 @@ async def _live(world: World, faults: Faults, seconds: float) -> None:
                 await check_replicas(world)
                 await check_nothing_held(world)
                 await check_quiet(world)
+                world.count_remote_reads()
         finally:
             world.pauses.release_all()
         await stop_all(world)
@@ -158,10 +168,11 @@ class _Founder(Client):
         self.partitions: list[Partition] = [(EVENTS, index) for index in range(self.rng.choice((1, 2, 3)))]
         self._isolation = self.rng.choice(("read_committed", "read_uncommitted"))
         self._queue = queue_of(world.seed, SHARED)
+        self._is_tiered = world.is_tiered
 
     async def work(self) -> None:
         for topic in (EVENTS, MOVED):
-            await make_topic(self, topic, len(self.partitions))
+            await make_topic(self, topic, len(self.partitions), _TIERED_TOPIC if self._is_tiered else {})
         settings = {"share.auto.offset.reset": "earliest", "share.isolation.level": self._isolation}
         if self._queue is not None:
             await self._queue.make(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ from ottla.simulation.cluster.histories.client_environment import Connect
 from ottla.simulation.cluster.histories.history import History
 from ottla.simulation.cluster.machines.machine import PORT, Machine, is_of_full_disk
 from ottla.simulation.cluster.machines.network import Network
+from ottla.simulation.cluster.machines.objects import ObjectStoreLink, new_object_store
 from ottla.simulation.cluster.machines.pauses import PROCESS, Pauses
 from ottla.simulation.storage.workers import Workers
 from ottla.storage.disk.simulated_disk import IS_DEAD
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.simulation.cluster.histories.attempts import Partition
     from ottla.simulation.cluster.histories.deliveries import Deliveries, Giver
     from ottla.simulation.harness.alarms import HangError
+    from ottla.tiers.object_store import ObjectStore
 
 __all__ = ["SETTINGS", "World"]
 
@@ -77,6 +79,18 @@ _CRAMPED: Final[Mapping[str, Sequence[str]]] = {
 """Settings that half of all seeds have as well: caches are so small that they are full, and files are read."""
 
 
+_ONE_IN: Final = 7
+_TIERED: Final = 6
+"""Which seeds have an object store: it makes them take longer."""
+_TIERED_SETTINGS: Final[Mapping[str, str]] = {
+    "ottla.remote.url": "file:///simulated",
+    "ottla.remote.request.timeout.ms": "1000",
+    "ottla.remote.snapshot.interval.ms": "2000",
+    "ottla.remote.sweep.interval.ms": "1000",
+    "remote.log.manager.task.interval.ms": "400",
+}
+
+
 class World:
     """The shared state of one seed, and its clients' `Surroundings`. Only `rng` decides anything in it."""
 
@@ -94,6 +108,15 @@ class World:
         self.cause: BaseException | None = None
         self.history = History(self)
         self.settings = _settings(rng, nodes)
+        #: Whether topics are tiered. Not drawn, so that the rest of a seed is what it is without.
+        self.is_tiered = seed % _ONE_IN == _TIERED
+        self.objects: Callable[[int, int], ObjectStore] | None = None
+        if self.is_tiered:
+            self.settings |= _TIERED_SETTINGS
+            self.objects = self._objects
+            self._shared_objects = new_object_store()
+        #: How often nodes have read from the object store in the end.
+        self.remote_reads = 0
         self.machines = {node_id: Machine(self, node_id, self.settings) for node_id in range(1, nodes + 1)}
         self._last_id = nodes
         #: All that lives in this seed; cancelled at the first finding.
@@ -107,6 +130,16 @@ class World:
         self.deliveries: list[Deliveries] = []
         #: The queues of the groups that have one.
         self.dead_letters: dict[str, DeadLetters] = {}
+
+    def count_remote_reads(self) -> None:
+        """Note how often the nodes that run have read from the object store."""
+        brokers = [machine.broker for machine in self.machines.values()]
+        storages = [broker.remote_storage for broker in brokers if broker is not None]
+        self.remote_reads = sum(storage.counters.fetch_requests for storage in storages if storage is not None)
+
+    def _objects(self, node_id: int, starts: int) -> ObjectStore:
+        rng = Random(f"objects {self.seed} {node_id} {starts}")
+        return ObjectStoreLink(self._shared_objects, rng, lambda: self.is_ending)
 
     @property
     def addresses(self) -> Mapping[int, tuple[str, int]]:

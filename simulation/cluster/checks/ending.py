@@ -58,9 +58,12 @@ async def check_replicas(world: World) -> None:
         topic = image.topics[name]
         for index, state in enumerate(topic.partitions):
             contents: dict[int, tuple[int, int, bytes]] = {}
+            logs = [broker and broker.log_manager.get_log(topic.topic_id, index) for broker in brokers.values()]
             with trio.move_on_after(30):
                 while True:
                     contents.clear()
+                    # Of tiered topics each has on its disk what its retention has left.
+                    start = max((log.log_start_offset for log in logs if log), default=0)
                     for node_id in state.replicas:
                         broker = brokers[node_id]
                         log = None if broker is None else broker.log_manager.get_log(topic.topic_id, index)
@@ -69,8 +72,8 @@ async def check_replicas(world: World) -> None:
                             continue
                         content = b""
                         # Internal topics are compacted, by each replica in its time.
-                        if not topic.is_internal and log.log_end_offset > log.log_start_offset:
-                            records, _ = await log.read_batches(log.log_start_offset, log.log_end_offset)
+                        if not topic.is_internal and log.log_end_offset > start >= log.log_start_offset:
+                            records, _ = await log.read_batches(start, log.log_end_offset)
                             with records:
                                 content = records.to_bytes()
                         contents[node_id] = (log.log_end_offset, log.high_watermark, content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -44,6 +45,10 @@ class Client:
 
     def note(self, text: str) -> None:
         self.world.note(f"{self.name} {text}")
+
+    def reads_again(self, code: ErrorCode, passing: Container[ErrorCode]) -> bool:
+        """Whether a reader may be told this: it is of those that pass, or the object store fails."""
+        return code in passing or (self.world.is_tiered and code is ErrorCode.UNKNOWN_SERVER_ERROR)
 
     async def run(self) -> None:
         """Work, then let go of all connections."""

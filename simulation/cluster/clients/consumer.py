@@ -105,7 +105,8 @@ class Consumer(Client):
         code = ErrorCode(data.error_code)
         if code is not ErrorCode.NONE:
             self.world.check(
-                code in RETRIABLE, f"{self.name} was told {code.name} for {partition} at {offset}, which it had reached"
+                self.reads_again(code, RETRIABLE),
+                f"{self.name} was told {code.name} for {partition} at {offset}, which it had reached",
             )
             self.forget_leader(partition)
             await trio.sleep(self.rng.uniform(0, 0.1))

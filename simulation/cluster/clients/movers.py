@@ -125,7 +125,9 @@ class Mover(TransactionalProducer):
         data = answer.responses[0].partitions[0]
         code = ErrorCode(data.error_code)
         if code is not ErrorCode.NONE:
-            self.world.check(code in RETRIABLE, f"{self.name} is told {code.name} for {partition} at {offset}")
+            self.world.check(
+                self.reads_again(code, RETRIABLE), f"{self.name} is told {code.name} for {partition} at {offset}"
+            )
             self.forget_leader(partition)
             return {}, offset
         records = bytes(data.records or b"")

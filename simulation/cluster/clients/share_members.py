@@ -280,7 +280,7 @@ class ShareMember(GroupClient):
                 code = ErrorCode(data.error_code)
                 if code is not ErrorCode.NONE:
                     self.note(f"fetches {partition[1]} from {session.node_id}: {code.name}")
-                    self.world.check(code in _PASSING, f"{self.name} fetches and is told {code.name}")
+                    self.world.check(self.reads_again(code, _PASSING), f"{self.name} fetches and is told {code.name}")
                     self.forget_leader(partition)
                     await trio.sleep(self.rng.uniform(0, 0.1))
                     continue

@@ -23,6 +23,8 @@ class ClientEnvironment(Protocol):
     history: History
     #: Clients begin nothing new any more.
     is_ending: bool
+    #: Topics are tiered, and the object store may fail.
+    is_tiered: bool
 
     @property
     def addresses(self) -> Mapping[int, tuple[str, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.simulation.cluster.machines.pauses import Pauses
     from ottla.simulation.storage.workers import Workers
     from ottla.storage.disk.faults import Fault
+    from ottla.tiers.object_store import ObjectStore
 
 __all__ = ["PORT", "Machine", "Process", "is_of_full_disk"]
 
@@ -47,6 +48,8 @@ class MachineEnvironment(Protocol):
     store: MemoryMetadataStore
     pauses: Pauses
     nursery: trio.Nursery
+    #: The way to the object store for a process of a node, which is its nth; None if there is no object store.
+    objects: Callable[[int, int], ObjectStore] | None
 
     def note(self, text: str) -> None: ...
 
@@ -70,11 +73,13 @@ class Process:
         self.disk = machine.disk
         self.store = StoreLink(world.store, world.rng)
         self.stack = machine.host.stack()
+        objects = None if world.objects is None else world.objects(machine.node_id, machine.starts)
         self.node = Node(
             BrokerConfig(machine.settings),
             disk=self.disk,
             clock=machine.clock,
             metadata_store=self.store,
+            object_store=objects,
             network=self.stack,
             run_blocking=world.workers.run,
             supervisor=Supervisor(is_strict=True),

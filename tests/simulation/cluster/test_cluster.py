@@ -17,7 +17,7 @@ from ottla.simulation.cluster import simulation
 from ottla.simulation.cluster.clients.client import Client
 from ottla.simulation.cluster.faults.faults import Faults
 from ottla.simulation.cluster.faults.resizing import Resizer
-from ottla.simulation.cluster.simulation import ACKNOWLEDGED, SIMULATED_SECONDS, simulate
+from ottla.simulation.cluster.simulation import ACKNOWLEDGED, READ_REMOTELY, SIMULATED_SECONDS, simulate
 from ottla.simulation.cluster.world import World
 from ottla.simulation.harness.outcome import Outcome
 
@@ -42,6 +42,14 @@ def test_one_node_alone() -> None:
     outcome = simulate(14, nodes=1, seconds=5)
     outcome.check()
     assert outcome.counts[ACKNOWLEDGED]
+
+
+def test_tiered_topics() -> None:
+    """Everything is read in the end, and most of it is in the object store only."""
+    outcome = simulate(6, seconds=3)
+    outcome.check()
+    assert outcome.counts[READ_REMOTELY]
+    assert simulate(6, seconds=3).digest == outcome.digest
 
 
 @pytest.mark.parametrize("seed", range(2))

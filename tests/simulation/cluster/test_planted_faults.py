@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -40,6 +41,11 @@ def test_a_fault_is_planted_and_taken_out(fault: PlantedFault) -> None:
 def test_who_may_lead_and_lacks_what_is_committed_is_seen(name: str, first: int) -> None:
     fault = next(fault for fault in FAULTS if name in fault.name)._replace(finding="may lead it")
     assert seeds_until_found(simulate, fault, first=first, most=_MOST_SEEDS) is not None
+
+
+def test_what_is_lost_at_the_border_of_disk_and_object_store_is_seen() -> None:
+    fault = next(fault for fault in FAULTS if "not copied goes" in fault.name)._replace(finding="OFFSET_OUT_OF_RANGE")
+    assert seeds_until_found(partial(simulate, seconds=4), fault, first=6, most=7) is not None
 
 
 def test_a_fault_that_fails_itself_is_not_taken_for_found() -> None:
