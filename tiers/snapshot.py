@@ -112,7 +112,7 @@ class SnapshotFile:
         return snapshot
 
     async def write(self, generation: int, rank: int, now_ms: int, collect: Callable[[], Awaitable[bytes]]) -> bool:
-        """Write what `collect` returns, unless the same is there already; whether it was written.
+        """Write what `collect` returns, unless the same is there already, or both are nothing; whether it was written.
 
         `collect` is called after it is known what is there, so of two writers of one rank the one who collects later
         is the one who wins. Raises SupersededError, FencedUploadError if somebody with a higher rank has written, or
@@ -128,6 +128,8 @@ class SnapshotFile:
             if present.generation == generation and present.rank > rank:
                 raise FencedUploadError(f"{self._name} was written in {present.rank}, after {rank}")
             content = await collect()
+            if not content and present.version == ABSENT:
+                return False
             known = _Present(present.version, generation, rank, await self._offload(_digest, content))
             if known == present:
                 return False

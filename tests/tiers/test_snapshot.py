@@ -53,6 +53,15 @@ async def test_what_has_not_changed_is_not_written_again(store: FaultyObjectStor
     assert await file(store).read() == Snapshot(0, 0, 3, b"b")
 
 
+async def test_nothing_is_written_only_over_something(store: FaultyObjectStore) -> None:
+    one = file(store)
+    assert not await one.write(0, 0, 0, of(b""))
+    assert await content(store) is None
+    await one.write(0, 0, 0, of(b"a"))
+    assert await one.write(0, 0, 0, of(b""))
+    assert await content(store) == b""
+
+
 async def test_a_leader_that_was_replaced_does_not_write_over_the_next_one(store: FaultyObjectStore) -> None:
     old, new = file(store), file(store)
     await old.write(0, 1, 0, of(b"old"))
