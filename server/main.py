@@ -254,7 +254,7 @@ class Node:
         nursery.start_soon(keep, _open_again, parts)
         if parts.remote_storage is not None:
             nursery.start_soon(keep, parts.remote_storage.run, manager, parts.controller.publish_again)
-            nursery.start_soon(_settle_when_looked, parts.remote_storage, parts.log_manager.node_dir)
+            nursery.start_soon(keep, _settle_when_looked, parts.remote_storage, parts.log_manager.node_dir)
         if parts.snapshots is not None:
             nursery.start_soon(keep, parts.snapshots.run)
         nursery.start_soon(_follow_others, parts, following)
