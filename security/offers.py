@@ -46,8 +46,8 @@ def _offered(config: BrokerConfig, listener: str, mechanism: str, credentials: C
     if mechanism == PLAIN:
         begin = partial(PlainExchange, credentials, configured_users(config, listener))
     elif mechanism == OAUTHBEARER:
-        from ottla.security.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, OAuthBearerExchange
-        from ottla.security.token_validators import token_validator
+        from ottla.security.oauth.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, OAuthBearerExchange
+        from ottla.security.oauth.token_validators import token_validator
 
         options = login_options(config, listener, mechanism)
         begin = partial(OAuthBearerExchange, token_validator(config, listener, options, credentials.time_ms))

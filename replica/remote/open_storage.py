@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.replica.remote.remote_storage import RemoteStorage
 from ottla.tiers.address import open_object_store
-from ottla.tiers.disk_cache import DiskCache
 from ottla.tiers.marked_store import MarkedObjectStore
 from ottla.tiers.patient_store import PatientObjectStore
+from ottla.tiers.reading.disk_cache import DiskCache
 
 if TYPE_CHECKING:
     from ottla.settings.config import BrokerConfig

@@ -27,7 +27,7 @@ from ottla.storage.errors import LogClosedError, StorageError
 from ottla.tiers.errors import FencedUploadError, StaleUploadError, SupersededError, TierError
 from ottla.tiers.manifest_file import ManifestFile
 from ottla.tiers.names import SnapshotNames, TopicNames
-from ottla.tiers.reader import TierReader
+from ottla.tiers.reading.reader import TierReader
 from ottla.tiers.snapshot import read_generation
 from ottla.tiers.sweep import delete_topic, sweep_topic
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ottla.replica.tiered.rules import RemoteRules
     from ottla.settings.config import TopicConfig
     from ottla.storage.clock import Clock
-    from ottla.tiers.disk_cache import DiskCache
     from ottla.tiers.object_store import ObjectStore
+    from ottla.tiers.reading.disk_cache import DiskCache
 
 __all__ = ["RemoteStorage", "RemoteTimes"]
 

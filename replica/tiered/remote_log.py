@@ -19,8 +19,8 @@ from ottla.storage.errors import OffsetOutOfRangeError
 from ottla.storage.state.leader_epochs import LeaderEpochs
 from ottla.tiers.border import joined_epochs
 from ottla.tiers.errors import ObjectMissingError, TierError
-from ottla.tiers.lookup import offset_for_timestamp
 from ottla.tiers.offload import in_a_thread
+from ottla.tiers.reading.lookup import offset_for_timestamp
 
 if TYPE_CHECKING:
     from ottla.replica.tiered.rules import RemoteRules
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.tiers.manifest import Manifest
     from ottla.tiers.manifest_file import ManifestFile
     from ottla.tiers.names import TopicNames
-    from ottla.tiers.reader import RemoteRecords, TierReader
+    from ottla.tiers.reading.reader import RemoteRecords, TierReader
 
 __all__ = ["CopyLag", "RemoteCounters", "RemoteLog", "SharedByRemoteLogs"]
 

@@ -24,7 +24,7 @@ from ottla.metadata.acls import AclOperation
 from ottla.security.access import Access
 from ottla.security.errors import InvalidCredentialsError
 from ottla.security.mechanism import OAUTHBEARER, PLAIN
-from ottla.security.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, TokenRefusedError
+from ottla.security.oauth.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, TokenRefusedError
 from ottla.security.offers import configured_users, login_options
 from ottla.security.principal import user
 from ottla.server.http.lockout import ADDRESS, USER, Key, LockedOutError, Lockout
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ottla.security.credentials import Credentials
-    from ottla.security.oauthbearer import AccessToken, TokenValidator
+    from ottla.security.oauth.oauthbearer import AccessToken, TokenValidator
     from ottla.server.broker import Broker
     from ottla.settings.config import BrokerConfig
 
@@ -140,7 +140,7 @@ def _token_validator(config: BrokerConfig, credentials: Credentials) -> TokenVal
         or OAUTHBEARER not in config.for_listener(HTTP_LISTENER).sasl_enabled_mechanisms
     ):
         return None
-    from ottla.security.token_validators import token_validator
+    from ottla.security.oauth.token_validators import token_validator
 
     own = config.for_listener(HTTP_LISTENER, OAUTHBEARER)
     options = login_options(own, HTTP_LISTENER, OAUTHBEARER)

@@ -24,11 +24,11 @@ from joserfc.jws import JWSRegistry
 
 from ottla.client import sasl as client
 from ottla.security.errors import AuthenticationFailedError, InvalidCredentialsError
-from ottla.security.jwks import FileKeys, UrlKeys, parse_keys
-from ottla.security.jwt_validator import JwtValidator
-from ottla.security.oauthbearer import AccessToken, OAuthBearerExchange, TokenRefusedError
-from ottla.security.token_validators import token_validator
-from ottla.security.unsecured_jwt import UnsecuredValidator
+from ottla.security.oauth.jwks import FileKeys, UrlKeys, parse_keys
+from ottla.security.oauth.jwt_validator import JwtValidator
+from ottla.security.oauth.oauthbearer import AccessToken, OAuthBearerExchange, TokenRefusedError
+from ottla.security.oauth.token_validators import token_validator
+from ottla.security.oauth.unsecured_jwt import UnsecuredValidator
 from ottla.settings.config import BrokerConfig, ConfigError
 
 NOW: Final = 1_800_000_000

@@ -19,8 +19,8 @@ from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
 from ottla.tiers.errors import NotContiguousError, StaleUploadError
 from ottla.tiers.log_stretch import LogStretch, next_stretch
-from ottla.tiers.lookup import max_timestamp_offset, offset_for_timestamp
 from ottla.tiers.manifest import Manifest
+from ottla.tiers.reading.lookup import max_timestamp_offset, offset_for_timestamp
 from ottla.tiers.stores.memory_store import MemoryObjectStore
 from tests.tiers.tier import NAMES, TOPIC_ID, Tier, read_all, reading
 

@@ -10,11 +10,11 @@ import trio.testing
 from trio.testing import MockClock
 
 from ottla.storage.disk.memory_disk import MemoryDisk
-from ottla.tiers.disk_cache import DiskCache
 from ottla.tiers.errors import CorruptObjectError, ObjectMissingError, ObjectStoreUnavailableError
 from ottla.tiers.manifest import Manifest, RemoteSegment
 from ottla.tiers.partition_index import build_index
-from ottla.tiers.reader import TierReader
+from ottla.tiers.reading.disk_cache import DiskCache
+from ottla.tiers.reading.reader import TierReader
 from ottla.tiers.stores.memory_store import MemoryObjectStore
 from tests.tiers.faults import FaultyObjectStore
 from tests.tiers.logs import LogSource, batch, log_of

@@ -11,14 +11,14 @@ import trio
 
 from ottla.storage.disk.memory_disk import MemoryDisk
 from ottla.tiers.copying import Copying, CopySource
-from ottla.tiers.disk_cache import DiskCache
 from ottla.tiers.errors import TierError
 from ottla.tiers.manifest import Manifest
 from ottla.tiers.manifest_file import ManifestFile
 from ottla.tiers.names import TopicNames
 from ottla.tiers.object_store import ObjectStore
 from ottla.tiers.rate import ByteRate
-from ottla.tiers.reader import TierReader
+from ottla.tiers.reading.disk_cache import DiskCache
+from ottla.tiers.reading.reader import TierReader
 from ottla.tiers.upload import UploadNote
 
 TOPIC_ID = UUID(int=7)

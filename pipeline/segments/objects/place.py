@@ -12,11 +12,11 @@ from ottla.pipeline.errors import StoreError
 from ottla.pipeline.extra import needing
 from ottla.storage.inspect.segment_reader import RealDisk
 from ottla.tiers.address import open_object_store
-from ottla.tiers.disk_cache import DiskCache
 from ottla.tiers.errors import ObjectMissingError, TierError
 from ottla.tiers.object_store import ObjectStore
 from ottla.tiers.patient_store import PatientObjectStore
-from ottla.tiers.reader import TierReader
+from ottla.tiers.reading.disk_cache import DiskCache
+from ottla.tiers.reading.reader import TierReader
 
 __all__ = ["Place", "reading", "store_error"]
 

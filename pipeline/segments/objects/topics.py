@@ -12,8 +12,8 @@ from ottla.pipeline.segments.objects.place import Place, reading, store_error
 from ottla.pipeline.segments.objects.scan import ObjectScan
 from ottla.pipeline.source.ranges import OffsetRange, split
 from ottla.tiers.errors import TierError
-from ottla.tiers.lookup import offset_for_timestamp
 from ottla.tiers.parallel import in_parallel
+from ottla.tiers.reading.lookup import offset_for_timestamp
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.pipeline.segments.options import SegmentOptions
     from ottla.pipeline.source.positions import Offsets
     from ottla.tiers.manifest import Manifest
-    from ottla.tiers.reader import TierReader
+    from ottla.tiers.reading.reader import TierReader
 
 __all__ = ["StoredObjects", "with_objects"]
 

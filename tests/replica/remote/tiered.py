@@ -30,7 +30,7 @@ from ottla.storage.disk.memory_disk import MemoryDisk
 from ottla.storage.log.append_types import AppendOrigin
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
-from ottla.tiers.disk_cache import DiskCache
+from ottla.tiers.reading.disk_cache import DiskCache
 from ottla.tiers.stores.memory_store import MemoryObjectStore
 from tests.tiers.faults import FaultyObjectStore
 

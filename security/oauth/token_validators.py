@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from ottla.client.errors import SecurityConfigError
-from ottla.security.oauthbearer import TokenValidator
+from ottla.security.oauth.oauthbearer import TokenValidator
 from ottla.settings.config import BrokerConfig, ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def token_validator(
     if _takes_unsigned(config, listener, options):
         return _unsecured(listener, options, time_ms)
     try:
-        from ottla.security import jwks, jwt_validator
+        from ottla.security.oauth import jwks, jwt_validator
     except ImportError:
         raise ConfigError("OAUTHBEARER needs another package: pip install 'ottla[oauth]'.") from None
     url = config.sasl_oauthbearer_jwks_endpoint_url
@@ -101,7 +101,7 @@ def _takes_unsigned(config: BrokerConfig, listener: str, options: Mapping[str, s
 
 
 def _unsecured(listener: str, options: Mapping[str, str], time_ms: Callable[[], int]) -> TokenValidator:
-    from ottla.security.unsecured_jwt import UnsecuredValidator
+    from ottla.security.oauth.unsecured_jwt import UnsecuredValidator
 
     logger.warning(
         "the listener %s accepts unsigned tokens: whoever connects can claim to be anybody",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ottla.tiers.manifest import Manifest
     from ottla.tiers.names import TopicNames
     from ottla.tiers.object_store import Content
-    from ottla.tiers.reader import TierReader
+    from ottla.tiers.reading.reader import TierReader
 
 __all__ = ["max_timestamp_offset", "offset_for_timestamp"]
 

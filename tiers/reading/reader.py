@@ -17,17 +17,17 @@ from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import iter_batches
 from ottla.kproto.records.crc import value as crc_of
 from ottla.tiers.errors import CorruptObjectError, ObjectStoreUnavailableError, TierError
-from ottla.tiers.fetched_once import FetchedOnce
 from ottla.tiers.offload import Offload, in_a_thread
 from ottla.tiers.partition_index import PartitionIndex
-from ottla.tiers.windows import Window, WindowedIndex, require_runs
+from ottla.tiers.reading.fetched_once import FetchedOnce
+from ottla.tiers.reading.windows import Window, WindowedIndex, require_runs
 
 if TYPE_CHECKING:
     from ottla.storage.state.aborted_transactions import AbortedTransaction
-    from ottla.tiers.disk_cache import DiskCache
     from ottla.tiers.manifest import Manifest, RemoteSegment
     from ottla.tiers.names import TopicNames, UploadId
     from ottla.tiers.object_store import Content, ObjectStore
+    from ottla.tiers.reading.disk_cache import DiskCache
 
 __all__ = ["RemoteRecords", "TierReader"]
 

@@ -14,8 +14,8 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jws import JWSRegistry
 
-from ottla.security.jwks import KeySource, PublicKey
-from ottla.security.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, AccessToken, TokenRefusedError
+from ottla.security.oauth.jwks import KeySource, PublicKey
+from ottla.security.oauth.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, AccessToken, TokenRefusedError
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 

@@ -11,7 +11,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ottla.security.oauthbearer import AccessToken, TokenRefusedError
+from ottla.security.oauth.oauthbearer import AccessToken, TokenRefusedError
 
 _PRINCIPAL: Final = "unsecuredValidatorPrincipalClaimName"
 _SCOPE: Final = "unsecuredValidatorScopeClaimName"

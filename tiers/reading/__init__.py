@@ -1,0 +1,1 @@
+"""Reading from the object store: windows that are fetched ahead, and a cache on the disk."""
