@@ -1,5 +1,7 @@
 """Batches of keys and values, built by hand: the bytes that the general builder makes."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ RECORDS = st.lists(st.tuples(BYTES, BYTES | st.none()), min_size=1, max_size=5)
 def test_equal_to_the_general_builder(
     records: list[tuple[bytes, bytes | None]], timestamp_ms: int, producer: tuple[int, int] | None
 ) -> None:
-    options = {} if producer is None else {"producer_id": producer[0], "producer_epoch": producer[1]}
+    options: dict[str, Any] = {} if producer is None else {"producer_id": producer[0], "producer_epoch": producer[1]}
     expected = build_batch(
         [Record(timestamp_ms=timestamp_ms, key=key, value=value) for key, value in records],
         is_transactional=producer is not None,
@@ -33,6 +35,6 @@ def test_many_records(count: int) -> None:
 
 
 @pytest.mark.parametrize("options", [{"timestamp_ms": 1 << 63}, {"producer_id": 1 << 63}, {"producer_epoch": 1 << 15}])
-def test_what_does_not_fit(options: dict[str, int]) -> None:
+def test_what_does_not_fit(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidRecordError):
         build_keyed([(b"key", b"value")], **{"timestamp_ms": 0} | options)
