@@ -1,7 +1,7 @@
 """An administrator's bad days: all nodes are down, and the metadata is lost, or an older copy of it is put back.
 
-Property: each record that was acknowledged is in the end in a log of some node, served or stray, or in a file that was
-set aside. After a restore from all folders, readers see all of them.
+Property: each record that was acknowledged is in the end in a log of some node, served or stray, in a file that was set
+aside, or in the object store, named by a manifest. After a restore from all folders, readers see all of them.
 
 A node that was killed, and has not started since an older copy was made, finds nothing that tells it that metadata is
 old. It sets aside what it knew to be committed, which may lack what was acknowledged just before the kill
@@ -34,10 +34,16 @@ from ottla.simulation.cluster.world import World
 from ottla.simulation.harness import scheduling
 from ottla.simulation.harness.outcome import SimulationError
 from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.disk.memory_disk import MemoryDisk
 from ottla.storage.found_topics import FoundTopics, find_topics
 from ottla.storage.inspect.salvage import salvage
 from ottla.storage.kept_logs import cut_files, read_kept_logs, write_kept_logs
 from ottla.storage.log_manager import LogManager
+from ottla.tiers.listing import find_clusters, list_manifests
+from ottla.tiers.listing import find_topics as find_topics_in_objects
+from ottla.tiers.manifest_file import ManifestFile
+from ottla.tiers.reading.disk_cache import DiskCache
+from ottla.tiers.reading.reader import TierReader
 
 if TYPE_CHECKING:
     from ottla.simulation.cluster.histories.attempts import Partition
@@ -233,8 +239,8 @@ def _in(machine: Machine, file: str) -> Iterator[bytes]:
 
 
 async def _check_nothing_lost(world: World, partitions: list[Partition], may_be_unknown: frozenset[bytes]) -> _Found:
-    """Look for every acknowledged record in all folders."""
-    served: set[bytes] = set()
+    """Look for every acknowledged record in all folders, and in the object store."""
+    served = await _in_objects(world)
     aside: set[bytes] = set()
     for node_id, machine in world.machines.items():
         path = f"/data/node-{node_id}"
@@ -258,8 +264,25 @@ async def _check_nothing_lost(world: World, partitions: list[Partition], may_be_
     }
     nowhere = acknowledged - served - aside
     lost = sorted(nowhere - may_be_unknown)
-    world.check(not lost, f"{len(lost)} acknowledged records are in no folder, such as {lost[:3]}")
+    world.check(not lost, f"{len(lost)} acknowledged records are nowhere, such as {lost[:3]}")
     return _Found(len(acknowledged - served), len(nowhere))
+
+
+async def _in_objects(world: World) -> set[bytes]:
+    """The records of tiered topics that manifests name."""
+    store, found = world.shared_objects, set[bytes]()
+    reader = TierReader(store, DiskCache(MemoryDisk(), "", 0))
+    async with reader.run():
+        for cluster_id in await find_clusters(store):
+            async for names in find_topics_in_objects(store, cluster_id):
+                for partition in (await list_manifests(store, names)).partitions:
+                    manifest = await ManifestFile(store, names.manifest(partition), names.topic_id, partition).refresh()
+                    offset, end = manifest.log_start_offset, manifest.end_offset
+                    while offset < end:
+                        records = await reader.read(names, manifest, offset, max_bytes=1 << 20, end_offset=end)
+                        found.update(_values(bytes(records.content)))
+                        offset = records.next_offset
+    return found
 
 
 def _values(data: bytes) -> set[bytes]:

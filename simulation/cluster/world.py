@@ -111,10 +111,10 @@ class World:
         #: Whether topics are tiered. Not drawn, so that the rest of a seed is what it is without.
         self.is_tiered = seed % _ONE_IN == _TIERED
         self.objects: Callable[[int, int], ObjectStore] | None = None
+        self.shared_objects = new_object_store()
         if self.is_tiered:
             self.settings |= _TIERED_SETTINGS
             self.objects = self._objects
-            self._shared_objects = new_object_store()
         #: How often nodes have read from the object store in the end.
         self.remote_reads = 0
         self.machines = {node_id: Machine(self, node_id, self.settings) for node_id in range(1, nodes + 1)}
@@ -139,7 +139,7 @@ class World:
 
     def _objects(self, node_id: int, starts: int) -> ObjectStore:
         rng = Random(f"objects {self.seed} {node_id} {starts}")
-        return ObjectStoreLink(self._shared_objects, rng, lambda: self.is_ending)
+        return ObjectStoreLink(self.shared_objects, rng, lambda: self.is_ending)
 
     @property
     def addresses(self) -> Mapping[int, tuple[str, int]]:

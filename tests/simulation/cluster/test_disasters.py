@@ -58,7 +58,7 @@ def test_records_that_are_cut_and_not_set_aside_are_found(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(KeptLogs, "set_aside", cut_alone)
     found = next(filter(None, (_finding(seed, Disaster.OLDER) for seed in range(_SEEDS_UNTIL_FOUND))))
-    assert "are in no folder" in found
+    assert "are nowhere" in found
 
 
 def test_only_what_killed_nodes_had_just_before_may_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
