@@ -91,7 +91,7 @@ async def next_stretch(
     together with those before it has at most `max_bytes`. NotContiguousError if the log begins after the manifest ends.
     """
     await wait_for_spans(log)
-    base_offset = manifest.end_offset if manifest.revision else log.log_start_offset
+    base_offset = manifest.end_offset if len(manifest) else max(manifest.end_offset, log.log_start_offset)
     if base_offset < log.log_start_offset:
         raise NotContiguousError(
             f"{log} begins at {log.log_start_offset}, after {base_offset}, where {manifest!r} ends"

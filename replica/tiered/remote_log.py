@@ -304,15 +304,13 @@ class RemoteLog:
     async def delete_until(self, offset: int, log: PartitionLog, leader_epoch: int) -> None:
         """Let the whole log begin at an offset, in the object store first. Raises RemoteStorageError or StorageError.
 
-        If it ends between the two, the next leader finds where the log begins in the manifest.
+        If it ends between the two, the next leader finds where the log begins in the manifest. It is told also of a log
+        of which nothing was copied: an upload may be under way that would name what is deleted.
         """
         try:
-            manifest = await self.look(leader_epoch)
-            # Of a log of which nothing was copied the disk knows best.
-            if manifest.revision:
-                before = len(manifest)
-                manifest = await self.file.change(lambda found: found.with_log_start(offset, leader_epoch))
-                self.counters.deleted(max(0, before - len(manifest)))
+            before = len(await self.look(leader_epoch))
+            manifest = await self.file.change(lambda found: found.with_log_start(offset, leader_epoch))
+            self.counters.deleted(max(0, before - len(manifest)))
         except TierError as error:
             self.counters.delete_failed()
             raise RemoteStorageError(f"{self.name} cannot be deleted up to {offset}: {error}") from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from ottla.replica.errors import RequestTimedOutError
 from ottla.replica.offset_lookup import OffsetSpec
@@ -37,6 +39,39 @@ async def begin(node: TieredNode, rules: RemoteRules = SHORT_LIVED, batches: int
     content = await node.values()
     await node.tier()
     return content
+
+
+@pytest.mark.parametrize("deleted", [40, 110])
+async def test_records_that_are_deleted_while_they_are_copied_for_the_first_time(
+    tmp_path: Path, store: FaultyObjectStore, monkeypatch: pytest.MonkeyPatch, deleted: int
+) -> None:
+    """Some of them, or all: what is copied later goes on where the log begins."""
+    is_committing, may_commit = trio.Event(), trio.Event()
+    put_if = store.put_if
+
+    async def held_up(name: str, content: bytes, version: str) -> str:
+        if "/manifests/" in name and not is_committing.is_set():
+            is_committing.set()
+            await may_commit.wait()
+        return await put_if(name, content, version)
+
+    monkeypatch.setattr(store, "put_if", held_up)
+    async with tiered_node(tmp_path, store) as node:
+        node.rules = RemoteRules()
+        await node.lead()
+        await node.append(60)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.copy)
+            await is_committing.wait()
+            nursery.start_soon(node.remote.delete_until, deleted, node.log, 0)
+            await trio.testing.wait_all_tasks_blocked()
+            may_commit.set()
+        assert node.log.log_start_offset == node.partition.log_start_offset == deleted
+        await node.append(60)
+        content = await node.values(deleted)
+        await node.tier()
+        assert node.remote.last_offset > 180
+        assert await node.values(deleted) == content
 
 
 async def test_what_is_sealed_and_not_copied_is_the_copies_lag(tmp_path: Path, store: FaultyObjectStore) -> None:
