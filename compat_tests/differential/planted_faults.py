@@ -112,7 +112,7 @@ FAULTS: Final[dict[str, PlantedFault]] = {
         "_is_timed_out",
         _answering(answer=False),
         "transactions",
-        "DESCRIBE_TRANSACTIONS",
+        "PRODUCE",
     ),
     "a-producer-of-transactions-v2-begins-with-any-sequence": PlantedFault(
         "ottla.storage.state.producer_verification:Verifications",
