@@ -8,13 +8,14 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ottla.rest.errors import RestError
 from ottla.rest.http import consumers, v2, v3, v3_configs, v3_groups
 from ottla.rest.http.call import JSON, Proxy, error_answer, route
 
 
-def application(proxy: Proxy) -> Starlette:
+def application(proxy: Proxy) -> ASGIApp:
     """All routes. Nothing begins or ends with it: the creator of the proxy runs what it stands on."""
 
     async def root(_: Any) -> Any:
@@ -22,7 +23,15 @@ def application(proxy: Proxy) -> Starlette:
 
     parts = (v2, consumers, v3, v3_configs, v3_groups)
     routes = [route(proxy, "/", {"GET": root}, (JSON,)), *(it for part in parts for it in part.routes(proxy))]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _refused})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _refused})
+
+    async def routed_as_sent(scope: Scope, receive: Receive, send: Send) -> None:
+        # A name may have a slash in it, which is sent as %2F: the parts are decoded once they are apart.
+        if raw := scope.get("raw_path"):
+            scope = {**scope, "path": raw.partition(b"?")[0].decode("latin-1")}
+        await app(scope, receive, send)
+
+    return routed_as_sent
 
 
 async def _refused(_: Request, error: Exception) -> Response:

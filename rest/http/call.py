@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
+from urllib.parse import quote, unquote
 
 import trio
 from starlette.requests import ClientDisconnect, Request
@@ -67,8 +68,8 @@ class Call:
     worked: WorkedTime = field(default_factory=WorkedTime)
 
     def part(self, name: str) -> str:
-        """A part of the address."""
-        return str(self.request.path_params[name])
+        """A part of the address, decoded."""
+        return unquote(str(self.request.path_params[name]), errors="replace")
 
     async def body(self, held: Held) -> bytes:
         """The whole body. Raises RestError 408, 413 or 429."""
@@ -91,6 +92,11 @@ class Call:
 
 Handler = Callable[[Call], Awaitable[Any]]
 """Answers with what is sent as JSON, or with an Answer of its own."""
+
+
+def quoted(name: str) -> str:
+    """A name as a part of an address, which `Call.part` decodes."""
+    return quote(name, safe="")
 
 
 def route(proxy: Proxy, path: str, methods: Mapping[str, Handler], produced: tuple[str, ...]) -> Route:

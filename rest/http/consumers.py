@@ -16,7 +16,7 @@ from ottla.rest import consumer_requests as requests
 from ottla.rest.access import Right
 from ottla.rest.consumers.consumer import Consumer, Delivered
 from ottla.rest.errors import KAFKA_ERROR, RestError, format_mismatch, unprocessable
-from ottla.rest.http.call import JSON, V2, Call, Handler, Proxy, json_answer, route
+from ottla.rest.http.call import JSON, V2, Call, Handler, Proxy, json_answer, quoted, route
 from ottla.rest.limits import MAX_ANSWER_BYTES, MAX_WAIT_MS
 from ottla.rest.values import Decode, Format, decoder, schema_decoder
 from ottla.schemas import framing
@@ -54,7 +54,7 @@ async def create(call: Call) -> Any:
     name, settings = requests.new_consumer(await _body(call))
     instance = await call.proxy.consumers.create(group_id, name, call.caller.principal, settings)
     base = str(call.request.url.replace(query="")).rstrip("/")
-    return {"instance_id": instance, "base_uri": f"{base}/instances/{instance}"}
+    return {"instance_id": instance, "base_uri": f"{base}/instances/{quoted(instance)}"}
 
 
 async def delete(call: Call) -> Any:

@@ -12,7 +12,7 @@ from ottla.client.offsets import TopicPartition
 from ottla.rest.access import Right
 from ottla.rest.errors import NOT_AUTHORIZED, RestError
 from ottla.rest.groups import Lag
-from ottla.rest.http.call import JSON, Call, Proxy, route
+from ottla.rest.http.call import JSON, Call, Proxy, quoted, route
 from ottla.rest.http.v3_answers import CLUSTER, known, listed, not_found, number_of, related, resource
 
 _GROUP: Final = f"{CLUSTER}/consumer-groups/{{group}}"
@@ -61,7 +61,7 @@ async def assignments(call: Call) -> Any:
     """The partitions that a member has, of topics that the caller may describe."""
     member = await _member(call)
     seen = [part for part in member.assignment if call.caller.may(Right.DESCRIBE, part.topic)]
-    path = f"{_path(call)}/consumers/{member.member_id}/assignments"
+    path = f"{_path(call)}/consumers/{quoted(member.member_id)}/assignments"
     return listed(call, "KafkaConsumerAssignmentList", path, [_assignment(call, path, part) for part in seen])
 
 
@@ -100,7 +100,9 @@ async def lag_summary(call: Call) -> Any:
         "max_lag_partition_id": most.partition.partition,
         "max_lag": most.lag,
         "total_lag": sum(it.lag for it in found),
-        "max_lag_consumer": related(call, f"{path}/consumers/{'' if most.member is None else most.member.member_id}"),
+        "max_lag_consumer": related(
+            call, f"{path}/consumers/{'' if most.member is None else quoted(most.member.member_id)}"
+        ),
         "max_lag_partition": related(call, _partition_path(call, most.partition)),
     }
 
@@ -132,7 +134,7 @@ async def _lags(call: Call) -> list[Lag]:
 
 
 def _path(call: Call) -> str:
-    return f"/v3/clusters/{call.part('cluster')}/consumer-groups/{call.part('group')}"
+    return f"/v3/clusters/{call.part('cluster')}/consumer-groups/{quoted(call.part('group'))}"
 
 
 def _partition_path(call: Call, part: TopicPartition) -> str:
@@ -141,7 +143,7 @@ def _partition_path(call: Call, part: TopicPartition) -> str:
 
 def _group(call: Call, state: Group) -> dict[str, Any]:
     cluster = call.part("cluster")
-    path = f"/v3/clusters/{cluster}/consumer-groups/{state.group_id}"
+    path = f"/v3/clusters/{cluster}/consumer-groups/{quoted(state.group_id)}"
     return {
         "kind": "KafkaConsumerGroup",
         "metadata": resource(call, path, ("kafka", cluster), ("consumer-group", state.group_id)),
@@ -158,7 +160,8 @@ def _group(call: Call, state: Group) -> dict[str, Any]:
 
 
 def _consumer(call: Call, state: Member) -> dict[str, Any]:
-    cluster, group_id, path = call.part("cluster"), call.part("group"), f"{_path(call)}/consumers/{state.member_id}"
+    cluster, group_id = call.part("cluster"), call.part("group")
+    path = f"{_path(call)}/consumers/{quoted(state.member_id)}"
     return {
         "kind": "KafkaConsumer",
         "metadata": resource(
