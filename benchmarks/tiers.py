@@ -1,6 +1,6 @@
 """Tiered storage: what copying costs, how fast what was copied is read, and what very many segments take.
 
-    python -m benchmarks.tiers [--only copy read first segments memory] [--gigabytes 1] [--rounds 3]
+    python -m benchmarks.tiers [--only copy read first segments memory disk] [--gigabytes 1] [--rounds 3]
 
 `copy`: four partitions are filled by librdkafka, on a broker whose topic is not tiered and on one whose topic is, which
 copies to a folder meanwhile; in turn. The cost of copying is the difference of the broker's CPU seconds, by when all is
@@ -9,7 +9,7 @@ out of a folder, and out of moto, which has the interface of S3. Beside it the s
 by obstore alone. `first`: the requests to the object store of the first fetch of such a broker. `segments`: the time
 until a broker with 100,000 segments in its object store, of 100 partitions, has answered where each begins, and its
 memory; and those of one that has none there. `memory`: the CPU seconds of filling parts of new memory, and one again
-and again.
+and again. `disk`: the CPU seconds of a plain program that writes parts, syncs each, and reads them back.
 """
 
 from __future__ import annotations
@@ -293,12 +293,39 @@ def memory(gigabytes: float, rounds: int) -> dict[str, float]:
     return found
 
 
+def disk(gigabytes: float, rounds: int) -> dict[str, float]:
+    """CPU seconds for a GB that is written, synced and read back in parts, as a copy to a folder does at the least."""
+    part = memoryview(bytearray(os.urandom(PART_BYTES)))
+    found: dict[str, list[float]] = {"written_s_per_gb": [], "read_s_per_gb": []}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(prefix="ottla-tiers-") as folder:
+            paths = [Path(folder) / str(number) for number in range(max(1, int(gigabytes * 1e9) // PART_BYTES))]
+            began = time.process_time()
+            for path in paths:
+                with path.open("wb", buffering=0) as file:
+                    file.write(part)
+                    os.fsync(file.fileno())
+            written = time.process_time()
+            for path in paths:
+                with path.open("rb", buffering=0) as file:
+                    file.readinto(part)
+            size_bytes = len(paths) * PART_BYTES
+            found["written_s_per_gb"].append((written - began) / size_bytes * 1e9)
+            found["read_s_per_gb"].append((time.process_time() - written) / size_bytes * 1e9)
+    return {
+        f"{figure}_{name}": value
+        for figure, values in found.items()
+        for name, value in (("least", min(values)), ("most", max(values)))
+    }
+
+
 MEASURES: Final[dict[str, Callable[[float, int], dict[str, float]]]] = {
     "copy": copy,
     "read": read,
     "first": first,
     "segments": segments,
     "memory": memory,
+    "disk": disk,
 }
 
 
