@@ -63,6 +63,8 @@ _PARTITIONS_AS_ELEMENT: Final = 8
 _DISTINGUISHED_AT_ONCE: Final = 128
 #: This many topics are looked at in a few tens of microseconds.
 _LOOKED_AT_ONCE: Final = 16
+#: Who is answered so hears nothing of what may be done to the topic.
+_NO_OPERATIONS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 Answer = TopicImage | MetadataResponseTopic
 
 _NO_ID: Final = UUID(int=0)
@@ -155,8 +157,10 @@ def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stage
                 kept = yield partial(_ENCODED.get, topic, view, context.work)
             encoded.append(kept)
         else:
-            if access is not None and asks_operations and topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                may = access.operations(TOPIC_OPERATIONS, AclResource.TOPIC, topic.name or "")
+            if asks_operations and topic.error_code not in _NO_OPERATIONS:
+                may = TOPIC_OPERATIONS
+                if access is not None:
+                    may = access.operations(TOPIC_OPERATIONS, AclResource.TOPIC, topic.name or "")
                 topic.topic_authorized_operations = may
             encoded.append(encode_topic(topic, view.version))
         uncounted += 1 + len(topic.partitions) // _PARTITIONS_AS_ELEMENT

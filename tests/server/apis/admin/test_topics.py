@@ -140,6 +140,16 @@ class TestMetadata:
         unasked = MetadataRequest(topics=topics("t"))
         assert (await call(unasked, version)).topics[0].topic_authorized_operations == -(1 << 31)
 
+    @pytest.mark.parametrize("allow", [True, False])
+    async def test_authorized_operations_of_topics_that_there_are_not(self, call: Any, allow: bool) -> None:
+        asked = [*topics("bad name"), MetadataRequestTopic(topic_id=UUID(int=99), name=None)]
+        asked += [] if allow else topics("absent")
+        request = MetadataRequest(
+            topics=asked, allow_auto_topic_creation=allow, include_topic_authorized_operations=True
+        )
+        told = {it.name: it.topic_authorized_operations for it in (await call(request, 13)).topics}
+        assert told == {"bad name": 3576, None: -(1 << 31)} | ({} if allow else {"absent": 3576})
+
 
 class TestWithoutAutoCreation:
     @pytest.fixture
