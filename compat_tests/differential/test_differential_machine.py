@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import random
@@ -316,6 +317,19 @@ def test_a_declaration_may_need_requests_in_their_order() -> None:
     last = Step(id=2, api="METADATA")
     assert declaration.covers(Difference(last, "error_code", 0, 3, (left, joined)))
     assert not declaration.covers(Difference(last, "error_code", 0, 3, (joined, left)))
+
+
+def test_declarations_hold_for_requests_whose_fields_were_dropped() -> None:
+    declared = Declared.load()
+    fetched = Step(id=0, api="SHARE_FETCH", fields={"max_wait_ms": 400})
+    ranges = ("responses[].partitions[].acquired_records[]", "has {}", "has nothing more")
+    assert declared.covers(Difference(fetched, *ranges))
+    full = dataclasses.replace(fetched, fields={"batch_size": 500})
+    assert not declared.covers(Difference(full, *ranges))
+    last = Step(id=1, api="JOIN_GROUP")
+    for protocols, is_declared in (([{}, {}], True), ([{"name": "a"}, {"metadata": ""}, {}], True), ([{}], False)):
+        joined = Step(id=0, api="JOIN_GROUP", fields={"protocols": protocols})
+        assert declared.covers(Difference(last, "", "answered 23", "waiting", (joined,))) is is_declared
 
 
 def test_each_declared_difference_has_its_row_in_the_documentation() -> None:
