@@ -2,7 +2,7 @@
 
 Small requests use Redpanda's table of fifteen sizes; above it come Mofka's tiers of `first_size_bytes * multiple^k`. A
 pool that reuses its memory saves page faults: to fill a fresh MiB costs 256 of them and 0.37 ms, to fill one that has
-been used before 0.02 ms (`benchmarks/storage_parts.py`).
+been used before 0.02 ms (`benchmarks/steps/storage_parts.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the authorizer costs, with few entries and with many: answers, decisions, and following a change.
 
-    python -m benchmarks.acls            # pyperf: calibrated, in worker processes; see --help, try --fast
-    python -m benchmarks.acls --quick    # a table in some seconds, less exact
+    python -m benchmarks.steps.acls            # pyperf: calibrated, in worker processes; see --help, try --fast
+    python -m benchmarks.steps.acls --quick    # a table in some seconds, less exact
 
 Half of the entries are about topics of their own, half about one topic that as many users share. All in CPU time. See
 also `benchmarks.security --only acls` for what records cost with and without an authorizer.
@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.measuring.micro import Operation, best_us, by_pyperf
 from benchmarks.reporting.figures import shown
+from benchmarks.steps.micro import Operation, best_us, by_pyperf
 from ottla.metadata.acls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from ottla.security.authorizer import Authorizer
 
@@ -56,7 +56,7 @@ def operations() -> Iterator[tuple[str, Operation]]:
 
 def main() -> None:
     if "--quick" not in sys.argv:
-        by_pyperf("benchmarks.acls", "Decisions of the authorizer", operations())
+        by_pyperf("benchmarks.steps.acls", "Decisions of the authorizer", operations())
         return
     print("| | CPU, µs |\n|---|---:|")
     for what, operation in operations():

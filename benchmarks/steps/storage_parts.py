@@ -1,6 +1,6 @@
 """What the storage layer's parts cost: buffer pool, producer state, compaction's key map and batch filter.
 
-    python benchmarks/storage_parts.py [--json]
+    python -m benchmarks.steps.storage_parts [--json]
 
 CPU time of this process, which a busy machine disturbs little; the best of several rounds. It only measures: there are
 no targets.

@@ -1,10 +1,11 @@
 """What it costs to parse the requests that clients send most, in their newest versions and in the ones before.
 
-    python -m benchmarks.hot_requests            # pyperf: calibrated, in worker processes; see --help, try --fast
-    python -m benchmarks.hot_requests --quick    # a table in some seconds, less exact
+    python -m benchmarks.steps.hot_requests            # pyperf: calibrated, in worker processes; see --help, try --fast
+    python -m benchmarks.steps.hot_requests --quick    # a table in some seconds, less exact
 
 ApiVersions begins each connection, Produce and Fetch carry the records, TxnOffsetCommit ends each transaction that
-moves some. All are parsed as the server parses them, in CPU time. See also `benchmarks.codec`, beside other libraries.
+moves some. All are parsed as the server parses them, in CPU time. See also `benchmarks.steps.codec`, beside other
+libraries.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Iterator
 from functools import partial
 from uuid import UUID
 
-from benchmarks.measuring.micro import Operation, best_us, by_pyperf
 from benchmarks.reporting.figures import shown
+from benchmarks.steps.micro import Operation, best_us, by_pyperf
 from ottla.kproto import codec
 from ottla.kproto.hot import produce
 from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
@@ -85,7 +86,7 @@ def operations() -> Iterator[tuple[str, Operation]]:
 
 def main() -> None:
     if "--quick" not in sys.argv:
-        by_pyperf("benchmarks.hot_requests", "Parsing the requests that clients send most", operations())
+        by_pyperf("benchmarks.steps.hot_requests", "Parsing the requests that clients send most", operations())
         return
     print("| | CPU, µs |\n|---|---:|")
     for what, operation in operations():

@@ -1,7 +1,7 @@
 """Parsing and building messages beside kio and kafka-python.
 
-    python -m benchmarks.codec            # pyperf: calibrated, in worker processes; see --help, try --fast
-    python -m benchmarks.codec --quick    # a table in half a minute, less exact
+    python -m benchmarks.steps.codec            # pyperf: calibrated, in worker processes; see --help, try --fast
+    python -m benchmarks.steps.codec --quick    # a table in half a minute, less exact
 
 The same bytes go through all three libraries: ours, kio (whose parser, but not its builder, is native code) and
 kafka-python. Each is given its own message object to build from, so that a build is nothing but the encoding.
@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from benchmarks.measuring.micro import Operation, by_pyperf
+from benchmarks.steps.micro import Operation, by_pyperf
 from ottla.kproto import codec
 from ottla.kproto.hot import produce as hot_produce
 from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -233,7 +233,7 @@ def main() -> None:
         quick()
         return
     operations = ((f"{what}: {whose}", operation) for what, whose, operation in benchmarks())
-    by_pyperf("benchmarks.codec", "Kafka protocol messages: ottla.kproto beside kio and kafka-python", operations)
+    by_pyperf("benchmarks.steps.codec", "Kafka protocol messages: ottla.kproto beside kio and kafka-python", operations)
 
 
 if __name__ == "__main__":

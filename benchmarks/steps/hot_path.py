@@ -1,11 +1,11 @@
 """What single steps of the path of a record cost, away from sockets and disks.
 
-    python -m benchmarks.hot_path            # pyperf: calibrated, in worker processes; see --help, try --fast
-    python -m benchmarks.hot_path --quick    # a table in some seconds, less exact
+    python -m benchmarks.steps.hot_path            # pyperf: calibrated, in worker processes; see --help, try --fast
+    python -m benchmarks.steps.hot_path --quick    # a table in some seconds, less exact
 
 The checksum of a batch, taking a batch into a memstore, looking up an offset or a timestamp in an index, assembling a
-fetch from memory, reading a tail, sealing a block. All in CPU time. See also `benchmarks.records` (requests, batches)
-and `benchmarks.codec` (messages).
+fetch from memory, reading a tail, sealing a block. All in CPU time. See also `benchmarks.steps.records` (requests,
+batches) and `benchmarks.steps.codec` (messages).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from benchmarks.measuring.micro import Operation, best_us, by_pyperf
 from benchmarks.reporting.figures import shown
+from benchmarks.steps.micro import Operation, best_us, by_pyperf
 from ottla.kproto.hot import fetch
 from ottla.kproto.hot.fetch import FetchedPartition
 from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchResponse
@@ -151,7 +151,7 @@ def main() -> None:
     if "--quick" in sys.argv:
         quick()
         return
-    by_pyperf("benchmarks.hot_path", "Steps of the path of a record: CRC, memstore, index, fetch", benchmarks())
+    by_pyperf("benchmarks.steps.hot_path", "Steps of the path of a record: CRC, memstore, index, fetch", benchmarks())
 
 
 if __name__ == "__main__":

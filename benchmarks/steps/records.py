@@ -1,7 +1,7 @@
 """What the data path costs: record batches, Produce requests and Fetch responses, by the size of the batches.
 
-    python -m benchmarks.records            # pyperf: calibrated, in worker processes; see --help, try --fast
-    python -m benchmarks.records --quick    # a table in half a minute, less exact
+    python -m benchmarks.steps.records            # pyperf: calibrated, in worker processes; see --help, try --fast
+    python -m benchmarks.steps.records --quick    # a table in half a minute, less exact
 
 Produce and Fetch go through what serves them here (`ottla.kproto.hot`), kio (whose parser is native code) and
 kafka-python, with four partitions of one batch each. Batches are read and built beside kafka-python, whose code is
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, cast
 
-from benchmarks.measuring.micro import Operation, best_us, by_pyperf
+from benchmarks.steps.micro import Operation, best_us, by_pyperf
 from ottla.kproto import codec
 from ottla.kproto.hot import fetch, produce
 from ottla.kproto.hot.fetch import FetchedPartition
@@ -138,7 +138,7 @@ def main() -> None:
         return
     operations = ((f"{what}: {whose}", operation) for what, whose, operation in benchmarks())
     by_pyperf(
-        "benchmarks.records", "Record batches, Produce and Fetch: ottla.kproto beside other libraries", operations
+        "benchmarks.steps.records", "Record batches, Produce and Fetch: ottla.kproto beside other libraries", operations
     )
 
 
