@@ -25,7 +25,7 @@ from benchmarks.workloads import create_topic
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.confluent import Confluent
 from compat_tests.spark import session
-from compat_tests.spark.tables import send
+from compat_tests.spark.tables.jobs import send
 
 RECORDS: Final = 1_000
 PARTITIONS: Final = 2

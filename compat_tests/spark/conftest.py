@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.selection import below, leave_out
 from compat_tests.spark import session
-from compat_tests.spark.tables import Tables
 from compat_tests.spark.topics import FORMATS, Topics, stop_queries
 
 
@@ -51,9 +50,3 @@ def connector(spark: SparkSession, broker: BrokerProcess) -> Topics:
 def reader(spark: SparkSession, broker: BrokerProcess, request: pytest.FixtureRequest) -> Topics:
     """Spark's own connector, and the source without a jar in its place: a job changes one word."""
     return Topics(spark, broker.bootstrap, request.param)
-
-
-@pytest.fixture(params=FORMATS, ids=list(FORMATS.values()))
-def tables(spark: SparkSession, broker: BrokerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Tables:
-    """Table jobs, by the connector and by the source without a jar."""
-    return Tables(spark, broker.bootstrap, tmp_path, request.param)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from compat_tests.spark import registry
 from compat_tests.spark.registry import SchemaRegistry
-from compat_tests.spark.test_schema_tables import ADDRESS, ORDER, WIDER, framed
+from compat_tests.spark.tables.test_schema_tables import ADDRESS, ORDER, WIDER, framed
 from ottla.client.schema_registry import RegistryLogin
 from ottla.pipeline.values.avro_values import AvroFormat
 from ottla.pipeline.values.decoder import DATA, REASON

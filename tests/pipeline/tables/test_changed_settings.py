@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.tables import Tables, send
+from compat_tests.spark.tables.jobs import Tables, send
 from ottla.pipeline.tables.errors import CheckpointError
 from ottla.pipeline.tables.local_files import lock
 from ottla.pipeline.values.succession import SchemaChangeError

@@ -13,7 +13,7 @@ from compat_tests import iceberg
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.tables import Tables, send
+from compat_tests.spark.tables.jobs import Tables, send
 from ottla.pipeline.tables import config
 from ottla.pipeline.tables.iceberg.catalogue import open_catalogue
 from ottla.pipeline.tables.sinks import open_sink

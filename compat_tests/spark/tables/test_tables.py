@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.tables import Tables, send
+from compat_tests.spark.tables.jobs import Tables, send
 from compat_tests.spark.topics import await_that
 
 

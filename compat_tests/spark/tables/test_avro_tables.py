@@ -17,7 +17,7 @@ from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
 from compat_tests.spark import registry
 from compat_tests.spark.registry import SchemaRegistry
-from compat_tests.spark.tables import Tables, send
+from compat_tests.spark.tables.jobs import Tables, send
 from ottla.pipeline.values.registry import RegistryError
 
 FIRST = {

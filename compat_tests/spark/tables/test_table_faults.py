@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.base import Record
 from compat_tests.clients.confluent import Confluent
-from compat_tests.spark.tables import Tables, send
+from compat_tests.spark.tables.jobs import Tables, send
 from compat_tests.spark.test_faults import delete_records, recreate
 from compat_tests.spark.topics import FORMATS, await_that
 from ottla.pipeline.errors import BrokerUnavailableError, DataLossError, TopicError

@@ -14,7 +14,7 @@ from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
 from compat_tests.spark import registry
 from compat_tests.spark.registry import SchemaRegistry
-from compat_tests.spark.tables import Tables, send
+from compat_tests.spark.tables.jobs import Tables, send
 
 ADDRESS = 'syntax = "proto3"; package shop; message Address { string city = 1; }'
 ORDER = """

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.clients.confluent import Confluent
 from compat_tests.spark import session
-from compat_tests.spark.tables import send
+from compat_tests.spark.tables.jobs import send
 from ottla.pipeline.tables import sync
 
 JOB = """
