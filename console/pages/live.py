@@ -88,7 +88,7 @@ class LiveTails:
                     yield ": nothing new\n\n"
                     continue
                 rows = [await row_of(console, topic, message, format_) for message in messages]
-                html = await console.renderer.text("rows.html", topic=topic, rows=rows, format=format_)
+                html = await console.renderer.text("parts/rows.html", topic=topic, rows=rows, format=format_)
                 yield f"id: {write_positions(at)}\ndata: {json.dumps({'html': html, 'count': len(rows)})}\n\n"
                 await trio.sleep(_PAUSE_SECONDS)
         finally:
