@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.share import records
 from ottla.coordinator.share.state import (
     NO_EPOCH,
-    UNINITIALIZED_START_OFFSET,
     SharePartitionKey,
     ShareState,
     combine,
@@ -103,14 +102,15 @@ class ShareEntry:
         state = self.state
         # A change that was stored late brings nothing newer: the start never goes back, except when the partition is
         # initialized again. A writer that moves it without a count (WriteShareGroupState 0) makes the count unknown;
-        # one that names no start says nothing of the count, as in Kafka.
+        # one that names no start, where there is one, says nothing of the count, as in Kafka.
         start_offset = max(state.start_offset, value.start_offset)
         leader_epoch = max(state.leader_epoch, value.leader_epoch)
-        is_late = value.start_offset < state.start_offset or value.start_offset == UNINITIALIZED_START_OFFSET
-        count = state.delivery_complete_count if is_late else value.delivery_complete_count
         if value.start_offset == state.start_offset:
             # Behind one start, what is complete only grows.
-            count = max(count, state.delivery_complete_count)
+            count = max(value.delivery_complete_count, state.delivery_complete_count)
+        else:
+            is_late = value.start_offset < state.start_offset
+            count = state.delivery_complete_count if is_late else value.delivery_complete_count
         self.state = ShareState(
             state.state_epoch,
             leader_epoch,

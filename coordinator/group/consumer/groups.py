@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.consumer.group import ConsumerGroup
-from ottla.coordinator.group.consumer.protocol import Heartbeat
+from ottla.coordinator.group.consumer.protocol import Heartbeat, check_expression
 from ottla.coordinator.group.modern.group import JOIN_EPOCH
 from ottla.coordinator.group.modern.groups import ModernGroups
 from ottla.coordinator.group.modern.heartbeat import HeartbeatResult
@@ -57,6 +57,8 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, Heartbeat, HeartbeatResult]):
             raise self._is_of_another_kind(other)
         if beat.member_epoch != JOIN_EPOCH:
             raise self._not_found(other.group_id)
+        # Before the others are disturbed.
+        check_expression(None, beat)
         upgraded = await self._conversion.upgrade(classic)
         try:
             return await self._protocol.heartbeat(upgraded, beat)

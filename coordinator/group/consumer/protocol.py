@@ -26,7 +26,7 @@ from ottla.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.coordinator.group.modern.heartbeat import HeartbeatResult
 from ottla.coordinator.group.modern.protocol import GroupServices, ModernProtocol
 from ottla.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
-from ottla.coordinator.group.topics import MayDescribe
+from ottla.coordinator.group.topics import MayDescribe, compile_regex
 from ottla.coordinator.replay import CoordinatorRecord
 
 logger = logging.getLogger(__name__)
@@ -93,6 +93,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
 
     async def _advance(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
         former = self._find_member(group, beat)
+        check_expression(former, beat)
         member_id = beat.member_id or str(uuid.uuid4())
         before = Current() if former is None else former.current
         takes_place = former is not None and beat.member_epoch == JOIN_EPOCH and beat.instance_id is not None
@@ -235,6 +236,12 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
         if member.classic is not None:
             return member.classic.session_timeout_ms
         return self._config(group.group_id).session_timeout_ms
+
+
+def check_expression(former: ConsumerMember | None, beat: Heartbeat) -> None:
+    """Raises InvalidRegularExpressionError if an expression is new to the member and cannot be read."""
+    if beat.topic_regex and (former is None or former.subscription.topic_regex != beat.topic_regex):
+        compile_regex(beat.topic_regex)
 
 
 def _is_full(beat: Heartbeat) -> bool:

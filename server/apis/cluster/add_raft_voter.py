@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 
 API = Api(ApiKey.ADD_RAFT_VOTER, on_cluster(AclOperation.ALTER))
 
-_NO_ENDPOINT: Final = (
-    "Add voter request didn't include the endpoint (Endpoints(endpoints={})) for the default listener "
-    "ListenerName(CONTROLLER)"
-)
+#: What KRaft's controllers call the listener over which they reach each other, if nothing else is configured.
+_DEFAULT_LISTENER: Final = "CONTROLLER"
 
 
 def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     code, message = refusal("Add", request.cluster_id, request.voter_id, request.voter_directory_id, context)
-    if code is ErrorCode.UNSUPPORTED_VERSION and not request.listeners:
-        code, message = ErrorCode.INVALID_REQUEST, _NO_ENDPOINT
+    names = [each.name.upper() for each in request.listeners]
+    if code is ErrorCode.UNSUPPORTED_VERSION and _DEFAULT_LISTENER not in names:
+        listed = ", ".join(f"ListenerName({name})" for name in names)
+        code = ErrorCode.INVALID_REQUEST
+        message = (
+            f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{listed}}})) for the default "
+            f"listener ListenerName({_DEFAULT_LISTENER})"
+        )
     return AddRaftVoterResponse(error_code=code, error_message=message)

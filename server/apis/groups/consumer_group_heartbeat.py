@@ -13,7 +13,6 @@ from ottla.coordinator.group.consumer.assignors import assignor_names
 from ottla.coordinator.group.consumer.protocol import Heartbeat
 from ottla.coordinator.group.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
-from ottla.coordinator.group.topics import compile_regex
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.groups.consumer_group_heartbeat import (
@@ -82,8 +81,6 @@ def _check(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> N
         raise UnsupportedAssignorError(
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(offered)}."
         )
-    if request.subscribed_topic_regex:
-        compile_regex(request.subscribed_topic_regex)
 
 
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:

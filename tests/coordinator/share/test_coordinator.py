@@ -270,6 +270,13 @@ async def test_what_is_complete_only_grows_behind_one_start(world: World) -> Non
         assert world.coordinator.read_summary(KEY).delivery_complete_count == expected
 
 
+async def test_what_is_complete_grows_before_there_is_a_start(world: World) -> None:
+    await world.begin(start_offset=-1)
+    for complete, expected in ((3, 3), (2, 3), (4, 4)):
+        await world.coordinator.write(KEY, change(start=-1, complete=complete))
+        assert world.coordinator.read_summary(KEY).delivery_complete_count == expected
+
+
 async def test_a_beginning_that_is_asked_for_again_resets_nothing(world: World) -> None:
     """The group's coordinator asks again while its first request is slow; records were delivered meanwhile."""
     await world.begin(start_offset=-1)

@@ -226,10 +226,15 @@ async def test_voters_are_refused_in_kafkas_words(serve_node: Serve) -> None:
             await client.call(AddRaftVoterRequest(cluster_id="x", voter_id=3, voter_directory_id=directory), 1),
             await client.call(AddRaftVoterRequest(cluster_id=own, voter_id=-1, voter_directory_id=directory), 0),
             await client.call(AddRaftVoterRequest(cluster_id=None, voter_id=3, voter_directory_id=directory), 1),
-            await client.call(
-                AddRaftVoterRequest(cluster_id=None, voter_id=3, voter_directory_id=directory, listeners=[Listener()]),
-                1,
-            ),
+            *[
+                await client.call(
+                    AddRaftVoterRequest(
+                        cluster_id=None, voter_id=3, voter_directory_id=directory, listeners=[Listener(name=name)]
+                    ),
+                    1,
+                )
+                for name in ("other", "controller")
+            ],
             await client.call(RemoveRaftVoterRequest(cluster_id=own, voter_id=3, voter_directory_id=directory), 0),
         ]
         assert [(each.error_code, each.error_message) for each in refused] == [
@@ -239,6 +244,11 @@ async def test_voters_are_refused_in_kafkas_words(serve_node: Serve) -> None:
                 ErrorCode.INVALID_REQUEST,
                 "Add voter request didn't include the endpoint (Endpoints(endpoints={})) for the default listener "
                 "ListenerName(CONTROLLER)",
+            ),
+            (
+                ErrorCode.INVALID_REQUEST,
+                "Add voter request didn't include the endpoint (Endpoints(endpoints={ListenerName(OTHER)})) for the "
+                "default listener ListenerName(CONTROLLER)",
             ),
             (
                 ErrorCode.UNSUPPORTED_VERSION,

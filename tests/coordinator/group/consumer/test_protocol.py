@@ -303,6 +303,18 @@ def test_expressions_that_re2_refuses_are_refused(regex: str) -> None:
         compile_regex(regex)
 
 
+async def test_an_expression_is_read_when_it_is_known_whose_it_is(world: World) -> None:
+    consumer, stranger = Consumer(world, "a", "t"), Consumer(world, "b", "t")
+    await consumer.join()
+    with pytest.raises(InvalidRegularExpressionError):
+        await consumer.beat(topic_regex="(")
+    with pytest.raises(FencedMemberEpochError):
+        await consumer.beat(topic_regex="(", member_epoch=9)
+    with pytest.raises(UnknownMemberIdError):
+        await stranger.beat(topic_regex="(", member_epoch=1)
+    assert (await consumer.beat(topic_regex="(", member_epoch=-1)).member_epoch == -1
+
+
 async def test_the_assignor_that_most_prefer_is_used(world: World) -> None:
     world.topics.set(t=3, u=3)
     consumers = [Consumer(world, name, "t", "u", server_assignor="range") for name in ("a", "b")]

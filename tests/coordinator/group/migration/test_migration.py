@@ -17,6 +17,7 @@ from ottla.coordinator.errors import (
     GroupMaxSizeReachedError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
+    InvalidRegularExpressionError,
     MemberIdRequiredError,
     RebalanceInProgressError,
     StaleMemberEpochError,
@@ -432,6 +433,16 @@ async def test_a_refused_member_leaves_a_classic_group_whatever_the_policy(log: 
             await Native(world).join()
         assert world.kind() == "classic"
         classic.beat()
+
+
+async def test_an_expression_that_cannot_be_read_disturbs_no_classic_group(world: World) -> None:
+    classic = Classic(world)
+    await classic.start()
+    written = len(world.log.batches[0])
+    with pytest.raises(InvalidRegularExpressionError):
+        await Native(world).beat(topic_regex="(", rebalance_timeout_ms=60_000, owned={})
+    assert len(world.log.batches[0]) == written
+    classic.beat()
 
 
 async def test_a_member_that_goes_while_the_group_is_upgraded_leaves_a_classic_group(world: World) -> None:
