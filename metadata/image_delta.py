@@ -22,6 +22,8 @@ from ottla.metadata.image import (
 from ottla.metadata.persistent_map import PersistentMap
 from ottla.metastore.store import KeyValue
 
+_OF_TOPICS: Final = (keys.TOPICS, keys.PARTITIONS)
+
 
 def evolve(before: MetadataImage, revision: int, puts: Sequence[KeyValue], deletes: Sequence[str]) -> MetadataDelta:
     """Apply one transaction; equal to building the image again from all keys, and proportional to the change."""
@@ -38,20 +40,21 @@ def _next_image(
     before: MetadataImage, revision: int, puts: Sequence[KeyValue], deletes: Sequence[str]
 ) -> tuple[MetadataImage, Sequence[str]]:
     """The image after a transaction, and the topics in which it may differ."""
-    rest = _evolve_rest(before, puts, deletes)
+    topics = [entry for entry in puts if entry.key.startswith(keys.TOPICS)]
+    partitions = [entry for entry in puts if entry.key.startswith(keys.PARTITIONS)]
+    # Looked through once for each mapping, so without the topics, which are the most.
+    rest = _evolve_rest(before, [entry for entry in puts if not entry.key.startswith(_OF_TOPICS)], deletes)
     change = _Evolution(before, rest.starts)
     # The topics come first: a partition's state may be set in the transaction that makes its topic.
     for key in deletes:
         if key.startswith(keys.TOPICS):
             change.delete_topic(key.removeprefix(keys.TOPICS))
-    for entry in puts:
-        if entry.key.startswith(keys.TOPICS):
-            change.put_topic(entry)
-    for entry in puts:
-        if entry.key.startswith(keys.PARTITIONS):
-            change.put_partition(entry)
-    topics, topics_by_id = change.finish()
-    return replace(rest, topics=topics, topics_by_id=topics_by_id, revision=revision), change.touched
+    for entry in topics:
+        change.put_topic(entry)
+    for entry in partitions:
+        change.put_partition(entry)
+    by_name, topics_by_id = change.finish()
+    return replace(rest, topics=by_name, topics_by_id=topics_by_id, revision=revision), change.touched
 
 
 def describe(

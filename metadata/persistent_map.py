@@ -34,6 +34,8 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
 
     def get(self, key: K, default: V | None = None, /) -> V | None:  # type: ignore[override]
         # Mapping's own goes through an exception for each absent key. Its default may be of any type, this one's not.
+        if not self._size:
+            return default
         return self.shards[self._shard_of(key) % _SHARDS].get(key, default)
 
     def __len__(self) -> int:

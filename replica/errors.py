@@ -28,6 +28,10 @@ class NotLeaderError(ReplicaError):
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+class NotOpenYetError(NotLeaderError):
+    """The log has not been opened since the start, and nobody has waited for it (`ottla.replica.unopened`)."""
+
+
 class FencedLeaderEpochError(ReplicaError):
     """The client's leader epoch is older than the partition's."""
 

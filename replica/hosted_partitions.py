@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ottla.metadata.image import NO_LEADER, MetadataImage, ResourceType
+from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionChange, ResourceType
 from ottla.metadata.keys import encode_described_topic
 from ottla.replica.errors import (
     NotLeaderError,
+    NotOpenYetError,
     ReplicaError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -20,6 +21,7 @@ from ottla.replica.errors import (
 from ottla.replica.in_sync_sets import InSyncSets
 from ottla.replica.partition import Partition
 from ottla.replica.traffic import TopicTraffic
+from ottla.replica.unopened import OPENED_AT_START, Unopened, may_be_left
 from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.mirrored import Mirroring
 from ottla.storage.disk.passing import passes
@@ -29,7 +31,7 @@ from ottla.storage.kept_logs import KEPT_CONFIG
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.metadata.image import MetadataDelta, PartitionChange, PartitionState, TopicImage
+    from ottla.metadata.image import MetadataDelta, PartitionState, TopicImage
     from ottla.replica.kept_logs import KeptLogs
     from ottla.replica.tiered.remote_log import RemoteLog
     from ottla.replica.tiered.remote_logs import RemoteLogs
@@ -46,6 +48,8 @@ _TOPICS_A_STEP: Final = 64
 _PARTITIONS_A_STEP: Final = 50
 #: The stores of so many partitions are opened by one call of a worker thread.
 _OPENED_AHEAD: Final = 256
+#: The same while clients may wait for others.
+_OPENED_LATER: Final = 64
 _NOTHING: Final[Mapping[int, Partition]] = {}
 
 
@@ -69,8 +73,15 @@ class HostedPartitions:
         max_lag_ms: int,
         kept_logs: KeptLogs | None = None,
         remote_logs: RemoteLogs | None = None,
+        opened_at_start: int = OPENED_AT_START,
     ) -> None:
+        """Where a start finds more partitions than `opened_at_start`, it leaves to `open_rest` what it can."""
         self._remote_logs = remote_logs
+        self._opened_at_start = opened_at_start
+        #: Those that are left, which `get` refuses: who needs one waits for it before.
+        self.unopened = Unopened()
+        # Held by who opens and changes partitions: one at a time.
+        self._changing = trio.Lock()
         self._log_manager = log_manager
         self._node_id = node_id
         self._topic_rules = topic_rules
@@ -148,6 +159,8 @@ class HostedPartitions:
             return UnknownTopicOrPartitionError(f"topic {topic.name} has no partition {partition}")
         if (topic_id, partition) in self._offline:
             return StoreOfflineError(f"the log of {topic.name}-{partition} could not be opened")
+        if (topic_id, partition) in self.unopened:
+            return NotOpenYetError(f"the log of {topic.name}-{partition} is not open yet")
         return NotLeaderError(f"node {self._node_id} holds no replica of {topic.name}-{partition}")
 
     def expect_losses(self) -> None:
@@ -156,6 +169,58 @@ class HostedPartitions:
 
     async def apply(self, delta: MetadataDelta) -> None:
         """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
+        try:
+            self._changing.acquire_nowait()
+        except trio.WouldBlock:
+            await self._changing.acquire()
+        try:
+            await self._open_what_changes(delta)
+            await self._apply(delta)
+        finally:
+            self._changing.release()
+
+    async def open_rest(self) -> None:
+        """Open what the start has left; returns when nothing is left. Called once the node serves."""
+        while self.unopened:
+            async with self._changing:
+                await self._open_left(self.unopened.next(_OPENED_LATER))
+                await self.settle_losses()
+
+    async def _open_what_changes(self, delta: MetadataDelta) -> None:
+        """What is left and changes now is first opened as it was: only what is open can be changed, or deleted."""
+        if not self.unopened:
+            return
+        keys = [(change.topic.topic_id, change.partition) for change in delta.changed_partitions]
+        keys += [(topic.topic_id, index) for topic in delta.deleted_topics for index in range(len(topic.partitions))]
+        await self._open_left(keys)
+
+    async def _open_left(self, keys: Iterable[tuple[UUID, int]]) -> None:
+        changes = []
+        for topic_id, index in keys:
+            topic = self._image.topic_by_id(topic_id)
+            if (topic_id, index) in self.unopened:
+                assert topic is not None, "a topic that is deleted is opened first"
+                changes.append(PartitionChange(topic, index, None, topic.partitions[index]))
+        await self._follow_all(changes)
+
+    async def _leave_for_later(self, delta: MetadataDelta) -> Sequence[PartitionChange]:
+        """Of the first changes after a start those that must be followed at once; the rest is noted as unopened."""
+        changes = delta.changed_partitions
+        if delta.before.revision or len(changes) <= self._opened_at_start or self._remote_logs is not None:
+            return changes
+        at_once = []
+        time_slice = TimeSlice()
+        for number, change in enumerate(changes):
+            if not number % _TOPICS_A_STEP:
+                await time_slice.maybe_yield()
+            topic, index, _, state = change
+            if may_be_left(topic, state, self._node_id):
+                self.unopened.leave((topic.topic_id, index))
+            else:
+                at_once.append(change)
+        return at_once
+
+    async def _apply(self, delta: MetadataDelta) -> None:
         self._image = delta.after
         if delta.changed_brokers:
             self._brokers.clear()
@@ -169,7 +234,7 @@ class HostedPartitions:
                 for partition in some:
                     partition.delete()
                 await self._remove(topic, some)
-        await self._follow_changes(delta)
+        await self._follow_all(await self._leave_for_later(delta), delta)
         if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
             for number, topic_id in enumerate(list(self._topics), 1):
                 self._reconfigure(delta.after.topic_by_id(topic_id))
@@ -182,16 +247,18 @@ class HostedPartitions:
                 store.describe(partial(_description, topic), soon=True)
         await self.settle_losses()
 
-    async def _follow_changes(self, delta: MetadataDelta) -> None:
-        changes = delta.changed_partitions
+    async def _follow_all(self, changes: Sequence[PartitionChange], delta: MetadataDelta | None = None) -> None:
+        """`delta` is what they are part of, None for those that the start has left."""
         time_slice = TimeSlice()
         for first in range(0, len(changes), _OPENED_AHEAD):
             some = changes[first : first + _OPENED_AHEAD]
             missing = list(self._missing(some))
             await self._log_manager.open_ahead(missing)
             for change in some:
-                is_new = _is_new(delta, change.topic, change.partition)
+                is_new = delta is not None and _is_new(delta, change.topic, change.partition)
                 await self._follow_state(change.topic, change.partition, change.after, is_new=is_new)
+                if self.unopened:
+                    self.unopened.take((change.topic.topic_id, change.partition))
                 await time_slice.maybe_yield()
 
     def _missing(self, changes: Iterable[PartitionChange]) -> Iterator[tuple[UUID, str, int]]:

@@ -30,6 +30,7 @@ from ottla.replica.hosted_partitions import HostedPartitions
 from ottla.replica.partition import Isolation, Partition, Role
 from ottla.replica.throttles import Unthrottled
 from ottla.replica.traffic import TopicTraffic
+from ottla.replica.unopened import OPENED_AT_START
 from ottla.replica.visible_records import aborted_transactions
 from ottla.runtime import remote_time
 from ottla.runtime.purgatory import Purgatory, Watch
@@ -118,12 +119,13 @@ class ReplicaManager:
         kept_logs: KeptLogs | None = None,
         remote_logs: RemoteLogs | None = None,
         remote_wait_ms: Callable[[], int] = lambda: 500,
+        opened_at_start: int = OPENED_AT_START,
     ) -> None:
         """`last_high_watermark` is what is known of a partition from before the start, 0 for nothing; `max_lag_ms` is
         `replica.lag.time.max.ms`; `leader_quota` is of what throttled replicas are sent from here,
         and `follower_quota` of what those here fetch. `remote_logs` has the older parts of tiered topics' logs, and
         a fetch waits for it `remote_wait_ms` at most. `may_be_replaced` says whether others may lead by now what this
-        node takes itself to lead, without its having heard of that."""
+        node takes itself to lead, without its having heard of that. `opened_at_start` is as in `HostedPartitions`."""
         self.node_id = node_id
         #: The event loop's turn, at whose end appends are written.
         self.turn = log_manager.context.turn
@@ -157,7 +159,10 @@ class ReplicaManager:
             max_lag_ms=max_lag_ms,
             kept_logs=kept_logs,
             remote_logs=remote_logs,
+            opened_at_start=opened_at_start,
         )
+        #: What `open_rest` has not come to: `get_partition` refuses it, appends and fetches wait for it.
+        self.unopened = self._partitions.unopened
         self._remote_wait_ms = remote_wait_ms
         self.in_sync_sets = self._partitions.in_sync_sets
         self._closed = False
@@ -167,8 +172,8 @@ class ReplicaManager:
     def get_partition(self, topic_id: UUID, partition: int) -> Partition:
         """The partition that this node holds, whatever its role.
 
-        Raises UnknownTopicIdError, UnknownTopicOrPartitionError, NotLeaderError if it is another node's, or
-        StoreOfflineError if its log could not be opened.
+        Raises UnknownTopicIdError, UnknownTopicOrPartitionError, NotLeaderError if it is another node's or among
+        the `unopened`, or StoreOfflineError if its log could not be opened.
         """
         return self._partitions.get(topic_id, partition)
 
@@ -214,6 +219,10 @@ class ReplicaManager:
     async def apply(self, delta: MetadataDelta) -> None:
         """Make this node lead, follow and give up partitions as the metadata says. Called by one task, in order."""
         await self._partitions.apply(delta)
+
+    async def open_rest(self) -> None:
+        """Open what the first `apply` has left for when the node serves; returns when all is open."""
+        await self._partitions.open_rest()
 
     # Appending ------------------------------------------------------------------------------------------------------
 
@@ -263,8 +272,8 @@ class ReplicaManager:
     ) -> Stages[AppendOperation]:
         """The first half of `append`: every partition has taken or refused its records, in the order of `entries`.
 
-        Waits only where a store has no room or a large batch is checked. Until it returns the caller keeps back what
-        must be appended later. What is appended is written at the end of the turn, or later.
+        Waits only where a store has no room, a large batch is checked or a log is not open yet. Until it returns the
+        caller keeps back what must be appended later. What is appended is written at the end of the turn, or later.
 
         What has waited for room, and all after it, is refused with RequestTimedOutError once the deadline has passed,
         or if nobody waits for it any more: `is_awaited` is asked after each such wait.
@@ -276,7 +285,9 @@ class ReplicaManager:
         may_write_internal = internal_topics_allowed or is_coordinator
         find = self._partitions.get
         left = _APPENDED_AT_ONCE
-        has_waited = False
+        has_waited = bool(self.unopened)
+        if has_waited:
+            yield from self.unopened.until_open(key for key, _ in entries)
         for (topic_id, index), (view, fragment, guard, checked) in entries:
             left -= 1
             if not left:
@@ -420,6 +431,8 @@ class ReplicaManager:
         before_wait: Callable[[], None] | None = None,
     ) -> Stages[list[FetchResult]]:
         """`fetch`, which waits for nothing where few partitions have what was asked for in memory."""
+        if self.unopened:
+            yield from self.unopened.until_open((each.topic_id, each.partition) for each in partitions)
         operation = FetchOperation(
             params,
             partitions,
@@ -524,6 +537,7 @@ class ReplicaManager:
         operation = DeleteRecordsOperation()
         deadline = trio.current_time() + timeout_ms / 1000
         time_slice = TimeSlice()
+        await self.unopened.wait(offsets)
         for key, offset in offsets.items():
             await time_slice.maybe_yield()
             try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from uuid import UUID
 
-    from ottla.metadata.image import MetadataDelta, MetadataImage
+    from ottla.metadata.image import MetadataDelta, MetadataImage, TopicImage
     from ottla.replica.high_watermarks import HighWatermarks
     from ottla.replica.kept_logs import KeptLogs
     from ottla.storage.log.partition_log import PartitionLog
@@ -61,14 +61,25 @@ class StrayLogs:
     async def apply(self, delta: MetadataDelta) -> None:
         """Set aside what is stray, after the first image; later, follow what becomes of the logs that are kept."""
         if not delta.before.revision:
-            await self._set_strays_aside(delta.after)
-            await self._keep_former_sole_replicas(delta.after)
-            await self._keep_if_older(delta.after)
+            topics = await self._topics_with_others(delta.after)
+            await self._set_strays_aside(delta.after, topics)
+            await self._keep_former_sole_replicas(topics)
+            await self._keep_if_older(topics)
         if len(self._kept_logs):
             await self._follow(delta)
 
-    async def _set_strays_aside(self, image: MetadataImage) -> None:
-        topic_ids = await self._topics_elsewhere(image)
+    async def _topics_with_others(self, image: MetadataImage) -> list[TopicImage]:
+        """The topics that are not this node's alone, as all are on a node by itself."""
+        alone, found = (self._node_id,), []
+        time_slice = TimeSlice()
+        for topic in image.topics.values():
+            await time_slice.maybe_yield()
+            if not all(state.replicas == alone == state.isr for state in topic.partitions):
+                found.append(topic)
+        return found
+
+    async def _set_strays_aside(self, image: MetadataImage, topics: list[TopicImage]) -> None:
+        topic_ids = await self._topics_elsewhere(topics)
         if not topic_ids:
             return
         strays = []
@@ -87,14 +98,14 @@ class StrayLogs:
             which = "this partition" if len(strays) == 1 else "these partitions"
             logger.warning(text, _names(strays), which, extra={"partitions": len(strays)})
 
-    async def _keep_former_sole_replicas(self, image: MetadataImage) -> None:
+    async def _keep_former_sole_replicas(self, topics: list[TopicImage]) -> None:
         """Keep the logs of partitions that this node was the only one to have, if the metadata does not count on it.
 
         Of those no high watermark is known by which it could be told what is committed.
         """
         former = []
         time_slice = TimeSlice()
-        for topic in image.topics.values():
+        for topic in topics:
             await time_slice.maybe_yield()
             for index, state in enumerate(topic.partitions):
                 if self._node_id not in state.replicas or self._node_id in (*state.isr, *state.elr):
@@ -107,7 +118,7 @@ class StrayLogs:
                     former.append(self._noted(log, is_stray=False))
         await self._kept_logs.change(former)
 
-    async def _keep_if_older(self, image: MetadataImage) -> None:
+    async def _keep_if_older(self, topics: list[TopicImage]) -> None:
         """Keep all logs if the metadata is older than the folder.
 
         It counts fewer starts of this node than there were, or knows earlier leader epochs than a log here has.
@@ -115,7 +126,7 @@ class StrayLogs:
         is_ahead = self._is_ahead()
         kept = []
         time_slice = TimeSlice()
-        for topic in image.topics.values():
+        for topic in topics:
             await time_slice.maybe_yield()
             for index, state in enumerate(topic.partitions):
                 if len(state.replicas) == 1 or self._node_id not in state.replicas:
@@ -135,11 +146,11 @@ class StrayLogs:
         )
         logger.warning(text, _names(kept), extra={"partitions": len(kept)})
 
-    async def _topics_elsewhere(self, image: MetadataImage) -> set[UUID]:
+    async def _topics_elsewhere(self, topics: list[TopicImage]) -> set[UUID]:
         """The topics with partitions that this node does not hold."""
         found = set()
         time_slice = TimeSlice()
-        for topic in image.topics.values():
+        for topic in topics:
             await time_slice.maybe_yield()
             if any(self._node_id not in state.replicas for state in topic.partitions):
                 found.add(topic.topic_id)

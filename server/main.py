@@ -1,7 +1,8 @@
 """The life of a node: its start and its stop. What it is made of is in `ottla.server.wiring`.
 
-Start: lock the data folder, listen (clients wait in the kernel's queue), open the metadata, open the logs of every
-partition that this node holds and replay the coordinators' state, make the node's addresses known, serve.
+Start: lock the data folder, listen (clients wait in the kernel's queue), open the metadata, open the logs of the
+partitions that this node holds and replay the coordinators' state, make the node's addresses known, serve. Where there
+are many partitions, the logs of most are opened once it serves (`ottla.replica.unopened`).
 
 Stop is the same backwards, and no step waits for something that may never happen:
 
@@ -30,6 +31,7 @@ import trio
 
 from ottla.metadata.open_store import open_store
 from ottla.metastore.errors import MetadataError
+from ottla.replica.unopened import OPENED_AT_START
 from ottla.runtime.errors import StartupError
 from ottla.runtime.supervisor import Supervisor
 from ottla.server.cluster.controlled_shutdown import hand_over_partitions, leave_after_loss
@@ -110,11 +112,12 @@ class Node:
         watchdog: LoopWatchdog | None = None,
         page_socket: str | None = None,
         supervisor: Supervisor | None = None,
+        opened_at_start: int = OPENED_AT_START,
     ) -> None:
         """`metadata_store` and `object_store` replace those that the configuration names; `run_blocking` runs what
         storage asks of the disk; `dispatcher` makes what hands requests to their handlers; at the path `page_socket`
         the page of all nodes asks for what the HTTP port serves; `supervisor` says what becomes of background work that
-        fails.
+        fails. Of more partitions than `opened_at_start` a start leaves what it can for when it serves.
         """
         self._metadata_store = metadata_store
         self._environment = NodeEnvironment(
@@ -128,6 +131,7 @@ class Node:
             page_socket=page_socket,
             supervisor=Supervisor() if supervisor is None else supervisor,
             object_store=object_store,
+            opened_at_start=opened_at_start,
         )
         self._data_dir = os.path.abspath((config.log_dirs or config.log_dir)[0])
         self._stop = trio.Event()
@@ -251,6 +255,8 @@ class Node:
         manager = parts.replica_manager
         nursery.start_soon(keep, parts.high_watermarks.run, manager.partitions, manager.offline, interval_ms)
         parts.broker.supervisor.tasks(nursery).start_soon(compare_with_folders, parts.broker, parts.store)
+        # What a start would fail with, if it were not left for later, ends the node then, too.
+        nursery.start_soon(manager.open_rest)
         nursery.start_soon(keep, _open_again, parts)
         if parts.remote_storage is not None:
             nursery.start_soon(keep, parts.remote_storage.run, manager, parts.controller.publish_again)

@@ -17,6 +17,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.schema import Request, Response
 from ottla.metadata.changes.topic_changes import NewTopic
+from ottla.replica.unopened import OPENED_AT_START
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Supervisor
 from ottla.runtime.work import LargeRequestQueue
@@ -198,9 +199,11 @@ def serve_node(tmp_path: Path) -> Callable[..., Any]:
         data_dir: Path = tmp_path,
         keeps_memory: bool = False,
         outlives_failures: bool = False,
+        opened_at_start: int = OPENED_AT_START,
     ) -> AsyncIterator[RunningNode]:
         static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir), **(settings or {})}
-        node = Node(BrokerConfig(static), disk=disk, supervisor=Supervisor(is_strict=not outlives_failures))
+        supervisor = Supervisor(is_strict=not outlives_failures)
+        node = Node(BrokerConfig(static), disk=disk, supervisor=supervisor, opened_at_start=opened_at_start)
         async with trio.open_nursery() as nursery:
             running = RunningNode(node, await nursery.start(node.serve))
             try:

@@ -71,6 +71,9 @@ class ReplicaFetchers:
             for index in range(len(topic.partitions)):
                 self._unfollow((topic.topic_id, index))
         for change in delta.changed_partitions:
+            if len(change.after.replicas) == 1:
+                self._unfollow((change.topic.topic_id, change.partition))
+                continue
             self._follow_state((change.topic.topic_id, change.partition))
 
     def _follow_state(self, key: Key) -> None:

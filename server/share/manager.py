@@ -163,6 +163,7 @@ class SharePartitionManager:
         self.counters.fetches += 1
         results = []
         time_slice = TimeSlice()
+        await self._replica_manager.unopened.wait(partitions)
         for asked in partitions:
             await time_slice.maybe_yield()
             try:

@@ -20,6 +20,7 @@ from ottla.replica.stray_logs import StrayLogs
 from ottla.replica.throttles import Throttled, throttled_partitions
 from ottla.replica.tiered.rules import remote_rules
 from ottla.replica.topic_rules import TopicRules
+from ottla.replica.unopened import OPENED_AT_START
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Loop, Supervisor
 from ottla.runtime.work import LargeRequestQueue
@@ -81,6 +82,8 @@ class NodeEnvironment(NamedTuple):
     object_store: ObjectStore | None = None
     #: The path at which the page of all nodes asks for what the HTTP port serves, None if there is no such page.
     page_socket: str | None = None
+    #: Of how many partitions a start leaves none for when it serves.
+    opened_at_start: int = OPENED_AT_START
 
 
 class Parts:
@@ -177,6 +180,7 @@ class Parts:
             kept_logs=self.kept_logs,
             remote_logs=self.remote_storage,
             remote_wait_ms=lambda: config.remote_fetch_max_wait_ms,
+            opened_at_start=self._environment.opened_at_start,
         )
 
     def _new_broker(self, apis: ApiTable) -> Broker:

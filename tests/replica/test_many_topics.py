@@ -77,6 +77,7 @@ async def test_the_stores_of_hundreds_of_topics_are_opened_by_one_call() -> None
             last_high_watermark=lambda topic_id, partition: 0,
             changed=lambda partition: None,
             max_lag_ms=30_000,
+            opened_at_start=TOPICS,
         )
         before = calls
         await partitions.apply(first_delta())

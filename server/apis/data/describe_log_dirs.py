@@ -43,6 +43,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
             async for topic in work.over(request.topics, counts=False)
             async for number in work.over(topic.partitions, counts=False)
         }
+    await broker.replica_manager.unopened.wait_for_all()
     topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     for partition in broker.replica_manager.partitions():
         await work.charge()

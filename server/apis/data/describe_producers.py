@@ -32,6 +32,8 @@ async def handle(request: DescribeProducersRequest, context: RequestContext) -> 
     async for topic in context.work.over(request.topics, counts=False):
         found = context.broker.metadata.topic(topic.name)
         async for index in context.work.over(topic.partition_indexes, counts=False):
+            if found is not None:
+                await context.broker.replica_manager.unopened.wait([(found.topic_id, index)])
             expected += 0 if found is None else _producer_count(found.topic_id, index, context)
     # A partition may be named any number of times.
     await context.work.expect(expected)

@@ -106,6 +106,9 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Resp
             elif image is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
+                unopened = context.broker.replica_manager.unopened
+                if unopened:
+                    yield from unopened.until_open([(image.topic_id, asked.partition_index)])
                 search = _answer(request, asked, image, context, answer)
                 if search is not None:
                     yield from search

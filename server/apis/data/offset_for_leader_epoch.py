@@ -57,7 +57,9 @@ async def _answer(asked: OffsetForLeaderPartition, topic: TopicImage | None, con
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return answer
     try:
-        partition = context.broker.replica_manager.get_partition(topic.topic_id, asked.partition)
+        manager = context.broker.replica_manager
+        await manager.unopened.wait([(topic.topic_id, asked.partition)])
+        partition = manager.get_partition(topic.topic_id, asked.partition)
         partition.require_readable(asked.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
     except UnknownTopicOrPartitionError:

@@ -130,6 +130,10 @@ def _handle(request: ProduceRequest | LoneProduce, context: RequestContext) -> S
     if request.acks not in _VALID_ACKS:
         produce.refuse_acks()
     produce.require_producer()
+    unopened = context.broker.replica_manager.unopened
+    if unopened:
+        yield from unopened.until_open(key for key, _ in produce.entries)
+        produce.require_producer()
     if produce.entries and request.transactional_id is not None:
         yield partial(produce.join_transaction, request.transactional_id)
     if produce.entries and context.broker.schema_validation.rules:

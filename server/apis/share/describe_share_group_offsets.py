@@ -132,6 +132,7 @@ async def _end_offset(key: SharePartitionKey, topic: TopicImage, context: Reques
     broker = context.broker
     leader = topic.partitions[key.partition].leader
     if leader == broker.node_id:
+        await broker.replica_manager.unopened.wait([(key.topic_id, key.partition)])
         return broker.replica_manager.get_partition(key.topic_id, key.partition).log.high_watermark
     return await broker.coordinators.other_share_coordinators.end_offset(leader, topic.name, key.partition)
 

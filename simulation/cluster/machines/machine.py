@@ -83,6 +83,7 @@ class Process:
             network=self.stack,
             run_blocking=world.workers.run,
             supervisor=Supervisor(is_strict=True),
+            opened_at_start=0,
         )
         self.scope = trio.CancelScope()
         self.ended = trio.Event()

@@ -15,6 +15,7 @@ from ottla.kproto.hot import fetch as hot_fetch
 from ottla.kproto.schema import Request
 from ottla.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.replica.fetch_session import FetchSessionCache
+from ottla.replica.unopened import Unopened
 from ottla.runtime.work import Work
 from ottla.server.apis.table import module_of
 from ottla.server.quotas.clients import ClientQuotas
@@ -33,6 +34,7 @@ class StubReplicaManager:
         self.fetch_sessions = FetchSessionCache(10, ManualClock())
         self.appended: list[dict[str, Any]] = []
         self.fetched: list[tuple[Any, Any]] = []
+        self.unopened = Unopened()
 
     def begin_append(self, entries: Any, **options: Any) -> Any:
         self.appended.append({"entries": dict(entries), **options})

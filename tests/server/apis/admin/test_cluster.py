@@ -39,6 +39,7 @@ from ottla.metadata.image import BrokerImage, Endpoint
 from ottla.metastore.errors import StoreUnavailableError
 from ottla.replica.append import TopicIdPartition
 from ottla.replica.delete_records import DeleteRecordsResult
+from ottla.replica.unopened import Unopened
 from ottla.storage.errors import OffsetOutOfRangeError
 
 
@@ -288,6 +289,7 @@ class FakeReplicaManager:
     def __init__(self, topic_id: UUID) -> None:
         self.topic_id = topic_id
         self.asked: dict[TopicIdPartition, int] = {}
+        self.unopened = Unopened()
 
     def partitions(self) -> list[Any]:
         log = SimpleNamespace(size_bytes=100, high_watermark=5, log_end_offset=5)

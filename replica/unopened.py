@@ -1,0 +1,78 @@
+"""The partitions that a start leaves for later: a node with thousands of topics serves before it has opened all logs.
+
+Only those are left that nobody else can lead or has a copy of, and whose opening tells other parts of the node nothing.
+A request that names one waits for it, and for no other: what is asked for is opened first.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.runtime.stages import Stages, finish
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from ottla.metadata.image import PartitionState, TopicImage
+
+    Key = tuple[UUID, int]
+
+OPENED_AT_START: Final = 256
+"""Of how many partitions a start leaves none."""
+
+
+def may_be_left(topic: TopicImage, state: PartitionState, node_id: int) -> bool:
+    """Whether nobody but clients asks for a partition of this node: it is the only replica, and the partition is
+    neither a coordinator's nor copied from anywhere.
+    """
+    alone = (node_id,)
+    return state.replicas == alone == state.isr and not (topic.is_internal or topic.is_mirrored)
+
+
+class Unopened:
+    """Which partitions are left, and who waits for them. True as long as there are any."""
+
+    def __init__(self) -> None:
+        self._left: dict[Key, None] = {}
+        self._wanted: dict[Key, None] = {}
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._left
+
+    def leave(self, key: Key) -> None:
+        """This one is opened later."""
+        self._left[key] = None
+
+    def take(self, key: Key) -> None:
+        """This one is open now, or is known not to be openable."""
+        self._left.pop(key, None)
+        self._wanted.pop(key, None)
+        self._waiting.unpark_all()
+
+    def next(self, count: int) -> list[Key]:
+        """Those that are opened next: first what somebody waits for."""
+        return list(islice(self._wanted or self._left, count))
+
+    def until_open(self, keys: Iterable[Key]) -> Stages[None]:
+        """Wait until none of these is left."""
+        asked = [key for key in keys if key in self._left]
+        self._wanted.update(dict.fromkeys(asked))
+        while any(key in self._left for key in asked):
+            yield self._waiting.park
+
+    async def wait(self, keys: Iterable[Key]) -> None:
+        """`until_open`, in a task."""
+        await finish(self.until_open(keys))
+
+    async def wait_for_all(self) -> None:
+        """Return when nothing is left."""
+        while self._left:
+            await self._waiting.park()
