@@ -6,18 +6,20 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 
 import pytest
 
 from ottla.simulation.coordinators.planted_faults import FAULTS
 from ottla.simulation.coordinators.simulation import simulate
+from ottla.simulation.harness.outcome import Outcome
 from ottla.simulation.harness.planted import PlantedFault, planted, seeds_until_found
 from ottla.simulation.harness.shrinking import shrunk
 
 
 # As many as it takes to find every planted fault below.
 def test_seeds() -> None:
-    outcomes = [simulate(seed) for seed in range(20)]
+    outcomes = [lived(seed) for seed in range(20)]
     assert {outcome.seed: outcome.finding for outcome in outcomes if outcome.finding} == {}
     done = Counter[str]()
     for outcome in outcomes:
@@ -26,16 +28,20 @@ def test_seeds() -> None:
 
 
 def test_a_seed_replays() -> None:
-    first, second = simulate(23), simulate(23)
+    first, second = lived(13), simulate(13)
     assert len(first.trace) > 100
     assert first == second
+
+
+# Short ones: the order of a set of groups would show in 6, 10 and 16; streams groups are in 7.
+REPLAYED = (6, 7, 9, 10, 13, 16, 17)
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
     """Whatever the order of sets of names, and of keys."""
     code = (
         "from ottla.simulation.coordinators.simulation import simulate; "
-        "print(*(simulate(seed).digest for seed in range(6, 18)))"
+        f"print(*(simulate(seed).digest for seed in {REPLAYED}))"
     )
     other = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
@@ -45,7 +51,7 @@ def test_a_seed_is_the_same_in_every_process() -> None:
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    assert other.stdout.split() == [simulate(seed).digest for seed in range(6, 18)]
+    assert other.stdout.split() == [lived(seed).digest for seed in REPLAYED]
 
 
 # The seeds that found these last, of those that take many: where they still do, the ones before need not be tried.
@@ -67,10 +73,17 @@ def test_steps_that_a_failure_does_not_need_are_left_out() -> None:
     """With no step at all nothing is done, and nothing is wrong."""
     (fault,) = (fault for fault in FAULTS if "known by its name" in fault.name)
     with planted(fault):
-        failed = next(outcome for outcome in map(simulate, range(20)) if outcome.finding)
+        # The first one has few parts.
+        failed = next(outcome for outcome in map(simulate, (10, *range(20))) if outcome.finding)
         least = shrunk(failed, lambda only: simulate(failed.seed, only=only))
         assert least.finding
         assert 0 < len(least.parts) < len(failed.parts) / 2
         again = simulate(failed.seed, only=least.parts.keys())
         assert again == least
         assert not simulate(failed.seed, only=()).finding
+
+
+@cache
+def lived(seed: int) -> Outcome:
+    """How a seed ended."""
+    return simulate(seed)

@@ -7,11 +7,11 @@ from typing import Final
 LAST_FOUND_BY: Final = {
     "a flush does not sync": 5,
     "a recovery believes what it reads": 6,
-    "a truncation leaves the tail in memory": 59,
+    "a truncation leaves the tail in memory": 4,
     "a descriptor is closed under its reader": 2,
     "a store is closed under the block that is being written": 7,
     "partitions are deleted under the block that is being written": 5,
-    "compaction leaves the tail in memory as it was": 91,
+    "compaction leaves the tail in memory as it was": 148,
     "a deleted topic's flush timer rings": 11,
     "a deleted topic is cleaned": 13,
 }
