@@ -159,7 +159,7 @@ class HostedPartitions:
             return UnknownTopicOrPartitionError(f"topic {topic.name} has no partition {partition}")
         if (topic_id, partition) in self._offline:
             return StoreOfflineError(f"the log of {topic.name}-{partition} could not be opened")
-        if (topic_id, partition) in self.unopened:
+        if (topic_id, partition) in self.unopened.left:
             return NotOpenYetError(f"the log of {topic.name}-{partition} is not open yet")
         return NotLeaderError(f"node {self._node_id} holds no replica of {topic.name}-{partition}")
 
@@ -181,14 +181,14 @@ class HostedPartitions:
 
     async def open_rest(self) -> None:
         """Open what the start has left; returns when nothing is left. Called once the node serves."""
-        while self.unopened:
+        while self.unopened.left:
             async with self._changing:
                 await self._open_left(self.unopened.next(_OPENED_LATER))
                 await self.settle_losses()
 
     async def _open_what_changes(self, delta: MetadataDelta) -> None:
         """What is left and changes now is first opened as it was: only what is open can be changed, or deleted."""
-        if not self.unopened:
+        if not self.unopened.left:
             return
         keys = [(change.topic.topic_id, change.partition) for change in delta.changed_partitions]
         keys += [(topic.topic_id, index) for topic in delta.deleted_topics for index in range(len(topic.partitions))]
@@ -198,7 +198,7 @@ class HostedPartitions:
         changes = []
         for topic_id, index in keys:
             topic = self._image.topic_by_id(topic_id)
-            if (topic_id, index) in self.unopened:
+            if (topic_id, index) in self.unopened.left:
                 assert topic is not None, "a topic that is deleted is opened first"
                 changes.append(PartitionChange(topic, index, None, topic.partitions[index]))
         await self._follow_all(changes)
@@ -257,7 +257,7 @@ class HostedPartitions:
             for change in some:
                 is_new = delta is not None and _is_new(delta, change.topic, change.partition)
                 await self._follow_state(change.topic, change.partition, change.after, is_new=is_new)
-                if self.unopened:
+                if self.unopened.left:
                     self.unopened.take((change.topic.topic_id, change.partition))
                 await time_slice.maybe_yield()
 

@@ -285,7 +285,7 @@ class ReplicaManager:
         may_write_internal = internal_topics_allowed or is_coordinator
         find = self._partitions.get
         left = _APPENDED_AT_ONCE
-        has_waited = bool(self.unopened)
+        has_waited = bool(self.unopened.left)
         if has_waited:
             yield from self.unopened.until_open(key for key, _ in entries)
         for (topic_id, index), (view, fragment, guard, checked) in entries:
@@ -431,7 +431,7 @@ class ReplicaManager:
         before_wait: Callable[[], None] | None = None,
     ) -> Stages[list[FetchResult]]:
         """`fetch`, which waits for nothing where few partitions have what was asked for in memory."""
-        if self.unopened:
+        if self.unopened.left:
             yield from self.unopened.until_open((each.topic_id, each.partition) for each in partitions)
         operation = FetchOperation(
             params,

@@ -34,38 +34,33 @@ def may_be_left(topic: TopicImage, state: PartitionState, node_id: int) -> bool:
 
 
 class Unopened:
-    """Which partitions are left, and who waits for them. True as long as there are any."""
+    """Which partitions are left, and who waits for them."""
 
     def __init__(self) -> None:
-        self._left: dict[Key, None] = {}
+        #: Those that are left, for others to look at: each request asks whether there are any.
+        self.left: dict[Key, None] = {}
         self._wanted: dict[Key, None] = {}
         self._waiting = trio.lowlevel.ParkingLot()
 
-    def __len__(self) -> int:
-        return len(self._left)
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._left
-
     def leave(self, key: Key) -> None:
         """This one is opened later."""
-        self._left[key] = None
+        self.left[key] = None
 
     def take(self, key: Key) -> None:
         """This one is open now, or is known not to be openable."""
-        self._left.pop(key, None)
+        self.left.pop(key, None)
         self._wanted.pop(key, None)
         self._waiting.unpark_all()
 
     def next(self, count: int) -> list[Key]:
         """Those that are opened next: first what somebody waits for."""
-        return list(islice(self._wanted or self._left, count))
+        return list(islice(self._wanted or self.left, count))
 
     def until_open(self, keys: Iterable[Key]) -> Stages[None]:
         """Wait until none of these is left."""
-        asked = [key for key in keys if key in self._left]
+        asked = [key for key in keys if key in self.left]
         self._wanted.update(dict.fromkeys(asked))
-        while any(key in self._left for key in asked):
+        while any(key in self.left for key in asked):
             yield self._waiting.park
 
     async def wait(self, keys: Iterable[Key]) -> None:
@@ -74,5 +69,5 @@ class Unopened:
 
     async def wait_for_all(self) -> None:
         """Return when nothing is left."""
-        while self._left:
+        while self.left:
             await self._waiting.park()

@@ -88,12 +88,12 @@ async def test_only_what_nobody_else_asks_for_is_left() -> None:
     ]
     async with started(topic(1), topic(2), *at_once) as start:
         assert start.opened == [each.name for each in at_once]
-        assert len(start.partitions.unopened) == 2
+        assert len(start.partitions.unopened.left) == 2
         with pytest.raises(NotLeaderError):
             start.partitions.get(UUID(int=1), 0)
         await start.partitions.open_rest()
         assert start.partitions.get(UUID(int=1), 0).is_leader
-        assert not start.partitions.unopened
+        assert not start.partitions.unopened.left
 
 
 async def test_few_partitions_are_opened_at_once() -> None:
@@ -133,4 +133,4 @@ async def test_what_is_left_can_change_and_be_deleted() -> None:
         assert not disk.exists(folders["t1"])
         assert not disk.exists(folders["t2"])
         assert disk.exists(folders["t3"])
-        assert len(start.partitions.unopened) == 1
+        assert len(start.partitions.unopened.left) == 1

@@ -84,7 +84,7 @@ async def test_requests_wait_for_the_logs_that_they_name(
             while not answers:
                 await wait_all_tasks_blocked(0.01)
             assert answers.keys() == {"MetadataRequest"}
-            assert len(node.broker.replica_manager.unopened) == TOPICS
+            assert len(node.broker.replica_manager.unopened.left) == TOPICS
             opened.set()
         assert answers["ProduceRequest"].responses[0].partition_responses[0].base_offset == 1
         assert answers["FetchRequest"].responses[0].partitions[0].high_watermark == 1
@@ -93,4 +93,4 @@ async def test_requests_wait_for_the_logs_that_they_name(
         assert answers["OffsetForLeaderEpochRequest"].topics[0].partitions[0].end_offset >= 1
         assert answers["DescribeProducersRequest"].topics[0].partitions[0].error_code == ErrorCode.NONE
         assert len(answers["DescribeLogDirsRequest"].results[0].topics) == TOPICS
-        assert not node.broker.replica_manager.unopened
+        assert not node.broker.replica_manager.unopened.left

@@ -107,7 +107,7 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Resp
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 unopened = context.broker.replica_manager.unopened
-                if unopened:
+                if unopened.left:
                     yield from unopened.until_open([(image.topic_id, asked.partition_index)])
                 search = _answer(request, asked, image, context, answer)
                 if search is not None:

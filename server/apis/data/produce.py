@@ -131,7 +131,7 @@ def _handle(request: ProduceRequest | LoneProduce, context: RequestContext) -> S
         produce.refuse_acks()
     produce.require_producer()
     unopened = context.broker.replica_manager.unopened
-    if unopened:
+    if unopened.left:
         yield from unopened.until_open(key for key, _ in produce.entries)
         produce.require_producer()
     if produce.entries and request.transactional_id is not None:
