@@ -20,6 +20,7 @@ from ottla.kproto.messages.topics.alter_partition_reassignments import (
 from ottla.metadata.acls import AclOperation
 from ottla.metadata.changes.partition_changes import PartitionUpdate, cancel_reassignment, reassign
 from ottla.metadata.changes.partition_transactions import PartitionKey, PartitionOutcome
+from ottla.metadata.changes.placement import check_assignment
 from ottla.metadata.errors import InvalidReplicationFactorError, UnknownTopicError
 from ottla.metadata.image import PartitionState
 from ottla.metastore.errors import MetadataError
@@ -82,7 +83,8 @@ def _update(asked: ReassignablePartition, known: Sequence[int], *, allow_factor_
         if replicas is None:
             return cancel_reassignment(state)
         before = len([it for it in state.replicas if it not in state.adding_replicas])
-        if not allow_factor_change and len(replicas) != before:
+        # Whether the replicas are in order comes first.
+        if not allow_factor_change and len(check_assignment(replicas, known, None)) != before:
             raise InvalidReplicationFactorError(f"The replication factor is changed from {before} to {len(replicas)}")
         return reassign(state, replicas, known)
 

@@ -269,6 +269,14 @@ class TestReassignments:
         code = await self.reassign(call, [1, 2], allow_replication_factor_change=False)
         assert code == ErrorCode.INVALID_REPLICATION_FACTOR
 
+    @pytest.mark.parametrize("replicas", [[1, 1], [1, 9], []])
+    async def test_whether_replicas_are_in_order_comes_before_their_number(
+        self, call: Any, broker: Any, replicas: list[int]
+    ) -> None:
+        await broker.controller.create_topic(NewTopic("t", 1, 1))
+        code = await self.reassign(call, replicas, allow_replication_factor_change=False)
+        assert code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
 
 @pytest.mark.parametrize("version", range(3))
 async def test_the_quorum_is_the_brokers(call: Any, version: int) -> None:
