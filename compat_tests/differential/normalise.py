@@ -97,7 +97,7 @@ class Normaliser:
         self._of_nodes = of_nodes
         self._names: dict[str, dict[Any, str]] = {}
         #: What ids of topics are called whose topics have been named beside them.
-        self._topics: dict[UUID, str] = {}
+        self._topics = dict(_KNOWN_UUIDS)
         self._ids_of_topics: dict[str, set[UUID]] = {}
 
     def answer(self, step: Step, answer: Any) -> Any:
@@ -142,7 +142,7 @@ class Normaliser:
         if isinstance(value, bytes):
             return self._bytes(api, field, value, name)
         if isinstance(value, UUID):
-            return _KNOWN_UUIDS.get(value) or self._topics.get(value) or name("topic", value)
+            return self._topics.get(value) or name("topic", value)
         if isinstance(value, int) and not isinstance(value, bool):
             return self._number("" if api in _OF_CLIENTS else field, value, name)
         return value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Sequence
 from typing import Any, Final
 
 from compat_tests.differential.history import History, Step
@@ -20,6 +21,7 @@ AREAS: Final = {"records": False, "transactions": False, "offsets": False, "topi
 OF_ONE_NODE: Final = frozenset({"LIST_GROUPS", "LIST_TRANSACTIONS"})
 _KEYS: Final = ("groups", "group_ids", "groups_names", "transactional_ids")
 _FIRST_ID: Final = 50_000
+_STARTED_ID: Final = -4
 
 
 def spread(history: History) -> History:
@@ -35,6 +37,14 @@ def spread(history: History) -> History:
         up = Step(id=_FIRST_ID + 11, start=node)
         steps.insert(rng.choice([each for each in _places(steps) if each > down]), up)
     return history.with_steps(tuple(steps))
+
+
+def started_again(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Steps that start the nodes which these steps kill and do not start."""
+    down: set[int] = set()
+    for step in steps:
+        down = (down | {step.kill}) - {step.start}
+    return tuple(Step(id=_STARTED_ID, start=node) for node in sorted(down - {0}))
 
 
 def _put(steps: list[Step], rng: random.Random, more: list[Step]) -> int:

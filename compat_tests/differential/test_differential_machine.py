@@ -28,7 +28,7 @@ from compat_tests.differential.playing.settling import internal_topics_made
 from compat_tests.differential.run import Run
 from compat_tests.differential.shrink import shrunk
 from compat_tests.differential.spread import AREAS as SPREAD_AREAS
-from compat_tests.differential.spread import OF_ONE_NODE, spread
+from compat_tests.differential.spread import OF_ONE_NODE, spread, started_again
 from compat_tests.differential.stray import strayed
 from compat_tests.differential.values import Values
 from ottla.kproto.api_keys import ApiKey
@@ -167,6 +167,7 @@ def test_the_id_of_a_topic_is_called_after_its_name_whatever_was_told_before() -
     created = Step(id=1, api="CREATE_TOPICS", fields={"topics": [{"name": "~t"}]})
     told_more, told_less = Normaliser(PREFIX, NOW_MS), Normaliser(PREFIX, NOW_MS)
     told_more.answer(Step(id=0, api="METADATA", fields={"topics": [{}]}), {"topics": [], "topic_id": uuid4()})
+    told_more.answer(created, {"topics": [{"name": f"{PREFIX}t", "topic_id": UUID(int=0), "error_code": 3}]})
     for number in (1, 2):
         for normaliser in (told_more, told_less):
             answer = normaliser.answer(created, {"topics": [{"name": f"{PREFIX}t", "topic_id": uuid4()}]})
@@ -500,6 +501,14 @@ def test_a_node_that_is_killed_does_not_coordinate_the_group_whose_members_are_t
     assert spared == {("~g0", "~g0")}
 
 
+def test_what_a_part_of_a_history_kills_is_started_again() -> None:
+    killed, again = (Step(id=number, kill=node) for number, node in ((0, 1), (2, 3)))
+    started = Step(id=1, start=1)
+    assert started_again((killed, started)) == ()
+    assert [step.start for step in started_again((killed, started, again))] == [3]
+    assert [step.start for step in started_again((again, killed))] == [1, 3]
+
+
 class ThreeNodes:
     """Stands for nodes of which one coordinates every group."""
 
@@ -526,8 +535,9 @@ def test_the_next_node_is_killed_in_the_place_of_the_coordinator(
     monkeypatch.setattr(routes, "_until", lambda _is_so: None)
     assert routes.kill(asked, spares="~g") == nodes.address(killed)
     assert set(NODES) - nodes.live == {killed}
-    routes.start(asked)
-    assert nodes.live == set(NODES)
+    for _ in range(2):
+        routes.start(asked)
+        assert nodes.live == set(NODES)
 
 
 @pytest.mark.parametrize(

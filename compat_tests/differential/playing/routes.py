@@ -99,8 +99,11 @@ class Routes:
         return address
 
     def start(self, node_id: int) -> None:
-        """Returns when it is in sync everywhere."""
-        self._nodes.start_node(self._killed.pop(node_id))
+        """Returns when it is in sync everywhere. Of a shortened history the step that killed it may be missing."""
+        killed = self._killed.pop(node_id, None)
+        if killed is None:
+            return
+        self._nodes.start_node(killed)
         self._until(lambda partition: set(partition["isr_nodes"]) == set(partition["replica_nodes"]))
 
     def _until(self, is_so: Callable[[dict[str, Any]], bool]) -> None:
