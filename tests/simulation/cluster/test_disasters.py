@@ -33,6 +33,10 @@ def test_metadata_is_restored_from_the_data(seed: int) -> None:
     assert ended.acknowledged
 
 
+def test_topics_without_records_do_not_come_back() -> None:
+    assert not live_through(700181, Disaster.LOST).acknowledged
+
+
 @pytest.mark.parametrize("seed", [3, 4, 5, 6, 13])
 def test_older_metadata_is_put_back(seed: int) -> None:
     ended = live_through(seed, Disaster.OLDER)
