@@ -1,8 +1,10 @@
-"""What was committed, as it was known last (Kafka's replication-offset-checkpoint).
+"""What was committed, as it was known last (Kafka's replication-offset-checkpoint), and in which leader epoch.
 
 A replica that starts does not know how much of its log is committed before its leader, or its followers, say so. From
 this file it knows most of it at once: consumers do not see the high watermark go back when all nodes start again. It
 may be behind by `replica.high.watermark.checkpoint.interval.ms`, or missing: then less is shown at first.
+
+The epochs tell that metadata is older than this node's folder, also where nothing was written in them.
 
 It says nothing after a loss of power. The disk may have lost that a log was cut, and what was written after that: then
 the log has again what its leader does not know, below an offset up to which all was committed.
@@ -22,6 +24,7 @@ from uuid import UUID
 import trio
 
 from ottla.runtime.time_slice import TimeSlice
+from ottla.storage.state.leader_epochs import NO_EPOCH
 
 if TYPE_CHECKING:
     from ottla.replica.partition import Partition
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE: Final = "high-watermarks.json"
+
+_Noted = tuple[int, int]
+"""A high watermark, and the leader epoch in which it was known."""
+_NOTHING: Final[_Noted] = (0, NO_EPOCH)
 
 _AT_ONCE: Final = 64
 _ENCODED_AT_ONCE: Final = 500
@@ -43,13 +50,20 @@ class HighWatermarks:
         self._disk = disk
         self._path = os.path.join(folder, FILE)
         self._run_blocking = run_blocking
-        self._written: dict[str, int] = {}
+        self._written: dict[str, _Noted] = {}
         self._is_forgotten = False
         self._is_failing = False
 
     def of(self, topic_id: UUID, partition: int) -> int:
         """A partition's high watermark when the file was written last, 0 if it was not in it."""
-        return self._written.get(f"{topic_id}-{partition}", 0)
+        return self._noted(topic_id, partition)[0]
+
+    def epoch_of(self, topic_id: UUID, partition: int) -> int:
+        """A partition's leader epoch when the file was written last, NO_EPOCH if it was not in it."""
+        return self._noted(topic_id, partition)[1]
+
+    def _noted(self, topic_id: UUID, partition: int) -> _Noted:
+        return self._written.get(f"{topic_id}-{partition}", _NOTHING)
 
     def was_alone(self, topic_id: UUID, partition: int) -> bool:
         """Whether the partition was, as far as is known, this node's alone: then all that its log had was committed.
@@ -93,7 +107,7 @@ class HighWatermarks:
                 await self._write(partitions(), offline())
 
     async def _write(self, partitions: Iterable[Partition], offline: Iterable[tuple[UUID, int]]) -> None:
-        found: dict[str, int] = {}
+        found: dict[str, _Noted] = {}
         has_changed = False
         time_slice = TimeSlice()
         for topic_id, index in list(offline):
@@ -110,7 +124,7 @@ class HighWatermarks:
             if partition.topic_id is not last_id:
                 last_id, prefix = partition.topic_id, f"{partition.topic_id}-"
             key = f"{prefix}{partition.index}"
-            found[key] = partition.log.high_watermark
+            found[key] = (partition.log.high_watermark, partition.leader_epoch)
             has_changed = has_changed or self._written.get(key) != found[key]
         if not has_changed and len(found) == len(self._written):
             return
@@ -124,23 +138,31 @@ class HighWatermarks:
         else:
             self._written, self._is_failing = found, False
 
-    def _read(self) -> dict[str, int]:
+    def _read(self) -> dict[str, _Noted]:
         if not self._disk.exists(self._path):
             return {}
         content: Any = json.loads(self._disk.read_file(self._path))
-        if not isinstance(content, dict) or not all(type(offset) is int and offset >= 0 for offset in content.values()):
-            raise ValueError("it is not a table of offsets")
-        return content
+        if isinstance(content, dict):
+            return {key: _parsed(value) for key, value in content.items()}
+        raise ValueError("it is not a table of offsets")
 
     def _remove(self) -> None:
         if self._disk.exists(self._path):
             self._disk.unlink(self._path)
 
-    def _store(self, found: dict[str, int]) -> None:
+    def _store(self, found: dict[str, _Noted]) -> None:
         self._disk.write_file_atomic(self._path, *_pieces(found))
 
 
-def _pieces(found: dict[str, int]) -> Iterator[bytes]:
+def _parsed(value: Any) -> _Noted:
+    """An offset alone is of a release that noted no epochs."""
+    offset, epoch = value if isinstance(value, list) and len(value) == 2 else (value, NO_EPOCH)
+    if type(offset) is not int or offset < 0 or type(epoch) is not int:
+        raise ValueError("it is not a table of offsets")
+    return offset, epoch
+
+
+def _pieces(found: dict[str, _Noted]) -> Iterator[bytes]:
     """The file's content. The event loop has its turn between them, which it has not while one piece is encoded."""
     items = iter(found.items())
     before = b"{"

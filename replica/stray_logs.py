@@ -121,7 +121,8 @@ class StrayLogs:
     async def _keep_if_older(self, topics: list[TopicImage]) -> None:
         """Keep all logs if the metadata is older than the folder.
 
-        It counts fewer starts of this node than there were, or knows earlier leader epochs than a log here has.
+        It counts fewer starts of this node than there were, or knows earlier leader epochs than a log here has, or than
+        this node knew when it ran last.
         """
         is_ahead = self._is_ahead()
         kept = []
@@ -134,7 +135,8 @@ class StrayLogs:
                 log = self._log_manager.get_log(topic.topic_id, index)
                 if log is None:
                     continue
-                is_ahead = is_ahead or log.latest_epoch > state.leader_epoch
+                known = max(log.latest_epoch, self._high_watermarks.epoch_of(topic.topic_id, index))
+                is_ahead = is_ahead or known > state.leader_epoch
                 if log.log_end_offset > log.log_start_offset:
                     kept.append(self._noted(log, is_stray=False)._replace(until_committed=True))
         if not is_ahead or not kept:

@@ -20,9 +20,9 @@ async def in_place(function: Any) -> Any:
     return function()
 
 
-def partition(index: int, high_watermark: int, replicas: tuple[int, ...] = (1, 2)) -> Any:
+def partition(index: int, high_watermark: int, replicas: tuple[int, ...] = (1, 2), epoch: int = 0) -> Any:
     log = SimpleNamespace(high_watermark=high_watermark)
-    return SimpleNamespace(topic_id=TOPIC, index=index, replicas=replicas, log=log)
+    return SimpleNamespace(topic_id=TOPIC, index=index, replicas=replicas, log=log, leader_epoch=epoch)
 
 
 @pytest.fixture
@@ -48,6 +48,24 @@ async def test_what_was_written_last_is_known_after_a_start(disk: MemoryDisk, au
     with trio.move_on_after(0.5):  # an orderly stop writes it once more
         await again.run(lambda: partitions, tuple, 1000)
     assert (await loaded(disk)).of(TOPIC, 0) == 6
+
+
+async def test_the_leader_epoch_is_known_after_a_start(disk: MemoryDisk, autojump_clock: object) -> None:
+    partitions = [partition(0, 5, epoch=3)]
+    with trio.move_on_after(1.5):
+        await (await loaded(disk)).run(lambda: partitions, tuple, 1000)
+    again = await loaded(disk)
+    assert [again.epoch_of(TOPIC, index) for index in range(2)] == [3, -1]
+    partitions[0].leader_epoch = 4  # nothing else has changed
+    with trio.move_on_after(0.5):
+        await again.run(lambda: partitions, tuple, 1000)
+    assert (await loaded(disk)).epoch_of(TOPIC, 0) == 4
+
+
+async def test_a_file_without_epochs_can_be_read(disk: MemoryDisk) -> None:
+    disk.write_file_atomic(f"/node/{FILE}", f'{{"{TOPIC}-0": 5}}'.encode())
+    found = await loaded(disk)
+    assert (found.of(TOPIC, 0), found.epoch_of(TOPIC, 0)) == (5, -1)
 
 
 async def test_the_file_of_many_partitions_is_encoded_in_pieces(disk: MemoryDisk, autojump_clock: object) -> None:
@@ -125,7 +143,7 @@ async def test_nothing_is_written_while_nothing_changes(disk: MemoryDisk, autoju
     assert not disk.exists(f"/node/{FILE}")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"a": "b"}', b'{"a": -1}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"a": "b"}', b'{"a": -1}', b'{"a": [1]}', b"\xff"])
 async def test_a_damaged_file_is_as_good_as_none(disk: MemoryDisk, content: bytes) -> None:
     disk.write_file_atomic(f"/node/{FILE}", content)
     assert (await loaded(disk)).of(TOPIC, 0) == 0
