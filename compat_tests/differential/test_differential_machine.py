@@ -355,6 +355,26 @@ class OneDifference:
         """Both live."""
 
 
+class LateDifference(OneDifference):
+    """One whose answers differ a few times, and then no more."""
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+
+    def differences(self, history: History, **options: Any) -> list[Difference]:
+        self._times -= 1
+        return super().differences(history, **options) if self._times >= 0 else []
+
+
+@pytest.mark.parametrize(("times", "is_found"), [(1, False), (2, False), (3, True)])
+def test_a_difference_is_looked_at_again_twice(*, times: int, is_found: bool) -> None:
+    pair: Any = LateDifference(times)
+    run = Run(pair, Declared([]), shrinks=False, say=lambda _: None)
+    run.play_alone(History("share_groups", 0, (Step(id=0, api="HEARTBEAT"),)))
+    assert bool(run.findings) is is_found
+    assert bool(run.unconfirmed) is not is_found
+
+
 def test_a_history_is_not_shrunk_to_what_is_declared() -> None:
     declared = Declared([Declaration("SHARE_FETCH", "r", "w", request="^{}$|zero"), Declaration("HEARTBEAT", "r", "w")])
     pair: Any = OneDifference()
