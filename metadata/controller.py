@@ -81,27 +81,27 @@ class Controller:
         self._note_start = note_start
         self._collisions = CollisionIndex()
         self._setting_checks: list[Callable[[BrokerConfig], Awaitable[None]]] = []
-        self._loader = MetadataLoader(store)
-        self._loader.subscribe(self._observe)
-        self._loader.subscribe(StoredSettings(config, node_id).follow)
-        self._transactions = Transactions(store, self._loader)
+        self.loader = MetadataLoader(store)
+        self.loader.subscribe(self._observe)
+        self.loader.subscribe(StoredSettings(config, node_id).follow)
+        self._transactions = Transactions(store, self.loader)
 
     @property
     def image(self) -> MetadataImage:
         """The metadata as this node's parts have applied it."""
-        return self._loader.image
+        return self.loader.image
 
     async def next_image(self) -> MetadataImage:
         """Wait until the image shows the next change."""
-        return await self._loader.next_image()
+        return await self.loader.next_image()
 
     async def publish_again(self, partitions: Iterable[tuple[UUID, int]]) -> None:
         """Tell this node's parts of these partitions as if they had changed: some may have failed to follow them."""
-        await self._loader.publish_again(partitions)
+        await self.loader.publish_again(partitions)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call `subscriber` for every change, first for everything there is; subscribe before `run`."""
-        self._loader.subscribe(subscriber)
+        self.loader.subscribe(subscriber)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Found the cluster if it is new, count this start, then follow the store until cancelled.
@@ -111,7 +111,7 @@ class Controller:
         """
         await found_cluster(self._store, self._new_uuid)
         await count_start(self._store, self.node_id, self._note_start)
-        await self._loader.run(task_status=task_status)
+        await self.loader.run(task_status=task_status)
 
     def check_settings_with(self, check: Callable[[BrokerConfig], Awaitable[None]]) -> None:
         """Before this broker's settings change, `check` raises a MetadataError if it cannot go on with the new ones.

@@ -93,6 +93,12 @@ class AppendResult:
     def __repr__(self) -> str:
         return f"<AppendResult {self.error!r}>" if self.error else f"<AppendResult at {self.base_offset}>"
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the leader has written what was appended."""
+        assert self.partition is not None
+        return self.partition.log.flushed_end_offset > self.last_offset
+
     def fail(self, error: Exception) -> None:
         """Turn into the answer to an error."""
         self.error = error
@@ -169,7 +175,7 @@ class AppendOperation:
 
     def may_expire(self) -> bool:
         """Whether the leader has written what it appended."""
-        return not any(_is_unwritten(result) for result in self._pending)
+        return all(result.is_written for result in self._pending)
 
     def try_complete(self) -> bool | None:
         """True when nothing is left to wait for."""
@@ -199,7 +205,7 @@ class AppendOperation:
             result.fail(_lost_leadership(partition))
             return True
         log = partition.log
-        if _is_unwritten(result):
+        if log.flushed_end_offset <= result.last_offset:  # not `is_written`: a call less for every produce
             if log.is_stalled and (partition.is_leaving or not self._waits_for_room):
                 result.fail(DiskFullError(f"the disk of {partition.topic}-{partition.index} is full"))
                 return True
@@ -214,11 +220,6 @@ class AppendOperation:
             name = f"{partition.topic}-{partition.index}"
             result.fail(NotEnoughReplicasAfterAppendError(f"{name} has too few replicas in sync"))
         return True
-
-
-def _is_unwritten(result: AppendResult) -> bool:
-    assert result.partition is not None
-    return result.partition.log.flushed_end_offset <= result.last_offset
 
 
 def _unacknowledged(partition: Partition, result: AppendResult) -> Exception:

@@ -140,6 +140,26 @@ class FetchPartition:
         #: For the fetch operation: what a follower was answered that had everything; it stands while nothing changes.
         self.idle_result: FetchResult | None = None
 
+    def told(self, result: FetchResult) -> None:
+        """The client is told this. After an error, whose watermark is -1, the partition is named again in any case."""
+        self.told_high_watermark = result.high_watermark
+        self.told_log_start_offset = result.log_start_offset
+
+    def go_on_from(self, known: FetchPartition, *, is_follower: bool) -> None:
+        """What is asked now takes the place of what was `known` of the partition in the session."""
+        self.told_high_watermark = known.told_high_watermark
+        self.told_log_start_offset = known.told_log_start_offset
+        if is_follower:
+            # It says what it knows: it may have dropped an answer that was for another leader epoch.
+            self.told_high_watermark = min(known.told_high_watermark, self.known_high_watermark)
+            self.told_log_start_offset = min(known.told_log_start_offset, self.log_start_offset)
+        if self.topic_id is known.topic_id:
+            self.resolved = known.resolved
+
+    def means(self, topic_id: UUID) -> None:
+        """The name stands for this topic now."""
+        self.topic_id = topic_id
+
 
 class FetchResult(FetchedPartition):
     """One partition's answer. Offsets are -1 with an error.
@@ -210,6 +230,10 @@ class FetchResult(FetchedPartition):
             self.budget.charge(size_bytes)
             self.budget.refund(self.charged_bytes)
             self.charged_bytes = size_bytes
+
+    def name_aborted(self, transactions: Sequence[tuple[int, int]]) -> None:
+        """These producers' transactions were aborted, from these offsets on."""
+        self.aborted_transactions = transactions
 
     def release(self) -> None:
         """Give back the records' memory. A second release does nothing."""

@@ -51,12 +51,6 @@ def is_new(partition: FetchPartition, result: FetchResult) -> bool:
     )
 
 
-def remember(partition: FetchPartition, result: FetchResult) -> None:
-    """The client is told this. After an error, whose watermark is -1, the partition is named again in any case."""
-    partition.told_high_watermark = result.high_watermark
-    partition.told_log_start_offset = result.log_start_offset
-
-
 def _is_in_sync(replica_id: int, result: FetchResult) -> bool:
     """Whether the client is a follower that is in sync with what is answered here."""
     return result.partition is not None and replica_id in result.partition.isr
@@ -107,21 +101,14 @@ class FetchSession:
             return
         self.topics = topics
         for partition in self.partitions.values():
-            partition.topic_id = id_of(topics, str(partition.name))
+            partition.means(id_of(topics, str(partition.name)))
 
     def update(self, changed: dict[PartitionKey, FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
         """Take what an incremental request adds, changes and forgets."""
         for key, partition in changed.items():
             known = self.partitions.get(key)
             if known is not None:
-                partition.told_high_watermark = known.told_high_watermark
-                partition.told_log_start_offset = known.told_log_start_offset
-                if self.is_follower:
-                    # It says what it knows: it may have dropped an answer that was for another leader epoch.
-                    partition.told_high_watermark = min(known.told_high_watermark, partition.known_high_watermark)
-                    partition.told_log_start_offset = min(known.told_log_start_offset, partition.log_start_offset)
-                if partition.topic_id is known.topic_id:
-                    partition.resolved = known.resolved
+                partition.go_on_from(known, is_follower=self.is_follower)
             self.partitions[key] = partition
         for key in forgotten:
             self.partitions.pop(key, None)
@@ -216,7 +203,7 @@ class FetchContext:
                 partitions = [partitions[position] for position in sorted(range(len(behind)), key=behind.__getitem__)]
             self._cache.add(self._new_id, partitions, replica_id=self._replica_id, uses_topic_ids=self._uses_topic_ids)
         for position in told:
-            remember(self.partitions[position], results[position])
+            self.partitions[position].told(results[position])
             if session is not None and results[position].records is not None:
                 session.served(self.partitions[position], results[position])
 

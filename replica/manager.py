@@ -93,6 +93,10 @@ class ReplicaManagerCounters:
         self.replicated_bytes = 0
         self.file_reads = 0
 
+    def replicated(self, size_bytes: int) -> None:
+        """Count records that this node has as a follower."""
+        self.replicated_bytes += size_bytes
+
 
 class ReplicaManager:
     """The partitions of one node, and the operations on them that may have to wait.
@@ -325,10 +329,8 @@ class ReplicaManager:
             else:
                 self.counters.appends += 1
                 self.counters.appended_bytes += len(view)
-                traffic = partition.traffic
-                traffic.bytes_in += len(view)
-                if not info.duplicate:
-                    traffic.messages_in += info.last_offset - info.base_offset + 1
+                messages = 0 if info.duplicate else info.last_offset - info.base_offset + 1
+                partition.traffic.appended(len(view), messages)
                 operation.appended(partition, info)
         return operation
 
@@ -340,7 +342,7 @@ class ReplicaManager:
     def _note_refused(self, operation: AppendOperation, error: Exception, partition: Partition | None) -> None:
         self.counters.append_errors += 1
         if partition is not None:
-            partition.traffic.failed_appends += 1
+            partition.traffic.append_failed()
         operation.refused(error, partition)
 
     async def finish_append(self, operation: AppendOperation) -> list[AppendResult]:
@@ -487,15 +489,15 @@ class ReplicaManager:
             size_bytes = self._take_records(result)
             assert result.partition is not None
             if not params.is_from_follower:
-                result.partition.traffic.bytes_out += size_bytes
+                result.partition.traffic.fetched(size_bytes)
             elif result.partition.is_throttled_leader:
                 self.leader_quota.record(size_bytes)
         if params.isolation is Isolation.TXN_COMMITTED:
             for result in results:
                 if result.records is not None:
-                    result.aborted_transactions = aborted_transactions(result)
+                    result.name_aborted(aborted_transactions(result))
                 elif result.error is None:
-                    result.aborted_transactions = ()
+                    result.name_aborted(())
 
     def _read_both(self, unread: Sequence[ReadPlan | RemotePlan]) -> Stages[None]:
         """Read what is on the disk, and then from the object store what is only there."""

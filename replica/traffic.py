@@ -8,7 +8,7 @@ class TopicTraffic:
     `dead_letters` counts the records that went to another topic instead, as they did not fit their schemas.
     """
 
-    __slots__ = ("bytes_in", "bytes_out", "dead_letters", "failed_appends", "failed_fetches", "messages_in")
+    __slots__ = ("bytes_in", "bytes_out", "dead_letters", "failed_appends", "messages_in")
 
     def __init__(self) -> None:
         self.bytes_in = 0
@@ -16,7 +16,19 @@ class TopicTraffic:
         self.messages_in = 0
         self.dead_letters = 0
         self.failed_appends = 0
-        self.failed_fetches = 0
+
+    def appended(self, size_bytes: int, messages: int) -> None:
+        """Count a batch that was appended. One that was there already has no messages."""
+        self.bytes_in += size_bytes
+        self.messages_in += messages
+
+    def append_failed(self) -> None:
+        """Count an append that was refused."""
+        self.failed_appends += 1
+
+    def fetched(self, size_bytes: int) -> None:
+        """Count records that a consumer gets."""
+        self.bytes_out += size_bytes
 
     def went_elsewhere(self, records: int) -> None:
         """Count records that are dead letters now."""

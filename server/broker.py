@@ -144,7 +144,7 @@ class Broker:
     @property
     def metadata(self) -> MetadataImage:
         """The cluster's metadata as this node knows it now; an image never changes, so take it once a request."""
-        return self.controller.image
+        return self.controller.loader.image  # what `controller.image` is, with a call less in every request
 
     @property
     def group_coordinator(self) -> GroupCoordinator:

@@ -12,11 +12,14 @@ def own_fields(tree: ast.Module) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
+            found |= {
+                part.target.id
+                for part in node.body
+                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+            }
             for part in ast.walk(node):
                 if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self":
                     found.add(part.attr)
-                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
-                    found.add(part.target.id)
     return found
 
 

@@ -182,7 +182,7 @@ class ReplicaFetcher(LogFollower[FollowedReplica]):
         return True
 
     def _count(self, followed: FollowedReplica, size_bytes: int) -> None:
-        self._manager.counters.replicated_bytes += size_bytes
+        self._manager.counters.replicated(size_bytes)
         if followed.partition.is_throttled_follower:
             self._manager.follower_quota.record(size_bytes)
 

@@ -34,6 +34,10 @@ class ConnectedClient:
         """The client has shown that it is this user."""
         self.principal = principal
 
+    def named(self, client_id: str | None) -> None:
+        """The client has named itself."""
+        self.client_id = client_id
+
     def named_software(self, name: str, version: str) -> None:
         """The client has named its software."""
         self.software = (name, version)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ottla.kproto.errors import DecodeError, ErrorCode
+from ottla.runtime.errors import CloseConnectionError
 from ottla.runtime.work import Work
 from ottla.security.access import Access
+from ottla.server.apis.errors import error_response
 from ottla.server.apis.measurement import RequestMeasurement
-from ottla.server.apis.pending import InStages, Pending
+from ottla.server.apis.pending import UNBEGUN, InStages, Pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from ottla.kproto.codec import Begun
     from ottla.kproto.headers import RequestHeader
-    from ottla.kproto.schema import Request
+    from ottla.kproto.schema import Request, Response
     from ottla.security.sasl import Sasl
     from ottla.server.apis.connected_client import ConnectedClient
     from ottla.server.apis.pending import Answer
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.storage.memory.iobuf import Fragment
 
+logger = logging.getLogger(__name__)
 
 # An answer to a request of fewer elements is encoded at once.
 _ENCODED_AT_ONCE_ELEMENTS: Final = 256
@@ -49,11 +55,15 @@ class RequestConnection(Protocol):
     #: None where the listener asks for no authentication.
     sasl: Sasl | None
 
-    #: The end of the recurring part of its requests, from the last one that may recur; 0 before.
-    recurring_end: int
-
     #: A Produce has waited for room: those that came behind it may have been given up meanwhile.
     was_held_up: bool
+
+    @property
+    def recurring_end(self) -> int:
+        """The end of the recurring part of its requests, from the last one that may recur; 0 before."""
+
+    def recurs(self, end: int) -> None:
+        """Its next requests may differ from the last one only from `end` on."""
 
     @property
     def sends_files(self) -> bool:
@@ -87,7 +97,6 @@ class RequestContext:
         "connection",
         "counted",
         "header",
-        "is_begun",
         "measurement",
         "request",
         "response",
@@ -102,27 +111,29 @@ class RequestContext:
         frame: RequestFrame,
         connection: RequestConnection,
         broker: Broker,
+        request: Request | None = None,
     ) -> None:
+        """With a `request`, that is what parsing the frame would give."""
         self.api = api
         self.header = header
         self.body_start = body_start
         self.connection = connection
         self.broker = broker
+        #: For the dispatcher: what was parsed, and what the handler has returned.
+        self.request = request
+        self.response: Answer = UNBEGUN
         #: What the sender may do; None where everybody may do everything.
         self.access: Access | None = None
         if broker.authorizer is not None:
             client = connection.client
             self.access = Access(broker.authorizer, client.principal, client.host, api.key.name)
+            # What it may not do is taken out of a request of its own.
+            self.request = None
         self._frame: RequestFrame | None = frame
         self._held: list[Releasable] | None = None
         #: The work that was counted; None if there was none.
         self.counted: Work | None = None
         self.measurement = RequestMeasurement(len(frame.body))
-        #: For the dispatcher: what was parsed, and what the handler has returned.
-        self.request: Request | None = None
-        self.response: Answer = None
-        #: For the dispatcher: whether the handler was called.
-        self.is_begun = False
         #: For the dispatcher: called when the response goes out, and no empty one instead because of a quota. Nothing
         #: else runs between the handler's return and this call.
         self.when_kept: Callable[[], None] | None = None
@@ -164,13 +175,138 @@ class RequestContext:
         """The peer's address, as Kafka prints it: with a leading slash."""
         return f"/{self.connection.client.host}"
 
+    # For the dispatcher ---------------------------------------------------------------------------------------------
+
+    def parse(self) -> None:
+        """Parse the request at once. Raises CloseConnectionError."""
+        assert self._frame is not None
+        try:
+            self.request = self.api.parse(self.header.api_version, self._frame.body, self.body_start)
+        except DecodeError as error:
+            raise self._undecodable(error) from None
+
+    def parse_lone(self) -> bool:
+        """Parse the request at once if it names one thing; False if it does not."""
+        self.request = self.api.parse_lone(self.header.api_version, self.frame, self.body_start)
+        return self.request is not None
+
+    async def parse_in_steps(self, begun: Begun) -> None:
+        """Parse a large request. Raises CloseConnectionError; what it was to have been is left in `begun` then."""
+        version = self.header.api_version
+        try:
+            self.request = await self.work.run(self.api.parse_in_steps(version, self.frame, self.body_start, begun))
+        except DecodeError as error:
+            raise self._undecodable(error) from None
+
+    def _undecodable(self, error: DecodeError) -> CloseConnectionError:
+        return CloseConnectionError(
+            f"a {self.api.key.name} v{self.header.api_version} request cannot be decoded: {error}"
+        )
+
+    def respond(self, response: Response | None) -> None:
+        """Answer with this; the handler is not called."""
+        self.response = response
+
+    def refuse(self, code: ErrorCode) -> Response:
+        """The whole request fails: for a fault of this broker, or because it may not be handled now."""
+        assert self.request is not None
+        response = error_response(self.request, self.header.api_version, code)
+        if response is None:
+            raise CloseConnectionError(
+                f"{self.api.key.name} failed with {code.name} and has no answer that could say so"
+            )
+        self.response = response
+        return response
+
+    def fail(self, error: Exception) -> Response:
+        """Answer after a fault of this broker, which is logged. Raises an error that closes the connection."""
+        if isinstance(error, CloseConnectionError):
+            raise error
+        keys = {
+            "api": self.api.key.name.lower(),
+            "client": repr(self.connection),
+            "client_id": self.header.client_id,
+            "listener": self.listener,
+        }
+        logger.exception("could not answer %r", self, extra=keys)
+        return self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def begin(self, handle: Callable[[RequestContext], Answer]) -> None:
+        """Call the handler, unless the request has its response."""
+        if self.api.lets_frame_go:
+            self._let_go_of_frame()
+        if self.response is UNBEGUN:
+            try:
+                self.response = handle(self)
+            except Exception as error:  # noqa: BLE001 - it is logged
+                self.fail(error)
+
+    async def dispatch(self) -> None:
+        """Go on, in this task, until the connection's next request may be taken."""
+        answer = self.response
+        if isinstance(answer, Pending) and not answer.is_dispatched:
+            try:
+                self.response = await answer.dispatch()
+            except Exception as error:  # noqa: BLE001 - it is logged
+                self.fail(error)
+
+    async def wait(self) -> None:
+        """Wait until a request that is dispatched has its response. Raises CloseConnectionError."""
+        if self.is_ready:
+            return
+        assert isinstance(self.response, Pending)
+        try:
+            await self.response.wait()
+        except Exception as error:  # noqa: BLE001 - it is logged
+            self.fail(error)
+
+    def is_finished(self) -> bool:
+        """Whether a request was begun and has its response, which may be encoded at once; goes on with it if it has
+        waited in no task, and that is over. Raises CloseConnectionError.
+        """
+        answer = self.response
+        if isinstance(answer, Pending):
+            if answer.is_dispatched:
+                if not answer.is_ready:
+                    return False
+            elif not isinstance(answer, InStages) or not answer.is_over or not self._step(answer):
+                return False
+        return self.counted is None or not self.is_large
+
+    def _step(self, waited: InStages) -> bool:
+        """Go on after a wait; whether that was the last one."""
+        self.measurement.waited()
+        try:
+            self.response = waited.step()
+        except Exception as error:  # noqa: BLE001 - it is logged
+            self.fail(error)
+        self.measurement.handled()
+        return self.response is not waited
+
+    def finish(self) -> Response | None:
+        """The response of a request that is finished."""
+        response = self.response
+        if isinstance(response, Pending):
+            response = self.response = response.response()
+            self.measurement.waited()
+        return response
+
+    def forget_messages(self) -> list[Request | Response]:
+        """Hand over the request and its response, which are not looked at any more."""
+        assert not isinstance(self.response, Pending)
+        messages = [it for it in (self.request, self.response) if it is not None]
+        self.request = self.response = None
+        return messages
+
+    # ----------------------------------------------------------------------------------------------------------------
+
     def leave_queue(self) -> None:
         """The answer waits for others from here on: other large requests may be worked on."""
         if self.counted is not None:
             self.counted.leave_queue()
 
-    def let_go_of_frame(self) -> None:
-        """For the dispatcher: what was parsed does not need the frame any more, and the answer may take minutes."""
+    def _let_go_of_frame(self) -> None:
+        """What was parsed does not need the frame any more, and the answer may take minutes."""
         frame, self._frame = self._frame, None
         if frame is not None:
             frame.release()
@@ -183,9 +319,14 @@ class RequestContext:
             self._held.append(held)
 
     @property
+    def is_begun(self) -> bool:
+        """Whether its handler was called, or need not be."""
+        return self.response is not UNBEGUN
+
+    @property
     def is_dispatched(self) -> bool:
         """Whether it was begun and leaves its place to the connection's next request."""
-        return self.is_begun and (not isinstance(self.response, Pending) or self.response.is_dispatched)
+        return not isinstance(self.response, Pending) or self.response.is_dispatched
 
     @property
     def is_left_to_pump(self) -> bool:

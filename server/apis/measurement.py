@@ -27,7 +27,6 @@ class RequestMeasurement:
         self._answered_at = 0.0
         self._remote_seconds = 0.0
         self.request_bytes = request_bytes
-        #: For the dispatcher, which encodes the response.
         self.response_bytes = 0
 
     @property
@@ -51,9 +50,10 @@ class RequestMeasurement:
         """The handler has waited for others for this long."""
         self._remote_seconds += seconds
 
-    def answered(self) -> None:
+    def answered(self, response_bytes: int) -> None:
         """The response is encoded, or there is none to send."""
         self._answered_at = perf_counter()
+        self.response_bytes = response_bytes
 
     def record(self, metrics: RequestMetrics | None) -> None:
         """The response has left: count the request, if it was answered and its API is counted."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Union
 
 import trio
 
@@ -67,6 +67,20 @@ class Pending:
 
     def give_up(self) -> None:
         """Nobody will be answered."""
+
+
+class _Unbegun(Pending):
+    __slots__ = ()
+
+    is_dispatched = False
+
+    @property
+    def is_ready(self) -> bool:
+        return False
+
+
+UNBEGUN: Final = _Unbegun()
+"""The answer to a request whose handler was not called."""
 
 
 class InTask(Pending):

@@ -150,6 +150,10 @@ class Connection:
         while self._in_flight:
             self._in_flight.popleft().release()
 
+    def recurs(self, end: int) -> None:
+        """Its next requests may differ from the last one only from `end` on."""
+        self.recurring_end = end
+
     def on_close(self, key: Hashable, callback: Callable[[], None]) -> None:
         """Call `callback` when the connection ends; it replaces the one of the same key."""
         if self._close_callbacks is None:
@@ -359,7 +363,7 @@ class Connection:
         views: list[Part] = []
         count = size_bytes = 0
         for context in self._in_flight:
-            if not dispatcher.is_finished(context):
+            if not context.is_finished():
                 break
             views += dispatcher.answer(context) or ()
             size_bytes += context.measurement.response_bytes
@@ -418,7 +422,7 @@ class Connection:
     async def _authenticate(self, sasl: Sasl) -> bool:
         """Let the client say who it is, or say so once more; False if it leaves before."""
         await self._wait_in_flight(0)
-        max_frame_bytes, self._receiver.max_frame_bytes = self._receiver.max_frame_bytes, sasl.max_frame_bytes
+        max_frame_bytes = self._receiver.limit_frames(sasl.max_frame_bytes)
         with trio.move_on_after(sasl.seconds) as scope:
             while not sasl.is_complete:
                 if sasl.has_failed:
@@ -436,7 +440,7 @@ class Connection:
         if scope.cancelled_caught:
             raise CloseConnectionError(f"it has not authenticated within {sasl.seconds:g} s")
         self.client.authenticated(sasl.principal)
-        self._receiver.max_frame_bytes = max_frame_bytes
+        self._receiver.limit_frames(max_frame_bytes)
         return True
 
     async def _take_raw_message(self, frame: Frame, sasl: Sasl) -> None:
@@ -466,7 +470,8 @@ class Connection:
         except BaseException:
             frame.release()
             raise
-        self.client.client_id = context.header.client_id
+        if context.header.client_id != self.client.client_id:
+            self.client.named(context.header.client_id)
         self._in_flight.append(context)
         return context
 
@@ -481,8 +486,8 @@ class Connection:
             return
         # What needs this task to be answered is answered before the next one is begun.
         await self._wait_in_flight(1)
-        await self._dispatcher.wait(context)
-        if self._dispatcher.is_finished(context):
+        await context.wait()
+        if context.is_finished():
             self._pump()
         else:
             self._sender.leave(1, await self._dispatcher.answer_in_steps(context) or ())

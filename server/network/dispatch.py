@@ -9,7 +9,6 @@ ApiVersions, which answers UNSUPPORTED_VERSION so that a newer client can step d
 
 from __future__ import annotations
 
-import logging
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +21,7 @@ from ottla.runtime import remote_time
 from ottla.runtime.errors import CloseConnectionError
 from ottla.server.apis import authorization
 from ottla.server.apis.context import RequestConnection, RequestContext
-from ottla.server.apis.errors import error_response
-from ottla.server.apis.pending import InStages, Pending
+from ottla.server.apis.pending import Pending
 from ottla.server.network import large_requests
 from ottla.server.network.large_requests import (
     LONE_BYTES,
@@ -53,8 +51,6 @@ _MAX_JOINED_BYTES: Final = 16 * 1024
 # So many requests that recur are remembered, of all connections together; each takes about a kilobyte.
 _MAX_RECURRING: Final = 1024
 
-logger = logging.getLogger(__name__)
-
 
 class Dispatcher:
     """Serves every connection's requests from one table."""
@@ -80,12 +76,16 @@ class Dispatcher:
             recurring = self._recurring.get(bytes(frame.body[RECURRING_FROM : connection.recurring_end]))
             parsed = None if recurring is None else recurring.parse(frame.body)
             if recurring is not None and parsed is not None:
-                context = RequestContext(
-                    self._produce, parsed[0], recurring.body_start, frame, connection, self._broker
+                header, request = parsed
+                return RequestContext(
+                    self._produce,
+                    header,
+                    recurring.body_start,
+                    frame,
+                    connection,
+                    self._broker,
+                    request,  # type: ignore[arg-type] # the light twin of a request
                 )
-                if context.access is None:  # else what the client may not do is taken out of what is parsed
-                    context.request = parsed[1]  # type: ignore[assignment] # the light twin of a request
-                return context
         try:
             header, body_start = headers.parse_request_header(frame.body)
         except UnsupportedApiError as error:
@@ -109,14 +109,12 @@ class Dispatcher:
             if version not in api.prepared_versions:
                 return False
             if size_bytes <= PARSED_AT_ONCE_BYTES:
-                self._parse(context)
-            else:
-                context.request = api.parse_lone(version, context.frame, context.body_start)
-                if context.request is None:
-                    return False
+                context.parse()
+            elif not context.parse_lone():
+                return False
             if api.key is _PRODUCE:
                 self._note_recurring(context)
-        self._call_handler(context)
+        context.begin(self._handle)
         answer = context.response
         if not isinstance(answer, Pending):
             return True
@@ -134,7 +132,7 @@ class Dispatcher:
             self._recurring.clear()
         self._recurring[bytes(context.frame[RECURRING_FROM:end])] = recurring
         self._produce = context.api
-        context.connection.recurring_end = end
+        context.connection.recurs(end)
 
     async def dispatch(self, context: RequestContext, refusal: ErrorCode = ErrorCode.NONE) -> None:
         """Do all that must keep its place among the connection's requests: begin it, unless it was begun, and go on
@@ -151,12 +149,7 @@ class Dispatcher:
             context.measurement.waited()  # it may have, in no task
         else:
             await self._begin_in_task(context, refusal)
-        answer = context.response
-        if isinstance(answer, Pending) and not answer.is_dispatched:
-            try:
-                context.response = await answer.dispatch()
-            except Exception as error:  # noqa: BLE001 - it is logged
-                context.response = _failed(context, error)
+        await context.dispatch()
         context.measurement.handled()
         context.measurement.waited_meanwhile(remote_time.waited_seconds())
 
@@ -165,35 +158,19 @@ class Dispatcher:
         api, version = context.api, context.header.api_version
         if version not in api.prepared_versions:
             if not api.min_version <= version <= api.max_version:
-                context.is_begun = True
+                context.respond(None)  # `answer` says which versions there are
                 return
             await api.prepare(version)
         if context.measurement.request_bytes <= PARSED_AT_ONCE_BYTES:
-            self._parse(context)
-            context.response = _refused(context, refusal) if refusal else None
+            context.parse()
+            if refusal:
+                context.refuse(refusal)
         else:
             await large_requests.parse(context, self._broker.budget)
-            context.response = await large_requests.refusal(context, refusal)
-        self._call_handler(context)
-
-    def _parse(self, context: RequestContext) -> None:
-        api, version = context.api, context.header.api_version
-        try:
-            context.request = api.parse(version, context.frame, context.body_start)
-        except DecodeError as error:
-            raise CloseConnectionError(f"a {api.key.name} v{version} request cannot be decoded: {error}") from None
-
-    def _call_handler(self, context: RequestContext) -> None:
-        """Leaves the answer in the context."""
-        context.is_begun = True
-        if context.api.lets_frame_go:
-            context.let_go_of_frame()
-        if context.response is not None:
-            return
-        try:
-            context.response = self._handle(context)
-        except Exception as error:  # noqa: BLE001 - it is logged
-            context.response = _failed(context, error)
+            refused = await large_requests.refusal(context, refusal)
+            if refused is not None:
+                context.respond(refused)
+        context.begin(self._handle)
 
     def _handle(self, context: RequestContext) -> Answer:
         if context.access is None:
@@ -201,97 +178,56 @@ class Dispatcher:
             return answer
         return authorization.handle(context, context.access)
 
-    async def wait(self, context: RequestContext) -> None:
-        """Wait until a request that is dispatched has its response. Raises CloseConnectionError."""
-        if context.is_ready:
-            return
-        assert isinstance(context.response, Pending)
-        try:
-            await context.response.wait()
-        except Exception as error:  # noqa: BLE001 - it is logged
-            context.response = _failed(context, error)
-
-    def is_finished(self, context: RequestContext) -> bool:
-        """Whether a request was begun and has its response, which `answer` may encode; goes on with it if it has waited
-        in no task, and that is over. Raises CloseConnectionError.
-        """
-        answer = context.response
-        if isinstance(answer, Pending):
-            if answer.is_dispatched:
-                if not answer.is_ready:
-                    return False
-            elif not isinstance(answer, InStages) or not answer.is_over or not self._step(context, answer):
-                return False
-        elif not context.is_begun:
-            return False
-        return context.counted is None or not context.is_large
-
-    def _step(self, context: RequestContext, waited: InStages) -> bool:
-        """Go on after a wait; whether that was the last one."""
-        context.measurement.waited()
-        try:
-            context.response = waited.step()
-        except Exception as error:  # noqa: BLE001 - it is logged
-            context.response = _failed(context, error)
-        context.measurement.handled()
-        return context.response is not waited
-
     def answer(self, context: RequestContext) -> list[Part] | None:
         """The response's bytes as views to send, None for no response. Raises CloseConnectionError."""
         version = context.header.api_version
         if context.request is None:
-            return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)
+            return _framed(codec.build_parts(self._unsupported_api_versions(), 0), context, 0)[0]
+        parts, size_bytes = None, 0
         try:
-            response: Any = context.response
-            if isinstance(response, Pending):
-                response = context.response = response.response()
-                context.measurement.waited()
-            parts = None
+            response: Any = context.finish()
             if response is not None:
-                parts = _framed(context.api.build_parts(response, version), context, version)
+                parts, size_bytes = _framed(context.api.build_parts(response, version), context, version)
             if self._quotas.is_active or context.when_kept is not None:
-                response, parts = self._kept_or_throttled(context, response, parts)
+                response, parts, size_bytes = self._kept_or_throttled(context, response, parts, size_bytes)
         except Exception as error:  # noqa: BLE001 - it is logged
-            response = _failed(context, error)
-            parts = _encode(response, context, version)
-        context.measurement.answered()
+            response = context.fail(error)
+            parts, size_bytes = _encode(response, context)
+        context.measurement.answered(size_bytes)
         if response is not None and context.api.metrics is not None:
             context.api.metrics.count_errors(response)
-        return parts if context.measurement.response_bytes <= UNCOUNTED_BYTES else self._charged(context, parts)
+        return parts if size_bytes <= UNCOUNTED_BYTES else self._charged(context, parts, size_bytes)
 
     async def answer_in_steps(self, context: RequestContext) -> list[Part] | None:
         """`answer` of many elements. The response is left to the context alone, to be freed in steps too."""
         version = context.header.api_version
-        parts = None
+        parts, size_bytes = None, 0
         try:
-            response = context.response
-            if isinstance(response, Pending):
-                response = context.response = response.response()
-                context.measurement.waited()
+            response = context.finish()
             if response is not None:
-                parts = _framed(await large_requests.build(response, context), context, version)
-            _, parts = self._kept_or_throttled(context, response, parts)
+                parts, size_bytes = _framed(await large_requests.build(response, context), context, version)
+            _, parts, size_bytes = self._kept_or_throttled(context, response, parts, size_bytes)
         except Exception as error:  # noqa: BLE001 - it is logged
-            context.response = response = _failed(context, error)
-            parts = _encode(response, context, version)
-        context.measurement.answered()
+            response = context.fail(error)
+            parts, size_bytes = _encode(response, context)
+        context.measurement.answered(size_bytes)
+        del response
         await large_requests.forget(context)
         context.work.leave_queue()
-        return self._charged(context, parts)
+        return self._charged(context, parts, size_bytes)
 
     def _kept_or_throttled(
-        self, context: RequestContext, response: Response | None, parts: list[Part] | None
-    ) -> tuple[Response | None, list[Part] | None]:
+        self, context: RequestContext, response: Response | None, parts: list[Part] | None, size_bytes: int
+    ) -> tuple[Response | None, list[Part] | None, int]:
         if self._quotas.is_active:
-            throttled = self._quotas.charge(context, response, context.measurement.response_bytes)
+            throttled = self._quotas.charge(context, response, size_bytes)
             if throttled is not None:
-                return response, _encode(throttled, context, context.header.api_version)
+                return response, *_encode(throttled, context)
         if context.when_kept is not None:
             context.when_kept()
-        return response, parts
+        return response, parts, size_bytes
 
-    def _charged(self, context: RequestContext, parts: list[Part] | None) -> list[Part] | None:
-        size_bytes = context.measurement.response_bytes
+    def _charged(self, context: RequestContext, parts: list[Part] | None, size_bytes: int) -> list[Part] | None:
         if size_bytes > UNCOUNTED_BYTES and context.api.key is not ApiKey.FETCH:
             context.release_after_send(Charge(self._broker.replica_manager.response_budget, size_bytes))
         return parts
@@ -303,48 +239,19 @@ class Dispatcher:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
 
 
-def _keys(context: RequestContext) -> dict[str, object]:
-    """The keys of log lines about this request."""
-    return {
-        "api": context.api.key.name.lower(),
-        "client": repr(context.connection),
-        "client_id": context.header.client_id,
-        "listener": context.listener,
-    }
-
-
-def _failed(context: RequestContext, error: Exception) -> Response:
-    """The answer after a fault of this broker, which is logged. Raises an error that closes the connection."""
-    if isinstance(error, CloseConnectionError):
-        raise error
-    logger.exception("could not answer %r", context, extra=_keys(context))
-    return _refused(context, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-def _refused(context: RequestContext, code: ErrorCode) -> Response:
-    """The whole request failed: for a fault of this broker, or because it may not be handled now."""
-    assert context.request is not None
-    response = error_response(context.request, context.header.api_version, code)
-    if response is None:
-        raise CloseConnectionError(
-            f"{context.api.key.name} failed with {code.name} and has no answer that could say so"
-        )
-    return response
-
-
-def _encode(response: Response, context: RequestContext, version: int) -> list[Part]:
+def _encode(response: Response, context: RequestContext) -> tuple[list[Part], int]:
+    version = context.header.api_version
     return _framed(context.api.build_parts(response, version), context, version)
 
 
-def _framed(parts: Sequence[Part], context: RequestContext, version: int) -> list[Part]:
-    """Put the frame's length and the response header in front of a body's pieces."""
+def _framed(parts: Sequence[Part], context: RequestContext, version: int) -> tuple[list[Part], int]:
+    """Put the frame's length and the response header in front of a body's pieces; also the body's size."""
     is_whole = len(parts) == 1
     size_bytes = len(parts[0]) if is_whole else sum(map(len, parts))
-    context.measurement.response_bytes = size_bytes
     if version < context.api.tagged_from_version:
         prefix = _pack_prefix_v0(4 + size_bytes, context.header.correlation_id)
     else:
         prefix = _pack_prefix_v1(5 + size_bytes, context.header.correlation_id, 0)
     if is_whole and size_bytes <= _MAX_JOINED_BYTES:
-        return [prefix + parts[0]]  # type: ignore[operator] # nothing as short is in a file
-    return [prefix, *parts]
+        return [prefix + parts[0]], size_bytes  # type: ignore[operator] # nothing as short is in a file
+    return [prefix, *parts], size_bytes

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.errors import DecodeError, ErrorCode
+from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.configs.alter_client_quotas import AlterClientQuotasRequest
 from ottla.kproto.schema import Struct, StructType
 from ottla.runtime.errors import CloseConnectionError
@@ -73,15 +73,11 @@ async def parse(context: RequestContext, budget: RequestBudget) -> None:
         await api.prepare_steps(version)
     work = context.work
     begun: codec.Begun = []
-    steps = api.parse_in_steps(version, context.frame, context.body_start, begun)
     try:
-        context.request = await work.run(steps)
+        await context.parse_in_steps(begun)
     except CloseConnectionError:
         await _empty(begun)
         raise
-    except DecodeError as error:
-        await _empty(begun)
-        raise CloseConnectionError(f"a {api.key.name} v{version} request cannot be decoded: {error}") from None
     if work.elements > LIGHT_ELEMENTS:
         size_bytes = _FETCHED_BYTES if api.key is ApiKey.FETCH else _ELEMENT_BYTES
         context.release_after_send(Charge(budget.parsed, work.elements * size_bytes))
@@ -129,13 +125,12 @@ async def forget(context: RequestContext) -> None:
     Freeing all of them at once would hold up everybody. Lists that others keep are not touched.
     """
     run = context.work.run
-    messages = [it for it in (context.request, context.response) if isinstance(it, Struct)]
-    if context.response is not None and context.api.metrics is not None:
-        await run(context.api.metrics.count_errors_in_steps(context.response), counts=False)
+    messages: list[Struct] = [*context.forget_messages()]  # no name may refer to one of them
+    if len(messages) > 1 and context.api.metrics is not None:
+        await run(context.api.metrics.count_errors_in_steps(messages[-1]), counts=False)
     kept: deque[list[object]] = deque()
     while messages:
         await run(_keep_elements(messages.pop(), kept), counts=False)
-    context.request = context.response = None
     await run(_drop(kept), counts=False)
     while context.work.left:
         await run(_emptied(context.work.left.pop()), counts=False)

@@ -101,6 +101,7 @@ class FrameReceiver:
         "_is_after_large",
         "_is_after_own_buffer",
         "_is_ended",
+        "_max_frame_bytes",
         "_needed",
         "_pool",
         "_share",
@@ -112,7 +113,6 @@ class FrameReceiver:
         "_waited_seconds",
         "_wanted",
         "is_quiet",
-        "max_frame_bytes",
     )
 
     def __init__(
@@ -128,7 +128,7 @@ class FrameReceiver:
         self._pool = pool
         self._budget = budget
         #: How long a frame may be; it may be changed between two frames.
-        self.max_frame_bytes = max_frame_bytes
+        self._max_frame_bytes = max_frame_bytes
         self._check_api = check_api
         self._fragment: Fragment | None = None
         self._start = 0  # where the frame under way begins in the fragment
@@ -233,7 +233,7 @@ class FrameReceiver:
             return None
         if count >= _LENGTH_AND_API.size:
             size_bytes, api_key, _ = _LENGTH_AND_API.unpack_from(memory)
-            if size_bytes == count - PREFIX_SIZE and size_bytes <= self.max_frame_bytes:
+            if size_bytes == count - PREFIX_SIZE and size_bytes <= self._max_frame_bytes:
                 # Records stay where they are, and are given their offsets there.
                 view = memory[PREFIX_SIZE:count]
                 body = bytearray(view) if api_key == _PRODUCE else bytes(view)
@@ -320,6 +320,11 @@ class FrameReceiver:
     def receiving_seconds(self, now: float) -> float:
         """For how long the peer has been waited for with the frame under way."""
         return 0.0 if self._begun_at is None else now - self._begun_at - self._waited_seconds
+
+    def limit_frames(self, max_frame_bytes: int) -> int:
+        """Refuse frames that are longer from now on; returns the limit up to now."""
+        before, self._max_frame_bytes = self._max_frame_bytes, max_frame_bytes
+        return before
 
     def cut(self, reason: str) -> None:
         """End the connection, because of what its peer sent or did not send."""
@@ -528,7 +533,7 @@ class FrameReceiver:
 
     def _frame_size(self, memory: memoryview) -> int:
         try:
-            return frame_size(memory, self.max_frame_bytes, self._start)
+            return frame_size(memory, self._max_frame_bytes, self._start)
         except FrameError as error:
             from ottla.server.network.peer import describe_first_bytes
 

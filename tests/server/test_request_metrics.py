@@ -106,7 +106,7 @@ def test_no_part_of_the_time_is_negative() -> None:
     measurement = RequestMeasurement(request_bytes=0)
     # Something else has noted its wait in this request's time.
     measurement.waited_meanwhile(100.0)
-    measurement.answered()
+    measurement.answered(0)
     measurement.record(metrics)
     assert metrics.local.sum_seconds == 0.0
     assert 0.0 <= metrics.remote.sum_seconds < 10.0

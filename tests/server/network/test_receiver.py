@@ -307,7 +307,7 @@ async def test_others_run_while_a_large_frame_comes_as_fast_as_it_is_received() 
     """Its sender keeps the socket full, so that there is never anything to wait for."""
     size_bytes = 16 * MAX_FRAME_BYTES
     stage = Stage([framed(bytes(size_bytes))], budget_bytes=1 << 26)
-    stage.receiver.max_frame_bytes = size_bytes
+    stage.receiver.limit_frames(size_bytes)
     received: list[int] = []
 
     async def watch() -> None:
