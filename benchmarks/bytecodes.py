@@ -136,9 +136,7 @@ class Measurement:
         self._purgatory = purgatory
 
     def run(self, words: list[str]) -> None:
-        with closing(Client(self._port)) as client:
-            while client.call(FindCoordinatorRequest(coordinator_keys=[group_of(0)]), 4).coordinators[0].error_code:
-                time.sleep(0.05)
+        await_coordinator(self._port)
         print(f"{'':36}{'bytecodes':>12}{'calls':>8}")
         for name, asked in ASKED.items():
             if any(word in name for word in words):
@@ -220,6 +218,13 @@ class Measurement:
         return costs
 
 
+def await_coordinator(port: int) -> None:
+    """Return once the node coordinates groups."""
+    with closing(Client(port)) as client:
+        while client.call(FindCoordinatorRequest(coordinator_keys=[group_of(0)]), 4).coordinators[0].error_code:
+            time.sleep(0.05)
+
+
 def _send_ahead(client: Client, frame: bytes, count: int) -> None:
     for _ in range(count):
         client.send(frame)
@@ -238,7 +243,8 @@ def _fetch_from(offset: int) -> FetchRequest:
     )
 
 
-async def _serve(folder: str, counts: Counts, words: list[str]) -> None:
+async def serve(folder: str, measure: Callable[[int, trio.lowlevel.TrioToken, Purgatory], None]) -> None:
+    """Have a node measured, from another thread: its port, its event loop, and where its fetches wait."""
     # However slow it is while it is counted, a turn takes as many requests as it would otherwise.
     readiness.TURN_SECONDS = 10.0  # type: ignore[misc]
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": folder, "offsets.topic.num.partitions": "1"}
@@ -247,8 +253,8 @@ async def _serve(folder: str, counts: Counts, words: list[str]) -> None:
         ready = await nursery.start(node.serve)
         await ready.broker.controller.create_topic(NewTopic(_TOPIC, 1, 1))
         purgatory = ready.broker.replica_manager.fetch_purgatory
-        measurement = Measurement(ready.endpoints[0].port, counts, trio.lowlevel.current_trio_token(), purgatory)
-        await trio.to_thread.run_sync(measurement.run, words)
+        token = trio.lowlevel.current_trio_token()
+        await trio.to_thread.run_sync(measure, ready.endpoints[0].port, token, purgatory)
         node.stop()
 
 
@@ -258,8 +264,12 @@ def main() -> None:
     arguments = parser.parse_args()
     counts = Counts()
     counts.begin()
+
+    def measure(port: int, token: trio.lowlevel.TrioToken, purgatory: Purgatory) -> None:
+        Measurement(port, counts, token, purgatory).run(arguments.words)
+
     with tempfile.TemporaryDirectory() as folder:
-        trio.run(_serve, folder, counts, arguments.words)
+        trio.run(serve, folder, measure)
 
 
 if __name__ == "__main__":
