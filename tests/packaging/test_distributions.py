@@ -108,7 +108,7 @@ def test_installed_wheel_imports_without_the_repository(distributions: Path, tmp
     wheel = next(distributions.glob("*.whl"))
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--no-index", "--no-deps"]
-    subprocess.run([*pip, "--target", str(site), str(wheel)], check=True, capture_output=True)
+    subprocess.run([*pip, "--no-compile", "--target", str(site), str(wheel)], check=True, capture_output=True)
 
     program = (
         f"import sys; sys.path.insert(0, {str(site)!r})\n"
