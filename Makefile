@@ -26,8 +26,7 @@ run: .venv/.run-ready ## a broker on 127.0.0.1:9092 (or LISTEN=host:port) that k
 
 # In one run: real clients wait for more than half of their time, in which the other tests compute.
 test: .venv/.test-ready jars clients ## every test
-	$(PYTEST) --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests examples compat_tests
-	$(PYTEST) compat_tests --broker=ottla3 -m nodes -k "confluent or wire" --ignore=compat_tests/spark
+	$(PYTEST) --numprocesses=auto --dist=loadfile --no-loadscope-reorder --nodes tests examples compat_tests
 	@$(BIN)/python -m tests.programs
 
 check: .venv/.test-ready ## lint, format, types, layers

@@ -13,8 +13,9 @@ from __future__ import annotations
 import gc
 import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.java_client import JavaClient, JavaDriver
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kcat import Kcat
-from compat_tests.selection import below, leave_out
+from compat_tests.selection import ON_NODES, below, leave_out
 from compat_tests.wire.transaction_wire import Peer, new_peers
 from compat_tests.wire.wire import Wire
 
@@ -63,6 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="ottla",
         help="what the scenarios of compat_tests run against",
     )
+    parser.addoption("--nodes", action="store_true", help="run those that are marked nodes on three nodes as well")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -71,7 +73,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(fixture, names, scope="session")
     if "broker_kind" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--broker")
-        kinds = BOTH if chosen == "both" else [chosen]
+        kinds: Sequence[Any] = BOTH if chosen == "both" else [chosen]
+        if metafunc.config.getoption("--nodes") and metafunc.definition.get_closest_marker("nodes") is not None:
+            kinds = [*kinds, pytest.param("ottla3", id=ON_NODES)]
         metafunc.parametrize("broker_kind", kinds, scope="session")
 
 
@@ -92,9 +96,19 @@ def _is_left_out(config: pytest.Config, item: pytest.Item) -> bool:
             return True
     if config.getoption("--broker") == "ottla-tenants-proxy" and not is_of_tenants(item.path.name, item.name):
         return True
+    if config.getoption("--nodes") and _is_of_another_client(item):
+        return True
     # A scenario by wire knows one broker by its address, or several: not those that a proxy has behind one address.
     hides_nodes = config.getoption("--broker") in ("ottla3-proxy", "kafka3-proxy")
     return hides_nodes and item.path.name.startswith("test_wire_")
+
+
+def _is_of_another_client(item: pytest.Item) -> bool:
+    """Whether it would run on three nodes with another client than its mark names."""
+    marker = item.get_closest_marker("nodes")
+    if marker is None or not isinstance(item, pytest.Function) or ON_NODES not in item.callspec.id:
+        return False
+    return "client" in marker.kwargs and marker.kwargs["client"] not in item.callspec.params.values()
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+ON_NODES: Final = "three-nodes"
+"""In the names of what `--nodes` adds."""
 
 
 def below(folder: Path, items: Iterable[pytest.Item]) -> list[pytest.Item]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from compat_tests.selection import ON_NODES
+
 if TYPE_CHECKING:
     import pytest
 
@@ -38,10 +40,14 @@ Simulations come before everything else of their worker: they plant faults in th
 would end a broker that other tests share.
 """
 
+NODES: Final = "Three nodes"
+"""The unit of what `--nodes` adds, of several files: a worker has one broker at a time for all that share one."""
+
 FIRST: Final = (
     "Simulations",
     "compat_tests/scenarios/test_groups.py",
     "Spark",
+    NODES,
     "compat_tests/scenarios/test_transactions.py",
     "Apache Kafka",
     "compat_tests/scenarios/test_records.py",
@@ -115,7 +121,8 @@ def _unit_of_file(path: str) -> str:
 
 def unit_of(node_id: str) -> str:
     """The name of the unit that a test is of."""
-    return _unit_of_file(node_id.split("::", 1)[0])
+    path, _, name = node_id.partition("::")
+    return NODES if ON_NODES in name else _unit_of_file(path)
 
 
 def order_of(items: list[pytest.Item]) -> Callable[[pytest.Item], Any]:

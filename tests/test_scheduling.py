@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.scheduling import FIRST, TOGETHER, unit_of
+from tests.scheduling import FIRST, NODES, TOGETHER, unit_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_what_is_named_is_there() -> None:
+    units = {NODES, *TOGETHER}
     named = [
-        *(name for name in FIRST if name not in TOGETHER),
+        *(name for name in FIRST if name not in units),
         *(path for paths in TOGETHER.values() for path in paths),
     ]
     assert [path for path in named if not (ROOT / path).exists()] == []
-    assert set(TOGETHER) < set(FIRST)
+    assert units < set(FIRST)
     assert len(set(FIRST)) == len(FIRST)
-    assert [path for path in FIRST if path not in TOGETHER and unit_of(path) != path] == []
+    assert [path for path in FIRST if path not in units and unit_of(path) != path] == []
 
 
 def test_whoever_needs_spark_shares_a_worker() -> None:

@@ -215,7 +215,7 @@ def test_a_static_member_comes_back_to_its_partitions(group: Group, reference: C
     assert first.assignments == changes
 
 
-@pytest.mark.nodes
+@pytest.mark.nodes(client="confluent-kafka")
 @CLASSIC_AND_OTHERS
 @pytest.mark.parametrize("commit", ["sync", "async"])
 def test_a_group_goes_on_from_what_it_committed(

@@ -95,7 +95,7 @@ def test_an_open_transaction_holds_readers_of_what_is_committed_back(
             assert [record.value for record in careful.take(2)] == [b"open", END.encode()]
 
 
-@pytest.mark.nodes
+@pytest.mark.nodes(client="confluent-kafka")
 def test_a_transaction_over_several_partitions_and_topics(
     admin: AdminClient, reference: Confluent, new_topic: Callable[..., str], transactional_id: str
 ) -> None:
@@ -124,7 +124,7 @@ def test_empty_transactions(admin: AdminClient, reference: Confluent, topic: str
     assert read(admin, topic, COMMITTED, ["one"]) == ["one"]
 
 
-@pytest.mark.nodes
+@pytest.mark.nodes(client="confluent-kafka")
 def test_offsets_are_committed_with_the_transaction(
     admin: AdminClient, reference: Confluent, new_topic: Callable[..., str], transactional_id: str
 ) -> None:
