@@ -30,7 +30,7 @@ TOGETHER: Final[Mapping[str, tuple[str, ...]]] = {
     "Simulations": ("tests/simulation/",),
     "Apache Kafka": (
         "compat_tests/scenarios/test_admin_clients.py",
-        "compat_tests/tools/test_admin_tools.py",
+        "compat_tests/tools/",
         "compat_tests/wire/test_wire_settings.py",
     ),
 }
@@ -80,7 +80,6 @@ FIRST: Final = (
     "compat_tests/wire/groups/test_wire_classic_groups.py",
     "tests/cli/folders/backup/test_backup.py",
     "tests/kproto/test_codec.py",
-    "compat_tests/tools/test_consumer_groups_tool.py",
     "compat_tests/scenarios/test_compaction_as_kafka.py",
     "tests/cli/groups/test_group.py",
     "compat_tests/wire/groups/test_wire_dead_letters.py",
@@ -102,7 +101,6 @@ FIRST: Final = (
     "compat_tests/wire/test_wire_transactions.py",
     "tests/kproto/test_robustness.py",
     "tests/storage/store/test_full_disk.py",
-    "compat_tests/tools/test_console_tools.py",
     "tests/pipeline/source/test_apache_kafka.py",
     "compat_tests/wire/test_wire_transaction_timeouts.py",
     "tests/cli/test_operations_page.py",

@@ -11,12 +11,10 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from compat_tests import java
 from compat_tests.brokers.apache_kafka import CLUSTER_ID
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.java.tools import Done, JavaTools
@@ -260,15 +258,6 @@ SCENARIOS = {
 }
 
 Both = tuple[BrokerProcess, BrokerProcess]
-
-
-@pytest.fixture(scope="module")
-def jvm() -> Iterator[JavaTools]:
-    if reason := java.missing():
-        pytest.skip(reason)
-    tools = JavaTools()
-    yield tools
-    tools.close()
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
-"""Kafka's own console tools: each is a JVM of its own, so a scenario does several things at once."""
+"""Kafka's own console tools. Those that read standard input, or count what they read in all their life, are
+JVMs of their own: a scenario does several things at once.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -39,20 +42,19 @@ def name() -> str:
 
 
 @pytest.fixture
-def kafka_topics(broker: BrokerProcess) -> Iterator[Callable[..., str]]:
-    """Runs kafka-topics, each time in the same JVM; what it printed. It must end well."""
-    tools = JavaTools()
+def quick_tool(broker: BrokerProcess, jvm: JavaTools) -> Tool:
+    """As `tool`, in the JVM that all of them share."""
 
-    def run(*arguments: str) -> str:
-        done = tools.run("TopicCommand", "--bootstrap-server", broker.bootstrap, *arguments)
+    def run(name: str, *arguments: str) -> str:
+        done = jvm.run(name, "--bootstrap-server", broker.bootstrap, *arguments)
         assert done.code == 0, done.out + done.err
         return done.out
 
-    yield run
-    tools.close()
+    return run
 
 
-def test_kafka_topics_creates_describes_alters_and_deletes(kafka_topics: Callable[..., str], name: str) -> None:
+def test_kafka_topics_creates_describes_alters_and_deletes(quick_tool: Tool, name: str) -> None:
+    kafka_topics = partial(quick_tool, "TopicCommand")
     created = kafka_topics("--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=600000")
     assert created == f"Created topic {name}.\n"
     assert name in kafka_topics("--list").splitlines()
@@ -68,7 +70,7 @@ def test_kafka_topics_creates_describes_alters_and_deletes(kafka_topics: Callabl
     assert name not in kafka_topics("--list").splitlines()
 
 
-def test_console_producer_and_consumer(tool: Tool, name: str) -> None:
+def test_console_producer_and_consumer(tool: Tool, quick_tool: Tool, name: str) -> None:
     sent = "a:1|key-1|first\nb:2|key-2|zweiter\nc:3|key-1|third with spaces\n"
     properties = ("parse.headers=true", "parse.key=true", "headers.delimiter=|", "key.separator=|")
     options = [word for line in properties for word in ("--reader-property", line)]
@@ -86,11 +88,11 @@ def test_console_producer_and_consumer(tool: Tool, name: str) -> None:
         "Partition:0|Offset:1|b:2|key-2|zweiter",
         "Partition:0|Offset:2|c:3|key-1|third with spaces",
     ]
-    assert tool("GetOffsetShell", "--topic", name, "--time", "latest") == f"{name}:0:3\n"
-    assert tool("GetOffsetShell", "--topic", name, "--time", "earliest") == f"{name}:0:0\n"
+    assert quick_tool("GetOffsetShell", "--topic", name, "--time", "latest") == f"{name}:0:3\n"
+    assert quick_tool("GetOffsetShell", "--topic", name, "--time", "earliest") == f"{name}:0:0\n"
 
 
-def test_console_consumer_in_a_group_leaves_its_offsets(tool: Tool, name: str) -> None:
+def test_console_consumer_in_a_group_leaves_its_offsets(tool: Tool, quick_tool: Tool, name: str) -> None:
     tool("ConsoleProducer", "--topic", name, text="".join(f"{n}\n" for n in range(10)))
     group = f"group-{name}"
     options = ("--topic", name, "--group", group, "--from-beginning", "--timeout-ms", "30000")
@@ -98,7 +100,7 @@ def test_console_consumer_in_a_group_leaves_its_offsets(tool: Tool, name: str) -
     second = tool("consumer.ConsoleConsumer", *options, "--max-messages", "6")
 
     assert [int(line) for line in (first + second).splitlines()] == list(range(10))
-    described = tool("consumer.group.ConsumerGroupCommand", "--describe", "--group", group)
+    described = quick_tool("consumer.group.ConsumerGroupCommand", "--describe", "--group", group)
     *_, row = described.strip().splitlines()
     assert row.split()[:6] == [group, name, "0", "10", "10", "0"]
 

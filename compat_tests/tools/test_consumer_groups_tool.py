@@ -32,13 +32,6 @@ SUBSCRIBED = "Deleting offsets of a topic is forbidden while the consumer group 
 Tool = Callable[..., Done]
 
 
-@pytest.fixture(scope="session")
-def jvm() -> Iterator[JavaTools]:
-    tools = JavaTools()
-    yield tools
-    tools.close()
-
-
 @pytest.fixture
 def tool(broker: BrokerProcess, jvm: JavaTools) -> Tool:
     """Runs kafka-consumer-groups."""

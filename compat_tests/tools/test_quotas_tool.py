@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -13,13 +13,6 @@ from compat_tests.java.tools import Done, JavaTools
 pytestmark = pytest.mark.java
 
 Tool = Callable[..., Done]
-
-
-@pytest.fixture(scope="module")
-def jvm() -> Iterator[JavaTools]:
-    tools = JavaTools()
-    yield tools
-    tools.close()
 
 
 @pytest.fixture

@@ -84,13 +84,6 @@ def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         pytest.skip("it has nodes of its own")
 
 
-@pytest.fixture(scope="module")
-def jvm() -> Iterator[JavaTools]:
-    tools = JavaTools()
-    yield tools
-    tools.close()
-
-
 class Operator:
     """Types commands, and reads what they print."""
 
