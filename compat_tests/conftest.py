@@ -24,6 +24,7 @@ from compat_tests.brokers.apache_kafka import ApacheKafka, ApacheKafkaCluster
 from compat_tests.brokers.ottla_broker import OttlaBroker, OttlaCluster, OttlaOnEtcd
 from compat_tests.brokers.process import BrokerProcess
 from compat_tests.brokers.proxied import PROXIED, ProxiedBroker, is_of_tenants
+from compat_tests.brokers.side_by_side import SideBySide
 from compat_tests.clients import franz_go, kafkajs
 from compat_tests.clients.aiokafka_client import AioKafka
 from compat_tests.clients.base import AdminClient, Client, Feature
@@ -34,6 +35,7 @@ from compat_tests.clients.kcat import Kcat
 from compat_tests.selection import ON_NODES, below, leave_out
 from compat_tests.wire.transaction_wire import Peer, new_peers
 from compat_tests.wire.wire import Wire
+from tests.scheduling import unit_of
 
 ADMINS = (
     "kafka-python",
@@ -141,14 +143,30 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield process
 
 
+_SIDE_BY_SIDE = pytest.StashKey[SideBySide]()
+
+
 @pytest.fixture(scope="session")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
-    """Apache Kafka and Ottla side by side, whatever `--broker` says: for what is compared word by word."""
+def side_by_side(pytestconfig: pytest.Config) -> Iterator[SideBySide]:
+    found = pytestconfig.stash[_SIDE_BY_SIDE] = SideBySide()
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def both(side_by_side: SideBySide, tmp_path_factory: pytest.TempPathFactory) -> tuple[BrokerProcess, BrokerProcess]:
+    """Apache Kafka and Ottla side by side, whatever `--broker` says. The files of a unit share them."""
     if reason := java.missing():
         pytest.skip(reason)
-    oracle = ApacheKafka(tmp_path_factory.mktemp("kafka"), jvm_options=java.QUICK)
-    with oracle as kafka, OttlaBroker(tmp_path_factory.mktemp("ottla")) as ottla:
-        yield kafka, ottla
+    return side_by_side.start(tmp_path_factory.mktemp("both"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After a unit nobody needs Apache Kafka any more."""
+    found = item.config.stash.get(_SIDE_BY_SIDE, None)
+    if found is not None and (nextitem is None or unit_of(nextitem.nodeid) != unit_of(item.nodeid)):
+        found.stop()
 
 
 @pytest.fixture
