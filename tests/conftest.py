@@ -19,14 +19,16 @@ import trio.testing
 from hypothesis import settings
 
 from tests.clocks import OwnTimeClock
+from tests.reporting import tell_less
 from tests.scheduling import order_of, unit_of
 
 settings.register_profile("ottla", settings.default, deadline=None)
 settings.load_profile("ottla")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Where tests run in the background (`nohup`, a script's `&`) signals are ignored, by what they start as well."""
+    tell_less(config)
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
