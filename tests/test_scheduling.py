@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.scheduling import FIRST, NODES, TOGETHER, unit_of
@@ -26,3 +27,11 @@ def test_whoever_needs_spark_shares_a_worker() -> None:
     found = {str(path.relative_to(ROOT)): unit_of(f"{path.relative_to(ROOT)}::test_any[1]") for path in users}
     assert {path for path, unit in found.items() if unit != "Spark" and path != "tests/test_scheduling.py"} == set()
     assert len(found) > 4
+
+
+def test_whoever_needs_apache_kafka_beside_the_broker_shares_a_worker() -> None:
+    sources = {path: path.read_text() for path in (ROOT / "compat_tests").rglob("test_*.py")}
+    users = [path for path, text in sources.items() if re.search(r"[(\s]both: ", text) and "def both(" not in text]
+    units = {unit_of(f"{path.relative_to(ROOT)}::test_any[1]") for path in users}
+    assert units == {"Apache Kafka"}
+    assert len(users) > 2
