@@ -22,14 +22,12 @@ from ottla.metadata.changes.broker_transactions import (
 )
 from ottla.metadata.changes.partition_transactions import in_transactions, states_change
 from ottla.metadata.changes.transactions import MAX_ATTEMPTS, Transactions
-from ottla.metadata.errors import UnknownTopicError
 from ottla.metadata.image import (
     INTERNAL_TOPICS,
     BrokerImage,
     ConfigResource,
     MetadataDelta,
     MetadataImage,
-    PartitionState,
     QuotaEntity,
     TopicImage,
 )
@@ -223,17 +221,6 @@ class Controller:
         from ottla.metadata.changes.topic_transactions import growth
 
         return await self._transactions.commit(growth(asked, take_quota, validate_only=validate_only))
-
-    async def change_partition(self, topic: str, partition: int, update: PartitionUpdate) -> PartitionState:
-        """Replace a partition's state by `update(state)`, which may raise a MetadataError to refuse."""
-        image = self.image.topic(topic)
-        if image is None:
-            raise UnknownTopicError("This server does not host this topic-partition.")
-        key = (image.topic_id, partition)
-        result = (await self.change_partitions({key: update}))[key]
-        if isinstance(result, MetadataError):
-            raise result
-        return result
 
     async def change_partitions(
         self, asked: Mapping[PartitionKey, PartitionUpdate]

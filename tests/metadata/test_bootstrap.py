@@ -18,6 +18,7 @@ from ottla.metastore.errors import StoreUnavailableError
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import Delete, Put
 from ottla.settings.config import BrokerConfig
+from tests.partitions import change_partition
 
 
 class TestStarts:
@@ -36,7 +37,7 @@ class TestStarts:
     ) -> None:
         await self.start(store, node_id=2)
         await controller.create_topic(NewTopic("t", assignments={0: [1, 2], 1: [2, 1], 2: [1, 2]}))
-        await controller.change_partition("t", 2, partial(with_leader, leader=2))
+        await change_partition(controller, "t", 2, partial(with_leader, leader=2))
         before = controller.image.topics["t"].partitions
 
         after = (await self.start(store)).topics["t"].partitions
@@ -59,7 +60,7 @@ class TestStarts:
         await controller.create_topic(NewTopic("t", assignments={0: [1, 2]}))
         epochs = [controller.image.topics["t"].partitions[0].leader_epoch]
         for node_id in (2, 1, 2):
-            await controller.change_partition("t", 0, partial(with_leader, leader=node_id))
+            await change_partition(controller, "t", 0, partial(with_leader, leader=node_id))
             epochs.append(controller.image.topics["t"].partitions[0].leader_epoch)
             await self.start(store, node_id)
             await trio.testing.wait_all_tasks_blocked()

@@ -30,6 +30,7 @@ from ottla.metadata.image import BrokerImage, PartitionState, TopicImage
 from ottla.metastore.errors import MetadataError, PolicyViolationError
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.settings.config import BrokerConfig
+from tests.partitions import change_partition
 
 MOST_PARTITIONS = (1 << 31) - 1
 
@@ -204,7 +205,7 @@ class TestDeleteTopics:
 
     async def test_partition_states_go_with_the_topic(self, store: MemoryMetadataStore, controller: Controller) -> None:
         created = await controller.create_topic(NewTopic("t", 1, 1))
-        await controller.change_partition("t", 0, lambda state: with_leader(state, -1))
+        await change_partition(controller, "t", 0, lambda state: with_leader(state, -1))
         assert len((await store.list("/partitions/")).entries) == 1
         await controller.delete_topics([created.topic_id])
         assert (await store.list("/partitions/")).entries == ()
@@ -218,7 +219,7 @@ class TestDeleteTopics:
 class TestPartitions:
     async def test_added_partitions_leave_the_old_ones_as_they_are(self, controller: Controller, recorder: Any) -> None:
         await controller.create_topic(NewTopic("t", 2, 1))
-        moved = await controller.change_partition("t", 1, lambda state: with_leader(state, 1))
+        moved = await change_partition(controller, "t", 1, lambda state: with_leader(state, 1))
         assert await controller.create_partitions([NewPartitions("t", 4)]) == {"t": None}
         assert controller.image.partition("t", 1) == moved
         assert len(controller.image.topics["t"].partitions) == 4
@@ -247,8 +248,8 @@ class TestPartitions:
         self, store: MemoryMetadataStore, controller: Controller, nursery: trio.Nursery
     ) -> None:
         await controller.create_topic(NewTopic("t", 1, 1))
-        await controller.change_partition("t", 0, lambda state: with_leader(state, -1))
-        state = await controller.change_partition("t", 0, lambda state: with_isr(state, ()))
+        await change_partition(controller, "t", 0, lambda state: with_leader(state, -1))
+        state = await change_partition(controller, "t", 0, lambda state: with_isr(state, ()))
         assert (state.leader, state.leader_epoch, state.partition_epoch, state.isr) == (-1, 1, 2, ())
         restarted = Controller(store, BrokerConfig(), node_id=1)
         await nursery.start(restarted.run)
@@ -257,5 +258,5 @@ class TestPartitions:
     async def test_the_preferred_replica_that_leads_needs_no_election(self, controller: Controller) -> None:
         await controller.create_topic(NewTopic("t", 1, 1))
         with pytest.raises(ElectionNotNeededError):
-            await controller.change_partition("t", 0, lambda state: elect_preferred(state, {1}))
+            await change_partition(controller, "t", 0, lambda state: elect_preferred(state, {1}))
         assert controller.image.partition("t", 0) == PartitionState.initial((1,))

@@ -14,6 +14,7 @@ from ottla.metadata.errors import InvalidRequestError
 from ottla.metadata.image import NO_LEADER, BrokerImage, Endpoint, PartitionState
 from ottla.metastore.memory import MemoryMetadataStore
 from ottla.metastore.store import Compare, Operation
+from tests.partitions import change_partition
 
 ENDPOINTS = (Endpoint("PLAINTEXT", "127.0.0.1", 9093),)
 ALIVE = BrokerImage(2, ENDPOINTS, incarnation="second", directory_id="folder")
@@ -36,7 +37,7 @@ async def partition(controller: Controller, **fields: Any) -> None:
         epoch = state.leader_epoch + (fields.get("leader", state.leader) != state.leader)
         return state._replace(**fields, leader_epoch=epoch, partition_epoch=state.partition_epoch + 1)
 
-    await controller.change_partition("t", 0, change)
+    await change_partition(controller, "t", 0, change)
 
 
 def state_of(controller: Controller) -> PartitionState:
@@ -117,7 +118,7 @@ async def test_one_that_comes_back_and_dies_meanwhile_leaves_again(
     async def come_and_go() -> None:
         lease = await store.grant_lease(60_000)
         await two.register_broker(ALIVE, lease)
-        await two.change_partition("t", 0, lambda state: with_isr(state, (1, 2)))
+        await change_partition(two, "t", 0, lambda state: with_isr(state, (1, 2)))
         await store.revoke_lease(lease)
         while not two.image.brokers[2].fenced:
             await two.next_image()

@@ -34,6 +34,7 @@ from ottla.storage.log_manager import LogManager
 from ottla.storage.node_dir import NodeDir
 from ottla.storage.store.segment_files import LOSS_FILE
 from tests.clusters import Cluster, Member, RunCluster, run_cluster
+from tests.partitions import change_partition
 
 __all__ = ["run_cluster"]
 
@@ -231,7 +232,7 @@ async def test_an_orderly_stop_hands_over_before_anybody_misses_the_node(run_clu
         await acknowledged(cluster[2], b"b")
         await cluster.start(1)
         await cluster.until(leader_is(2, (1, 2, 3)))
-        await cluster[2].broker.controller.change_partition("t", 0, lambda state: elect_preferred(state, {1, 2, 3}))
+        await change_partition(cluster[2].broker.controller, "t", 0, lambda state: elect_preferred(state, {1, 2, 3}))
         await cluster.until(leader_is(1))
         await acknowledged(cluster[1], b"c")
         assert values_of(await until_equal(cluster, 1, 2, 3)) == [b"a", b"b", b"c"]
@@ -320,7 +321,7 @@ async def test_a_leader_whose_folder_was_replaced_by_an_older_copy_does_not_lead
         shutil.copytree(folder, tmp_path / "copy")
         await cluster.start(3)
         await cluster.until(lambda image: set(image.topics["t"].partitions[0].isr) == {1, 2, 3})
-        await cluster[1].broker.controller.change_partition("t", 0, lambda state: elect_preferred(state, {1, 2, 3}))
+        await change_partition(cluster[1].broker.controller, "t", 0, lambda state: elect_preferred(state, {1, 2, 3}))
         await cluster.until(leader_is(3))
         await acknowledged(cluster[3], b"b")
         await cluster.kill(3)
@@ -459,7 +460,7 @@ async def test_a_replica_begins_where_its_leader_does_within_a_batch(run_cluster
         deleted = await cluster[1].broker.replica_manager.delete_records({key: 1}, timeout_ms=10_000)
         assert deleted[key].error is None
         controller = cluster[1].broker.controller
-        await controller.change_partition("t", 0, lambda state: reassign(state, (1, 2), (1, 2)))
+        await change_partition(controller, "t", 0, lambda state: reassign(state, (1, 2), (1, 2)))
         await cluster.until(leader_is(1, (1, 2)))
         await acknowledged(cluster[1], b"d")
         await until_equal(cluster, 1, 2)
@@ -472,7 +473,7 @@ async def test_a_partition_moves_to_other_nodes(run_cluster: RunCluster) -> None
         await create(cluster, (1,))
         await acknowledged(cluster[1], b"a")
         controller = cluster[2].broker.controller
-        await controller.change_partition("t", 0, lambda state: reassign(state, (2, 3), (1, 2, 3)))
+        await change_partition(controller, "t", 0, lambda state: reassign(state, (2, 3), (1, 2, 3)))
         await cluster.until(leader_is(2, (2, 3)))
         state = cluster[1].image.topics["t"].partitions[0]
         assert (state.replicas, state.adding_replicas, state.removing_replicas) == ((2, 3), (), ())

@@ -26,6 +26,7 @@ from ottla.storage.inspect.salvage import salvage
 from ottla.storage.kept_logs import cut_files, read_kept_logs
 from ottla.storage.log.partition_log import AppendOrigin
 from tests.clusters import Cluster, Member, RunCluster, run_cluster
+from tests.partitions import change_partition
 from tests.replica.conftest import FakeLog, Node, batch
 from tests.replica.test_followers import LAG, acknowledged, create, leader_is, values, values_of
 
@@ -136,7 +137,7 @@ async def old_metadata_is_put_back(cluster: Cluster) -> Member:
     await acknowledged(cluster[2], b"a")
     await acknowledged(cluster[2], b"b")
     copy = await entries_of(cluster)
-    await cluster[1].broker.controller.change_partition("t", 0, partial(reassign, target=(2, 3), brokers=(1, 2, 3)))
+    await change_partition(cluster[1].broker.controller, "t", 0, partial(reassign, target=(2, 3), brokers=(1, 2, 3)))
     await cluster.until(leader_is(2, (2, 3)))
     await cluster.stop(2)
     await cluster.start(2)

@@ -35,6 +35,7 @@ from ottla.storage.kept_logs import cut_files, read_kept_logs
 from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
 from tests.clusters import Cluster, Member, RunCluster, run_cluster
+from tests.partitions import change_partition
 from tests.replica.test_damaged_replicas import damage
 from tests.replica.test_followers import (
     LAG,
@@ -156,7 +157,7 @@ async def test_what_a_leader_cuts_from_a_stray_log_that_follows_is_set_aside(run
         await move_in_the_metadata(cluster, 2, PartitionState(leader=1, replicas=(1,), isr=(1,), leader_epoch=9))
         node = await cluster.start(2)
         await acknowledged(cluster[1], b"other")
-        await cluster[1].broker.controller.change_partition("t", 0, partial(reassign, target=(1, 2), brokers=(1, 2)))
+        await change_partition(cluster[1].broker.controller, "t", 0, partial(reassign, target=(1, 2), brokers=(1, 2)))
         await cluster.until(leader_is(1, (1, 2)))
         assert await values(node) == [b"other"]
         (path,) = cut_files(RealDisk(), node_path(node))
@@ -182,7 +183,7 @@ async def test_a_damaged_log_is_cut_when_all_of_it_is_set_aside(
         node = await cluster.start(2)
         (content,) = [content for content in contents(folder, "**/*.data") if written[2] in content]
         await acknowledged(cluster[1], b"other")
-        await cluster[1].broker.controller.change_partition("t", 0, partial(reassign, target=(1, 2), brokers=(1, 2)))
+        await change_partition(cluster[1].broker.controller, "t", 0, partial(reassign, target=(1, 2), brokers=(1, 2)))
         with trio.fail_after(20):
             await cluster.until(leader_is(1, (1, 2)))
         assert await values(node) == [b"other"]
@@ -213,7 +214,7 @@ async def test_where_the_disk_fails_while_a_log_is_set_aside_nothing_is_cut_and_
         await acknowledged(cluster[1], b"c")
         node = await cluster.start(2, disk=disk)
         fault = disk.faults.add(Fault(FaultKind.ERROR, frozenset({operation}), where, errno=code, count=None))
-        await cluster[1].broker.controller.change_partition("t", 0, partial(reassign, target=(1, 2), brokers=(1, 2)))
+        await change_partition(cluster[1].broker.controller, "t", 0, partial(reassign, target=(1, 2), brokers=(1, 2)))
         with trio.fail_after(20):
             while not fault.struck or (code == errno.EIO and partition_at(node).role is Role.FOLLOWER):  # noqa: ASYNC110 - nobody tells
                 await trio.sleep(0.01)
@@ -269,7 +270,7 @@ async def test_a_kept_log_that_is_moved_away_again_is_not_removed(run_cluster: R
         controller = cluster[1].broker.controller
         for replicas, is_stray in (((3, 2), False), ((3,), True)):
             change = partial(with_replicas, replicas=replicas)
-            await controller.change_partition("t", 0, change)
+            await change_partition(controller, "t", 0, change)
             await cluster.until(partition_has(replicas))
             assert read_kept_logs(RealDisk(), node_path(node)) == [stray._replace(is_stray=is_stray)]
         log = node.broker.log_manager.get_log(stray.topic_id, 0)
@@ -314,7 +315,7 @@ async def test_a_node_that_was_down_keeps_aside_what_was_moved_away(run_cluster:
         controller = cluster[1].broker.controller
         for index in (0, 2):
             change = partial(reassign, target=(1, 3), brokers=(1, 2, 3))
-            await controller.change_partition("t", index, change)
+            await change_partition(controller, "t", index, change)
         await cluster.until(leader_is(1, (1, 3)))
         node = await cluster.start(2)
         held = {partition.index for partition in node.broker.replica_manager.partitions() if partition.topic == "t"}

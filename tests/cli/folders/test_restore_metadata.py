@@ -26,6 +26,7 @@ from ottla.storage.inspect.salvage import salvage
 from ottla.storage.kept_logs import cut_files, read_kept_logs
 from ottla.storage.log_manager import LogManager
 from tests.clusters import Cluster, RunCluster, run_cluster
+from tests.partitions import change_partition
 from tests.replica.test_followers import acknowledged, create, leader_is, partition_at, until_equal, values_of
 from tests.replica.test_stray_logs import partition_has
 
@@ -143,7 +144,7 @@ async def test_a_move_is_described_beside_the_records(run_cluster: RunCluster) -
         await cluster.until(leader_is(1, (1, 2)))
         for target in ((1, 3), (3, 1)):
             change = partial(reassign, target=target, brokers=(1, 2, 3))
-            await cluster[1].broker.controller.change_partition("t", 0, change)
+            await change_partition(cluster[1].broker.controller, "t", 0, change)
             await cluster.until(partition_has(target))
         for node_id in (1, 3):
             log_manager = cluster[node_id].broker.log_manager

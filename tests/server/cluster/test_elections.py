@@ -21,6 +21,7 @@ from ottla.server.cluster.controllership import Controllership
 from ottla.server.cluster.elections import Elections
 from ottla.server.cluster.membership import Membership
 from ottla.settings.config import BrokerConfig
+from tests.partitions import change_partition
 
 
 class Office:
@@ -155,7 +156,7 @@ async def test_an_unclean_election_is_allowed_by_the_topic_and_told_at_error(
     autojump_clock: MockClock, offices: dict[int, Office], caplog: pytest.LogCaptureFixture
 ) -> None:
     await create(offices[1], "t", (2, 3))
-    await offices[1].controller.change_partition("t", 0, lambda state: with_isr(state, (2,)))
+    await change_partition(offices[1].controller, "t", 0, lambda state: with_isr(state, (2,)))
     offices[2].die()
     await offices[1].until("t", NO_LEADER, (2,))
     with caplog.at_level(logging.ERROR):
@@ -174,7 +175,7 @@ async def test_preferred_replicas_get_their_leadership_back(
     await offices[1].until("t", 3, (3,))
     await Office(store, 2, nursery).start()
     # One of the two is in sync again.
-    await offices[1].controller.change_partition("t", 1, lambda state: with_isr(state, (2, 3)))
+    await change_partition(offices[1].controller, "t", 1, lambda state: with_isr(state, (2, 3)))
     began = trio.current_time()
     await offices[1].until("t", 2, (2, 3), partition=1)
     assert trio.current_time() - began <= 600

@@ -41,6 +41,7 @@ from ottla.replica.append import TopicIdPartition
 from ottla.replica.delete_records import DeleteRecordsResult
 from ottla.replica.unopened import Unopened
 from ottla.storage.errors import OffsetOutOfRangeError
+from tests.partitions import change_partition
 
 
 class TestDescribeCluster:
@@ -201,7 +202,7 @@ class TestElections:
     @pytest.mark.parametrize("election_type", [0, 1])
     async def test_a_partition_without_a_leader_gets_one(self, call: Any, broker: Any, election_type: int) -> None:
         await broker.controller.create_topic(NewTopic("t", 1, 1))
-        await broker.controller.change_partition("t", 0, lambda state: with_leader(state, -1))
+        await change_partition(broker.controller, "t", 0, lambda state: with_leader(state, -1))
         response = await self.elect(call, 2, None, election_type)
         assert [it.error_code for it in response.replica_election_results[0].partition_result] == [ErrorCode.NONE]
         assert (broker.metadata.partition("t", 0).leader, broker.metadata.partition("t", 0).leader_epoch) == (1, 2)
@@ -244,7 +245,7 @@ class TestReassignments:
             response = await call(ListPartitionReassignmentsRequest(topics=topics), 0)
             (ongoing,) = response.topics[0].partitions
             assert (ongoing.replicas, ongoing.adding_replicas, ongoing.removing_replicas) == ([2, 1], [2], [1])
-        state = await broker.controller.change_partition("t", 0, lambda state: with_isr(state, (1, 2)))
+        state = await change_partition(broker.controller, "t", 0, lambda state: with_isr(state, (1, 2)))
         assert (state.leader, state.replicas, state.isr, state.leader_epoch) == (2, (2,), (2,), 1)
         assert (await call(ListPartitionReassignmentsRequest(topics=None), 0)).topics == []
 

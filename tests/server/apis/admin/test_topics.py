@@ -28,6 +28,7 @@ from ottla.kproto.messages.topics.describe_topic_partitions import (
 from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.metadata.changes.partition_changes import with_leader
 from ottla.metadata.changes.topic_changes import NewTopic
+from tests.partitions import change_partition
 
 ALL_METADATA = range(14)
 
@@ -125,7 +126,7 @@ class TestMetadata:
 
     async def test_a_partition_without_a_leader(self, call: Any, broker: Any) -> None:
         await broker.controller.create_topic(NewTopic("t", 1, 1))
-        await broker.controller.change_partition("t", 0, lambda state: with_leader(state, -1))
+        await change_partition(broker.controller, "t", 0, lambda state: with_leader(state, -1))
         (partition,) = (await call(MetadataRequest(topics=topics("t")), 12)).topics[0].partitions
         assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (
             ErrorCode.LEADER_NOT_AVAILABLE,
