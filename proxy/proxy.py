@@ -10,8 +10,8 @@ import trio
 from ottla.client.errors import ClientError
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
-from ottla.proxy.doors import Doors
 from ottla.proxy.errors import ProxyError
+from ottla.proxy.listeners import Listeners
 from ottla.proxy.shared import CONNECT_SECONDS, PLAIN_WAYS, Settings, Shared, Ways
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Proxy:
     def __init__(self, settings: Settings, filters: Sequence[Named] = (), ways: Ways = PLAIN_WAYS) -> None:
         self._settings = settings
         self._shared = Shared(settings, filters, ways)
-        self._doors = Doors(self._shared)
+        self._listeners = Listeners(self._shared)
 
     @property
     def metrics(self) -> Metrics:
@@ -52,18 +52,11 @@ class Proxy:
     @property
     def broker_count(self) -> int:
         """How many brokers of upstream have an address here."""
-        return len(self._doors.brokers)
+        return len(self._listeners.brokers)
 
     def stop(self) -> None:
         """End `serve` in order."""
-        self._doors.stop()
-
-    def assert_nothing_held(self) -> None:
-        """After `serve`: every connection has given back what it took."""
-        assert self._shared.chunks.lent == 0
-        assert self._shared.requests.used_bytes == self._shared.responses.used_bytes == 0
-        assert self._shared.hits.used_bytes == 0
-        assert not self._doors.connection_count
+        self._listeners.stop()
 
     async def serve(self, task_status: trio.TaskStatus[Ready] = trio.TASK_STATUS_IGNORED) -> None:
         """Forward until `stop`. Raises ProxyError if the proxy cannot start, or if upstream leads back to it.
@@ -71,12 +64,12 @@ class Proxy:
         It has started when upstream was asked for its brokers, whether it answered or not. Each broker then has its
         port here, the lowest node id the lowest port. Brokers that upstream names later get the next ports.
         """
-        port = self._doors.open_bootstrap()
+        port = self._listeners.open_bootstrap()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, nursery.cancel_scope)
             nursery.start_soon(self._prepare, port, task_status)
             try:
-                await self._doors.run(GRACE_SECONDS)
+                await self._listeners.run(GRACE_SECONDS)
             finally:
                 if self._shared.cache is not None:
                     self._shared.cache.close()
@@ -110,7 +103,7 @@ class Proxy:
                 continue
             try:
                 for broker in sorted(answer.brokers, key=lambda it: it.node_id):
-                    self._doors.brokers.port_of(broker.node_id, broker.host, broker.port)
+                    self._listeners.brokers.port_of(broker.node_id, broker.host, broker.port)
             except ProxyError as error:
                 self._shared.fail(error)
             return True

@@ -72,7 +72,7 @@ class Partition:
         if data.high_watermark >= self.high_watermark:
             self.high_watermark, self._heard_at = data.high_watermark, now
             seen = Seen(data.high_watermark, data.last_stable_offset, data.log_start_offset, now)
-            self.seen[told.door, told.level] = seen
+            self.seen[told.listener, told.level] = seen
 
     def shelves(self, isolation_level: int) -> Sequence[Shelf]:
         return (self.committed,) if isolation_level == READ_COMMITTED else (self.committed, self.uncommitted)
@@ -87,7 +87,7 @@ class Told(NamedTuple):
 
     data: PartitionData
     reader: object
-    door: str
+    listener: str
     level: int
     asked_at: float
 
@@ -152,7 +152,7 @@ class Cache:
         elif code in _GONE:
             self.forget_topic(key[0])
         elif (partition := self._partitions.get(key)) is not None:
-            partition.seen.pop((told.door, told.level), None)
+            partition.seen.pop((told.listener, told.level), None)
 
     def _agreed(self, key: Key, leader_epoch: int, told: Told) -> None:
         partition = self._partitions.get(key)

@@ -37,7 +37,7 @@ from ottla.proxy.errors import ProxyError
 from ottla.proxy.proxy import Proxy
 from ottla.proxy.shared import Settings
 from tests.client.brokers import answer, beat
-from tests.proxy.upstreams import Upstream, until
+from tests.proxy.upstreams import Upstream, assert_nothing_held, until
 from tests.servers import Client
 
 Serve = Callable[..., Any]
@@ -72,7 +72,7 @@ async def test_ports_follow_the_bootstrap_port_in_the_order_of_node_ids(serve_pr
             port = await nursery.start(upstream.run)
             proxy = Proxy(Settings([("127.0.0.1", port)], ("127.0.0.1", first)))
             await nursery.start(proxy.serve)
-            ports = [proxy._doors.brokers.port_of(4, "b", 2), proxy._doors.brokers.port_of(9, "a", 1)]
+            ports = [proxy._listeners.brokers.port_of(4, "b", 2), proxy._listeners.brokers.port_of(9, "a", 1)]
             nursery.cancel_scope.cancel()
         if ports == [first + 1, first + 2]:
             return
@@ -174,7 +174,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_large_frame(serve_proxy: 
             await connection.stream.receive_some(1000)
             nursery.cancel_scope.cancel()
         await trio.aclose_forcefully(client.stream)
-        await until(lambda: running.proxy._doors.connection_count == 0)
+        await until(lambda: running.proxy._listeners.connection_count == 0)
 
 
 async def test_versions_are_those_that_both_sides_know(serve_proxy: Serve) -> None:
@@ -367,7 +367,7 @@ async def test_an_upstream_that_is_down_is_waited_for(serve_proxy: Serve, caplog
         assert proxy.metrics.upstream_failures[f"127.0.0.1:{port}"] == 1
         proxy.stop()
     assert any(it.getMessage().endswith("Connection refused") for it in caplog.records if "cannot" in it.getMessage())
-    proxy.assert_nothing_held()
+    assert_nothing_held(proxy)
 
 
 async def test_the_second_address_of_upstream_is_asked_where_the_first_is_dead() -> None:

@@ -126,7 +126,7 @@ def serve_proxy() -> Callable[..., Any]:
                     for client in running.clients:
                         await trio.aclose_forcefully(client.stream)
                     proxy.stop()
-            proxy.assert_nothing_held()
+            assert_nothing_held(proxy)
             nursery.cancel_scope.cancel()
 
     return serve
@@ -137,3 +137,12 @@ async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
     with trio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - nothing tells of a counter
             await trio.sleep(0.002)
+
+
+def assert_nothing_held(proxy: Proxy) -> None:
+    """After `serve`: every connection has given back what it took."""
+    shared, listeners = proxy._shared, proxy._listeners
+    assert shared.chunks.lent == 0
+    assert shared.requests.used_bytes == shared.responses.used_bytes == 0
+    assert shared.hits.used_bytes == 0
+    assert not listeners.connection_count

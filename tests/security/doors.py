@@ -28,6 +28,7 @@ from ottla.proxy.proxy import Proxy
 from ottla.proxy.shared import PLAIN_WAYS, CacheSettings, Settings, Ways
 from ottla.proxy.transport import Transport
 from ottla.settings.sources import STANDARD_AUTHORIZER
+from tests.proxy.upstreams import assert_nothing_held
 from tests.security.logins import PASSWORDS, SCRAM, TOPICS, Door
 from tests.servers import Client, RunningNode
 
@@ -145,7 +146,7 @@ async def _proxy(node: RunningNode, ways: Ways, folder: str) -> AsyncIterator[in
             yield broker.port
         finally:
             proxy.stop()
-    proxy.assert_nothing_held()
+    assert_nothing_held(proxy)
 
 
 async def _furnish(node: RunningNode) -> dict[str, UUID]:

@@ -32,7 +32,7 @@ from ottla.proxy.proxy import Proxy, Ready
 from ottla.proxy.shared import Settings
 from ottla.security.certificates import issue, make_authority
 from ottla.security.listener_auth import ListenerAuth, listener_auth
-from tests.proxy.upstreams import until
+from tests.proxy.upstreams import assert_nothing_held, until
 from tests.servers import Client, RunningNode, serve_node
 
 __all__ = ["serve_node"]
@@ -117,7 +117,7 @@ async def proxied(port: int, listen: Any = None, upstream: Any = None, **setting
                 yield Running(await nursery.start(proxy.serve), seen)
             finally:
                 proxy.stop()
-        proxy.assert_nothing_held()
+        assert_nothing_held(proxy)
         watching.cancel_scope.cancel()
 
 

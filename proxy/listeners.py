@@ -1,7 +1,7 @@
 """The ports to which clients connect: one for the bootstrap address, and one for each broker.
 
-`Doors.run` owns every listening socket and every connection's task. Its end is orderly: nothing more is accepted, what
-is under way is answered, and whatever takes longer than the grace period is cut off.
+`Listeners.run` owns every listening socket and every connection's task. Its end is orderly: nothing more is accepted,
+what is under way is answered, and whatever takes longer than the grace period is cut off.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HIGHEST_PORT: Final = 65_535
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
-class Doors:
+class Listeners:
     """All ports of a proxy. `open_bootstrap` first, then `run` until `stop`."""
 
     def __init__(self, shared: Shared) -> None:
