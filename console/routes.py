@@ -13,8 +13,7 @@ from starlette.middleware import Middleware
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from ottla.console.console import Console
-from ottla.console.door import (
+from ottla.console.access_check import (
     DESCRIBE_CLUSTER,
     DESCRIBE_CLUSTER_CONFIGS,
     DESCRIBE_GROUP,
@@ -26,6 +25,7 @@ from ottla.console.door import (
     admitted,
     for_all,
 )
+from ottla.console.console import Console
 from ottla.console.guard import FormTokens, Guard
 from ottla.console.history import History
 from ottla.console.messages.schemas import Schemas

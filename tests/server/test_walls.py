@@ -14,7 +14,7 @@ ROOMS = (*BROKER, "client", "console", "metastore", "registry", "rest", "schemas
 
 FOREIGN = {
     "client/tls.py": 3,
-    "console/door.py": 2,
+    "console/access_check.py": 2,
     "coordinator/group/streams/records.py": 1,
     "coordinator/group/topics.py": 2,
     "registry/formats/avro.py": 14,
