@@ -135,4 +135,5 @@ def _serve(arguments: argparse.Namespace) -> int:
     logs.configure(config.ottla_log_level, config.ottla_log_format.lower())
     with leaving_nothing(data_dir_of(config)):
         run_node(arguments, config, Shell(secure=data_dir(arguments) if arguments.secure else None))
+    gc.freeze()  # else the end of the interpreter looks for garbage among all that the node had: 0.3 ms a topic
     return 0
