@@ -85,6 +85,8 @@ class StorageConfig(NamedTuple):
 
     # The recovery point moves after this much data, so that no restart scans more.
     checkpoint_bytes: int = 67_108_864
+    # A stop brings so many stores to the disk, or more, by syncs of the whole file system, where it can be synced.
+    joint_checkpoint_stores: int = 64
 
     # Flushed blocks stay in memory for tail reads up to this size for the whole node.
     tail_cache_bytes: int = 33_554_432

@@ -28,6 +28,7 @@ from ottla.storage.reading.reader import Reader
 from ottla.storage.start.opening import begin_to_serve, recover_stores
 from ottla.storage.start.recovery import Recovery
 from ottla.storage.store.context import RunBlocking, StorageContext, StoreListener
+from ottla.storage.store.joint_checkpoint import JointCheckpoint
 from ottla.storage.store.maintenance import Maintenance, maintain
 from ottla.storage.store.message_store import MessageStore
 
@@ -154,11 +155,14 @@ class LogManager:
     async def _close_stores(self) -> bool:
         """Bring everything to the disk, and close every store; False if some could not be."""
         stores = list(self._stores.values())
+        changed = [store for store in stores if _has_changed(store)]
+        if len(changed) >= self.context.config.joint_checkpoint_stores:
+            await JointCheckpoint(self.context, self.node_dir.sync_all).take(changed)
         left = iter(stores)
 
         async def bring_to_disk() -> None:
             for store in left:
-                if store.is_usable and (store.files.unsynced_bytes or store.dirty or store.writer.has_work):
+                if _has_changed(store):
                     await self._bring_to_disk(store)
 
         async with trio.open_nursery() as nursery:
@@ -187,7 +191,7 @@ class LogManager:
             if store.writer.is_stalled or await maintain(store):
                 break
             await trio.sleep(RETRY_SECONDS)
-        if store.is_usable:
+        if store.is_usable and (store.files.unsynced_bytes or store.writer.has_work):
             try:
                 await store.writer.flush(sync=True)
             except DiskFullError as error:
@@ -400,6 +404,10 @@ class LogManager:
             finally:
                 self._opening_in = set()
         return errors
+
+
+def _has_changed(store: MessageStore) -> bool:
+    return store.is_usable and bool(store.files.unsynced_bytes or store.dirty or store.writer.has_work)
 
 
 def _topic_folder(directory: str) -> str:

@@ -160,6 +160,10 @@ class NodeDir:
                     self._is_owed = False
                     return
 
+    def sync_all(self) -> bool:
+        """`Disk.sync_all` for the folder: OSError if any write has failed since it was opened. Blocks."""
+        return self._lock is not None and self._disk.sync_all(self._lock)
+
     def close(self, *, clean: bool) -> None:
         """Leave the folder; `clean` says that all of it is checkpointed. Unlocks it even if that cannot be noted."""
         try:

@@ -31,6 +31,7 @@ def random_storage_config(rng: Random) -> StorageConfig:
         retention_check_interval_ms=rng.choice((100, 1000, 300_000)),
         cleaner_io_max_bytes_per_second=rng.choice((5_000, 100_000, 1 << 26)),
         producer_id_expiration_ms=_NEVER_MS,
+        joint_checkpoint_stores=2,
     )
 
 

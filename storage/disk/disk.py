@@ -59,6 +59,14 @@ class Disk(ABC):
     def fdatasync(self, handle: Handle) -> None:
         """Make the file's data and size durable."""
 
+    def sync_all(self, handle: Handle) -> bool:
+        """Make everything durable that was written to the file system of an open file: data, sizes and names.
+
+        False if that cannot be known; then nothing is promised. OSError if any write to it has failed since the file
+        was opened.
+        """
+        return False
+
     @abstractmethod
     def fsync_directory(self, path: str) -> None:
         """Make the directory's names (creations, renames, removals) durable."""
@@ -157,14 +165,19 @@ class Disk(ABC):
 
         Durable on return: written beside the old file, synced, renamed, and the directory synced.
         """
+        self.rename(self.write_beside(path, *content), path)
+        self.fsync_directory(os.path.dirname(path))
+
+    def write_beside(self, path: str, *content: bytes, is_synced: bool = True) -> str:
+        """Write what is to replace a small file, durably but for its name if `is_synced`; returns where it is."""
         beside = path + ".tmp"
         if self.exists(beside):
             self.unlink(beside)
         handle = self.create(beside)
         try:
             self.pwritev(handle, content, 0)
-            self.fdatasync(handle)
+            if is_synced:
+                self.fdatasync(handle)
         finally:
             self.close(handle)
-        self.rename(beside, path)
-        self.fsync_directory(os.path.dirname(path))
+        return beside

@@ -100,6 +100,12 @@ class RealDisk(Disk):
     def fdatasync(self, handle: Handle) -> None:
         self._calls.fdatasync(handle)
 
+    def sync_all(self, handle: Handle) -> bool:
+        # Imported when needed: it brings ctypes with it.
+        from ottla.storage.disk.file_system_sync import sync_file_system
+
+        return sync_file_system(handle)
+
     def fsync_directory(self, path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -28,7 +28,7 @@ __all__ = ["IS_DEAD", "DiskCrashedError", "Fault", "FaultKind", "SimulatedDisk"]
 
 _UNLIMITED_BYTES = 1 << 50
 _WARM_RANGES = 64
-_ACT_THEIR_FAULTS = ("pwritev", "fdatasync")
+_ACT_THEIR_FAULTS = ("pwritev", "fdatasync", "sync_all")
 
 
 IS_DEAD: Final = "the simulated process is dead"
@@ -289,6 +289,18 @@ class SimulatedDisk(Disk):
                 raise OSError(fault.errno, os.strerror(fault.errno), opened.path)
             if fault is None or self.rng.random() < 0.5:
                 opened.file.sync()
+
+    def sync_all(self, handle: Handle) -> bool:
+        self._let_others_run_with("sync_all", handle)
+        opened = self._opened(handle)
+        with self._operation("sync_all", opened.path) as fault:
+            if fault is not None and fault.kind is FaultKind.ERROR:
+                for file in self._media.files():
+                    file.fail_sync()
+                raise OSError(fault.errno, os.strerror(fault.errno), opened.path)
+            if fault is None or self.rng.random() < 0.5:
+                self._media.sync()
+        return True
 
     def truncate(self, handle: Handle, size_bytes: int) -> None:
         self._let_others_run_with("truncate", handle)

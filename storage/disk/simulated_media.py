@@ -204,6 +204,18 @@ class SimulatedMedia:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
         self._change([(source_directory, source_name, None), (target_directory, target_name, node)])
 
+    def files(self) -> list[SimulatedFile]:
+        """All files that have a name."""
+        return list(_files(self._root))
+
+    def sync(self) -> None:
+        """Make everything durable: contents and names."""
+        for file in self.files():
+            file.sync()
+        for change in self._changes:
+            change.apply_durable()
+        self._changes.clear()
+
     def sync_directory(self, path: str) -> None:
         """Make a directory's names durable, and with them the other directories of its renames."""
         directories = {self.directory(path)}

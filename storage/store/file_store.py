@@ -20,7 +20,7 @@ from ottla.storage.format.segment_header import boot_tag, build_segment_header
 from ottla.storage.store.gate import Gate
 from ottla.storage.store.segment import Segment
 
-__all__ = ["FileStore", "sync_file", "sync_names"]
+__all__ = ["FileStore", "sync_file"]
 
 
 class FileStore:
@@ -37,6 +37,7 @@ class FileStore:
         "_disk",
         "_handle",
         "_has_failed",
+        "_has_name",
         "_sync_lock",
         "_unsynced",
         "directory",
@@ -69,6 +70,8 @@ class FileStore:
         # Rolled, and not known to be synced.
         self._unsynced: list[Segment] = []
         self._directory_synced = False
+        # The folder's name is durable.
+        self._has_name = False
         self._sync_lock = threading.Lock()
         self._has_failed = False
 
@@ -207,7 +210,6 @@ class FileStore:
 
     def sync(self) -> None:
         """Make everything written up to now durable, file names included. May block."""
-        disk = self._disk
         for segment in self._unsynced:
             # Sealing has synced it; it may even have been rewritten since.
             if not segment.is_sealed:
@@ -216,9 +218,28 @@ class FileStore:
         if self.active is not None:
             self._fdatasync(self._open())
         if self.segments and not self._directory_synced:
-            sync_names(disk, self.directory)
+            self.sync_names()
             self._directory_synced = True
         self.unsynced_bytes = 0
+
+    def synced(self) -> None:
+        """Others have made everything durable that was written up to now: each segment, and the names."""
+        self._unsynced.clear()
+        self._directory_synced = True
+        self.unsynced_bytes = 0
+
+    def sync_names(self) -> None:
+        """Make the names in the store's folder durable, and those of the two folders it stands in. May block.
+
+        The folder's own name does not change again as long as there is a store.
+        """
+        folders = [self.directory]
+        if not self._has_name:
+            folders.append(os.path.dirname(self.directory))
+            folders.append(os.path.dirname(folders[-1]))
+        for folder in folders:
+            self._disk.fsync_directory(folder)
+        self._has_name = True
 
     def sync_segment(self, segment: Segment) -> None:
         """Make one segment's data durable, through a descriptor of its own. May block; in any thread."""
@@ -244,13 +265,6 @@ class FileStore:
         if self._handle is not None:
             self._disk.close(self._handle)
             self._handle = None
-
-
-def sync_names(disk: Disk, directory: str) -> None:
-    """Make the names in a store's folder durable, and those of the two folders it stands in. Blocks."""
-    for _ in range(3):
-        disk.fsync_directory(directory)
-        directory = os.path.dirname(directory)
 
 
 def sync_file(disk: Disk, path: str) -> None:

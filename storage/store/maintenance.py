@@ -8,16 +8,15 @@ from typing import Final
 
 import trio
 
-from ottla.kproto.records.crc import extend
 from ottla.storage.disk.disk import Disk
 from ottla.storage.disk.passing import RETRY_SECONDS, is_full
 from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineError
-from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, pack_checkpoint
 from ottla.storage.format.run_table import RunTable
 from ottla.storage.format.segment_list import SEGMENT_LIST_NAME
 from ottla.storage.format.topic_file import TOPIC_FILE
+from ottla.storage.store.checkpoint_files import says, take_checkpoint
 from ottla.storage.store.context import StorageContext
-from ottla.storage.store.file_store import FileStore, sync_names
+from ottla.storage.store.file_store import FileStore
 from ottla.storage.store.index_files import write_sealed_index
 from ottla.storage.store.message_store import MessageStore
 from ottla.storage.store.segment import Segment
@@ -166,13 +165,13 @@ async def list_sealed_segments(store: MessageStore) -> None:
 
 async def _describe_topic(store: MessageStore) -> None:
     """Write the description of the topic beside its files, if it has changed."""
-    content = store.description()
-    if content is None or content == store.described or not store.files.segments:
+    content = store.new_description()
+    if content is None or not store.files.segments:
         return
     disk, path = store.context.disk, os.path.join(store.files.directory, TOPIC_FILE)
 
     def replace() -> None:
-        if not disk.exists(path) or disk.read_file(path) != content:
+        if not says(disk, path, content):
             disk.write_file_atomic(path, content)
 
     await store.context.offload(replace)
@@ -203,54 +202,7 @@ def _seal(files: FileStore, disk: Disk, segment: Segment, tables: dict[bytes, Ru
 
 async def _checkpoint_store(store: MessageStore, *, makes_room: bool) -> None:
     """Take every changed partition's state and move the recovery point. The caller holds the store's lock."""
-    context, files = store.context, store.files
-    segment = files.active
-    if segment is None:
-        return
-    index_tail = bytes(segment.pending_index)
-    point = Checkpoint(
-        context.boot_id,
-        segment.position,
-        segment.size_bytes,
-        files.next_sequence,
-        segment.index_length + len(index_tail),
-        extend(segment.index_crc, index_tail),
-    )
-    builder = store.begin_checkpoint(makes_room=makes_room)
-    try:
-        try:
-            await builder.take_all()
-        finally:
-            store.end_checkpoint(builder)
-        await store.writer.flush(sync=False)
-        builder.check()
-    except BaseException:
-        store.drop_snapshots(builder)
-        raise
-    store.take_snapshots(builder)
-    content = []
-    for piece in pack_checkpoint(point, dict(store.snapshots)):
-        content.append(piece)
-        await trio.lowlevel.checkpoint()
-    first = files.segments.index(segment)
-    await context.offload(_write_checkpoint, files, context.disk, files.segments[first:], index_tail, content)
-    store.recover_from(point.segment_position)
-    segment.indexed(len(index_tail), point.index_length, point.index_crc)
-
-
-def _write_checkpoint(
-    files: FileStore, disk: Disk, segments: list[Segment], index_tail: bytes, content: list[bytes]
-) -> None:
-    """Make durable what the checkpoint speaks of, then the checkpoint. Blocks."""
-    for segment in segments:
-        files.sync_segment(segment)
-    segment = segments[0]
-    exists = disk.exists(segment.index_path)
-    handle = disk.open_write(segment.index_path) if exists else disk.create(segment.index_path)
-    try:
-        disk.pwritev(handle, [index_tail], segment.index_length)
-        disk.fdatasync(handle)
-    finally:
-        disk.close(handle)
-    sync_names(disk, segment.directory)
-    disk.write_file_atomic(os.path.join(segment.directory, CHECKPOINT_NAME), *content)
+    checkpoint = await take_checkpoint(store, makes_room=makes_room)
+    if checkpoint is not None:
+        await store.context.offload(checkpoint.write_durably)
+        checkpoint.written()

@@ -191,9 +191,10 @@ class MessageStore:
         if soon and self.is_usable and self.files.segments:
             self._request_maintenance(self)
 
-    def description(self) -> bytes | None:
-        """What the file that describes the topic should say; None if nobody has said it."""
-        return self._describe() if self._describe is not None else None
+    def new_description(self) -> bytes | None:
+        """What the file that describes the topic should say; None if it is known to say so, or nobody has said it."""
+        description = self._describe() if self._describe is not None else None
+        return None if description == self.described else description
 
     def description_written(self, content: bytes) -> None:
         """The file says this."""
@@ -369,7 +370,10 @@ class MessageStore:
         self._checkpointed_bytes = self._written_bytes
         self.checkpoint = CheckpointBuilder(self.dirty)
         self.dirty = {}
-        self.writer.start()
+        if self.writer.has_work:
+            self.writer.start()
+        else:
+            self.checkpoint.arm(self.files.next_sequence - 1)
         return self.checkpoint
 
     def end_checkpoint(self, builder: CheckpointBuilder) -> None:

@@ -62,17 +62,17 @@ async def test_a_store_that_has_lost_records_takes_none_before_its_checkpoint(
     handle = disk.open_write(path)
     disk.truncate(handle, disk.size(handle) - 10)
     disk.close(handle)
-    write = disk.write_file_atomic
+    write = disk.write_beside
     refused: list[str] = []
 
-    def write_once_refused(path: str, *pieces: Any) -> None:
+    def write_once_refused(path: str, *pieces: Any, **options: Any) -> str:
         if path.endswith("checkpoint") and not refused:
             refused.append(path)
             raise OSError(lacks, os.strerror(lacks))
-        write(path, *pieces)
+        return write(path, *pieces, **options)
 
     async with harness.manager(disk) as manager:
-        monkeypatch.setattr(disk, "write_file_atomic", write_once_refused)
+        monkeypatch.setattr(disk, "write_beside", write_once_refused)
         if lacks == errno.ENOSPC:
             with pytest.raises(DiskFullError):
                 await harness.open(manager)
