@@ -519,6 +519,12 @@ def test_a_node_that_is_killed_does_not_coordinate_the_group_whose_members_are_t
     histories = [spread(written(area, seed)) for seed in range(40)]
     spared = {(step.spares, history.groups[0]) for history in histories for step in history.steps if step.kill}
     assert spared == {("~g0", "~g0")}
+    # It is not the same on both brokers, so an election would not be, either.
+    kills = {each.seed for each in histories if any(step.kill for step in each.steps)}
+    elects = {each.seed for each in histories if any(step.api == "ELECT_LEADERS" for step in each.steps)}
+    assert kills
+    assert elects
+    assert not kills & elects
 
 
 def test_what_a_part_of_a_history_kills_is_started_again() -> None:
