@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 E = TypeVar("E", bound="ApiError")
 
@@ -179,6 +179,12 @@ class ErrorCode(IntEnum):
         "The topology description was not taken; the message says why.",
     )
     CONTROLLER_ID_NOT_REGISTERED = 136, False, "No controller of this id is registered."
+
+
+COORDINATOR_NOT_READY: Final = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+)
+"""The coordinator of a group or a transaction is elsewhere, or soon will be: it is asked for once more."""
 
 
 class ApiError(Exception):

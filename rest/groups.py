@@ -12,7 +12,7 @@ from ottla.client.errors import BrokerError, UnsupportedVersionError
 from ottla.client.offsets import TopicPartition
 from ottla.client.trio_connection import TrioConnection
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.errors import ErrorCode
+from ottla.kproto.errors import COORDINATOR_NOT_READY
 from ottla.kproto.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.kproto.messages.groups.describe_groups import DescribeGroupsRequest
 from ottla.kproto.messages.groups.list_groups import ListGroupsRequest
@@ -29,11 +29,6 @@ _FETCH_BY_NAME: Final = 7
 _DESCRIBED_AT_ONCE: Final = 100
 _RETRY_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.1
-_COORDINATOR_IS_NOT_READY: Final = (
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-)
 _CLASSIC_KIND: Final = next(kind for kind in KINDS if kind.api is ApiKey.DESCRIBE_GROUPS)
 _CONSUMER_KIND: Final = next(kind for kind in KINDS if kind.api is ApiKey.CONSUMER_GROUP_DESCRIBE)
 
@@ -85,7 +80,7 @@ class Groups:
                     for group in await _described(connection, kind, [group_id], node_id):
                         return group
             except BrokerError as error:
-                if error.code not in _COORDINATOR_IS_NOT_READY or trio.current_time() >= deadline:
+                if error.code not in COORDINATOR_NOT_READY or trio.current_time() >= deadline:
                     raise
             else:
                 return None
@@ -112,7 +107,7 @@ class Groups:
                     for it in topic.partitions
                     if it.committed_offset >= 0
                 }
-            if answer.error_code not in _COORDINATOR_IS_NOT_READY or trio.current_time() >= deadline:
+            if answer.error_code not in COORDINATOR_NOT_READY or trio.current_time() >= deadline:
                 raise BrokerError(answer.error_code, what=f"offsets of group {group_id}")
             await trio.sleep(_PAUSE_SECONDS)
 

@@ -14,7 +14,7 @@ from ottla.cli.connection import connected
 from ottla.client.client import Client
 from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError
-from ottla.kproto.errors import ErrorCode
+from ottla.kproto.errors import COORDINATOR_NOT_READY, ErrorCode
 from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.transactions.describe_transactions import DescribeTransactionsRequest
 from ottla.kproto.messages.transactions.init_producer_id import InitProducerIdRequest
@@ -26,12 +26,7 @@ _TRANSACTION_COORDINATOR: Final = 1
 _FIND_ONE: Final = 3  # the last version of FindCoordinator that asks for a single id: every broker has it
 _TIMEOUT_OF_FENCING_MS: Final = 60_000
 _RETRY_SECONDS: Final = 0.05
-_PASSING: Final = (
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
+_PASSING: Final = COORDINATOR_NOT_READY | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

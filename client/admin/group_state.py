@@ -18,7 +18,7 @@ from ottla.client.connection import BrokerConnection
 from ottla.client.errors import BrokerError, UnsupportedVersionError
 from ottla.client.offsets import TopicPartition
 from ottla.kproto.api_keys import ApiKey
-from ottla.kproto.errors import DecodeError, ErrorCode
+from ottla.kproto.errors import COORDINATOR_NOT_READY, DecodeError, ErrorCode
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
 from ottla.kproto.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.kproto.messages.groups.describe_groups import DescribeGroupsRequest
@@ -45,11 +45,6 @@ _NOT_OF_THIS_KIND: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorC
 _DEAD: Final = "Dead"
 """The state in DescribeGroups before version 6 of a group that does not exist."""
 
-_RETRIABLE: Final = {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-}
 _RETRY_SECONDS: Final = 0.1
 
 
@@ -130,7 +125,7 @@ class Coordinator:
         deadline = time.monotonic() + self._timeout_seconds
         while True:
             answer = ask()
-            if code(answer) not in _RETRIABLE or time.monotonic() > deadline:
+            if code(answer) not in COORDINATOR_NOT_READY or time.monotonic() > deadline:
                 return answer
             time.sleep(_RETRY_SECONDS)
 

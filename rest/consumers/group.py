@@ -9,7 +9,7 @@ import trio
 
 from ottla.client.errors import BrokerError, ClientError, UnreachableError
 from ottla.client.offsets import TopicPartition
-from ottla.kproto.errors import ErrorCode
+from ottla.kproto.errors import COORDINATOR_NOT_READY
 from ottla.kproto.messages.groups.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -28,13 +28,6 @@ from ottla.kproto.schema import Request
 from ottla.kproto.versions import OPEN_END
 from ottla.rest.cluster import Cluster
 
-_MOVES: Final = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
 _PATIENCE_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.1
 _BY_NAME: Final = 9
@@ -118,13 +111,13 @@ class Group:
             except UnreachableError as error:
                 failure = error
             except BrokerError as error:
-                if error.code not in _MOVES:
+                if error.code not in COORDINATOR_NOT_READY:
                     raise
                 failure = error
             else:
                 answer = await connection.call(request, at_most=at_most)
                 code = code_of(answer)
-                if code not in _MOVES:
+                if code not in COORDINATOR_NOT_READY:
                     return answer
                 failure = BrokerError(code, what=f"group {self._group_id}")
             if trio.current_time() >= deadline:
