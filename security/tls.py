@@ -7,13 +7,13 @@ Kafka's default type is JKS, and Java reads PKCS12, which keytool writes since v
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.client.tls import as_file
+from ottla.runtime.file_states import FileState, file_states
 from ottla.settings.config import BrokerConfig, ConfigError
 
 _PEM: Final = b"-----BEGIN "
@@ -31,7 +31,7 @@ _AES: Final = re.compile(r"(AES|CAMELLIA|ARIA)_(\d+)_")
 class TlsFiles(NamedTuple):
     """The files that a listener's certificates come from, each with what shows that it has changed."""
 
-    states: tuple[tuple[str, int, int, int], ...]
+    states: tuple[FileState, ...]
 
 
 def client_auth(config: BrokerConfig, listener: str, protocol: str) -> str:
@@ -122,16 +122,8 @@ def client_context(config: BrokerConfig, listener: str) -> ssl.SSLContext:
 def tls_files(config: BrokerConfig, listener: str) -> TlsFiles:
     """The state of the files that `server_context` reads, to be compared with a later one."""
     own = config.for_listener(listener)
-    states = []
-    for path in (own.ssl_keystore_location, own.ssl_truststore_location):
-        if path is not None:
-            try:
-                found = os.stat(path)
-            except OSError:
-                states.append((path, 0, 0, 0))
-            else:
-                states.append((path, found.st_mtime_ns, found.st_size, found.st_ino))
-    return TlsFiles(tuple(states))
+    paths = (own.ssl_keystore_location, own.ssl_truststore_location)
+    return TlsFiles(file_states(path for path in paths if path is not None))
 
 
 def _choose_versions(context: ssl.SSLContext, config: BrokerConfig) -> None:

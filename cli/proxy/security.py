@@ -7,7 +7,6 @@ Towards clients these are a broker's settings for one listener (`security.protoc
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
@@ -31,6 +30,7 @@ from ottla.proxy.shared import Ways
 from ottla.proxy.transport import Accepted, SocketTransport, Transport, open_tcp, unmapped
 from ottla.proxy.upstream_login import log_in
 from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.file_states import FileState, file_states
 from ottla.security.credentials import Credentials, salted
 from ottla.security.errors import NoRuleError
 from ottla.security.listener_auth import ListenerAuth, listener_auth
@@ -171,16 +171,8 @@ class Securities:
         self._files = sorted(_files(self._listen, listen or {}) | _files(self._upstream, upstream))
         self._auth, self._security = listener_auth, security
 
-    def _look(self) -> list[tuple[str, int, int, int]]:
-        states = []
-        for path in self._files:
-            try:
-                found = os.stat(path)
-            except OSError:
-                states.append((path, 0, 0, 0))
-            else:
-                states.append((path, found.st_mtime_ns, found.st_size, found.st_ino))
-        return states
+    def _look(self) -> tuple[FileState, ...]:
+        return file_states(self._files)
 
 
 class _Encrypted(TlsTransport):
