@@ -82,12 +82,7 @@ class HttpLogin:
     async def check_token(self, token: str, host: str) -> TokenLogin:
         """Whose token this is. Raises LockedOutError or WrongPasswordError."""
         keys: tuple[Key, ...] = ((ADDRESS, _network(host)),)
-        try:
-            self._lockout.begin(keys)
-        except LockedOutError:
-            audit.info("a login to the HTTP port from %s has to wait", host, extra={"host": host})
-            raise
-        began = trio.current_time()
+        began = self._begin(keys, host)
         try:
             found = await self._validated(token)
         except TokenRefusedError as error:
@@ -96,6 +91,15 @@ class HttpLogin:
             raise WrongPasswordError("The token is not accepted.") from None
         self._lockout.succeeded(keys)
         return TokenLogin(user(found.name), (found.expires_at_ms - self._credentials.time_ms()) / 1000)
+
+    def _begin(self, keys: tuple[Key, ...], host: str) -> float:
+        """When a login begins, unless it has to wait."""
+        try:
+            self._lockout.begin(keys)
+        except LockedOutError:
+            audit.info("a login to the HTTP port from %s has to wait", host, extra={"host": host})
+            raise
+        return trio.current_time()
 
     async def _validated(self, token: str) -> AccessToken:
         if self._tokens is None:
@@ -107,12 +111,7 @@ class HttpLogin:
     async def check(self, name: str, password: str, host: str) -> str:
         """The principal whose password this is. Raises LockedOutError or WrongPasswordError."""
         keys: tuple[Key, ...] = ((ADDRESS, _network(host)), (USER, name[:_MAX_NAME_LENGTH]))
-        try:
-            self._lockout.begin(keys)
-        except LockedOutError:
-            audit.info("a login to the HTTP port from %s has to wait", host, extra={"host": host})
-            raise
-        began = trio.current_time()
+        began = self._begin(keys, host)
         if not await self._is_right(name, password):
             audit.info("a login to the HTTP port from %s was refused", host, extra={"host": host})
             await trio.sleep_until(began + self._failure_delay_seconds)

@@ -75,14 +75,13 @@ class Member(Client):
         """It was refused for now."""
 
 
-class ConsumerMember(Member):
-    """Speaks KIP-848."""
+class ModernMember(Member):
+    """Asks for its assignment by heartbeats, and names its epoch in them."""
 
     def begin_anew(self) -> None:
         super().begin_anew()
         self.member_id = f"{self.name}-{self.lives}"
         self.epoch = 0
-        self.owned: dict[UUID, frozenset[int]] = {}
 
     async def go_on(self) -> None:
         chance = self.rng.random()
@@ -93,6 +92,17 @@ class ConsumerMember(Member):
         else:
             await self.beat(-1)
             self.begin_anew()
+
+    async def beat(self, epoch: int) -> None:
+        raise NotImplementedError
+
+
+class ConsumerMember(ModernMember):
+    """Speaks KIP-848."""
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self.owned: dict[UUID, frozenset[int]] = {}
 
     async def beat(self, epoch: int) -> None:
         joins = epoch == 0
@@ -118,24 +128,12 @@ class ConsumerMember(Member):
             self.owned = {topic_id: frozenset(indexes) for topic_id, indexes in answer.assignment.items()}
 
 
-class StreamsMember(Member):
+class StreamsMember(ModernMember):
     """Speaks KIP-1071."""
 
     def begin_anew(self) -> None:
         super().begin_anew()
-        self.member_id = f"{self.name}-{self.lives}"
-        self.epoch = 0
         self.owned = NO_TASKS
-
-    async def go_on(self) -> None:
-        chance = self.rng.random()
-        if self.epoch <= 0 or chance < 0.6:
-            await self.beat(self.epoch)
-        elif chance < 0.85:
-            await self.commit(self.group, member_id=self.member_id, generation_id=self.epoch)
-        else:
-            await self.beat(-1)
-            self.begin_anew()
 
     async def beat(self, epoch: int) -> None:
         joins = epoch == 0
