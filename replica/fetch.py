@@ -343,7 +343,7 @@ class FetchOperation:
                 yield trio.lowlevel.checkpoint
             for request in requests[first : first + LOOK_AT_ONCE]:
                 result = request.idle_result
-                if result is None or not self._is_still_at_rest(request, result):
+                if result is None or not self._is_still_idle(request, result):
                     result = self._look(request, is_first=True)
                     self._planned_bytes += result.planned_bytes
                 results.append(result)
@@ -425,7 +425,7 @@ class FetchOperation:
             self.errors += 1
             return FetchResult(kept(error))
 
-    def _is_still_at_rest(self, request: FetchPartition, known: FetchResult) -> bool:
+    def _is_still_idle(self, request: FetchPartition, known: FetchResult) -> bool:
         """Whether a look would find nothing but what is known; the follower's progress is noted as by a look.
 
         Most of what followers ask is of this kind. It compares everything that a look goes by, so that no change can

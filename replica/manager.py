@@ -128,8 +128,9 @@ class ReplicaManager:
         """`last_high_watermark` is what is known of a partition from before the start, 0 for nothing; `max_lag_ms` is
         `replica.lag.time.max.ms`; `leader_quota` is of what throttled replicas are sent from here,
         and `follower_quota` of what those here fetch. `remote_logs` has the older parts of tiered topics' logs, and
-        a fetch waits for it `remote_wait_ms` at most. `may_be_replaced` says whether others may lead by now what this
-        node takes itself to lead, without its having heard of that. `opened_at_start` is as in `HostedPartitions`."""
+        a fetch waits for it `remote_wait_ms` at most. `may_be_replaced` is true while this node's session may have
+        expired, so that other brokers may already lead its partitions. `opened_at_start` is as in
+        `HostedPartitions`."""
         self.node_id = node_id
         #: The event loop's turn, at whose end appends are written.
         self.turn = log_manager.context.turn
