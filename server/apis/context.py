@@ -55,15 +55,19 @@ class RequestConnection(Protocol):
     #: None where the listener asks for no authentication.
     sasl: Sasl | None
 
-    #: A Produce has waited for room: those that came behind it may have been given up meanwhile.
-    was_held_up: bool
-
     @property
     def recurring_end(self) -> int:
         """The end of the recurring part of its requests, from the last one that may recur; 0 before."""
 
     def recurs(self, end: int) -> None:
         """Its next requests may differ from the last one only from `end` on."""
+
+    @property
+    def was_held_up(self) -> bool:
+        """Whether a Produce has waited for room: those that came behind it may have been given up meanwhile."""
+
+    def held_up(self) -> None:
+        """A Produce waits for room, or has waited."""
 
     @property
     def sends_files(self) -> bool:
@@ -134,8 +138,7 @@ class RequestContext:
         #: The work that was counted; None if there was none.
         self.counted: Work | None = None
         self.measurement = RequestMeasurement(len(frame.body))
-        #: For the dispatcher: called when the response goes out, and no empty one instead because of a quota. Nothing
-        #: else runs between the handler's return and this call.
+        #: For the dispatcher: see `call_when_kept`.
         self.when_kept: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
@@ -317,6 +320,12 @@ class RequestContext:
             self._held = [held]
         else:
             self._held.append(held)
+
+    def call_when_kept(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when the response goes out, and no empty one instead because of a quota. Nothing else
+        runs between the handler's return and this call.
+        """
+        self.when_kept = callback
 
     @property
     def is_begun(self) -> bool:

@@ -154,6 +154,10 @@ class Connection:
         """Its next requests may differ from the last one only from `end` on."""
         self.recurring_end = end
 
+    def held_up(self) -> None:
+        """A Produce waits for room, or has waited: those that come behind it may be given up meanwhile."""
+        self.was_held_up = True
+
     def on_close(self, key: Hashable, callback: Callable[[], None]) -> None:
         """Call `callback` when the connection ends; it replaces the one of the same key."""
         if self._close_callbacks is None:

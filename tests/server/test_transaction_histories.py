@@ -370,7 +370,7 @@ class History:
             topic_data=[TopicProduceData(name=TOPIC.name, partition_data=[data])],
         )
         header = SimpleNamespace(api_version=V2_PRODUCE if producer.is_v2 else V1_PRODUCE, client_id="history")
-        connection = SimpleNamespace(has_more=False, was_held_up=False, is_awaited=True, sends_files=False)
+        connection = SimpleNamespace(was_held_up=False, held_up=lambda: None, is_awaited=True, sends_files=False)
         context: Any = SimpleNamespace(
             header=header, broker=self.node, fragment=None, connection=connection, counted=None
         )

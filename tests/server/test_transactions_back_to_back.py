@@ -74,7 +74,7 @@ async def send(node: Node, identity: ProducerIdAndEpoch, version: int = V2) -> E
         header=SimpleNamespace(api_version=version, client_id="test"),
         broker=node,
         fragment=None,
-        connection=SimpleNamespace(has_more=False, was_held_up=False, is_awaited=True, sends_files=False),
+        connection=SimpleNamespace(was_held_up=False, held_up=lambda: None, is_awaited=True, sends_files=False),
         counted=None,
     )
     response = await answered(produce.handle(request, context))

@@ -1,6 +1,7 @@
 """The state of an object belongs to its class: no file assigns the fields of objects that another file defines.
 
-`server/apis/` is left out: it fills in the fields of messages, which have no state of their own.
+Of `server/apis/` only what it does to requests and connections is looked at: it fills in the fields of messages, which
+have no state of their own.
 """
 
 from __future__ import annotations
@@ -46,4 +47,15 @@ def test_state_is_changed_by_its_own_class_only() -> None:
         found = over_the_wall(path)
         if len(found) > FOREIGN.get(name, 0):
             wrong += [f"{name}:{each}" for each in found]
+    assert wrong == []
+
+
+def test_handlers_change_no_state_of_requests_and_connections() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sources("server/apis")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if ast.unparse(node.value).rpartition(".")[2].strip("_") in ("context", "connection", "client", "broker")
+    ]
     assert wrong == []

@@ -130,7 +130,7 @@ def _handle(request: FetchRequest, context: RequestContext) -> Stages[Response |
         return FetchResponse(error_code=error_code(error))
     if context.counted is not None:
         context.counted.leave(results)
-    context.when_kept = partial(fetch.keep, results, answered)
+    context.call_when_kept(partial(fetch.keep, results, answered))
     response = FetchResponse(session_id=session_id)
     yield from _fill(response, fetch.partitions, results, answered, context)
     if params.is_from_follower:

@@ -261,7 +261,7 @@ class _Produce(Pending):
     def is_awaited(self) -> bool:
         """Whether the producer still waits. It is asked when this request, or one before it, has waited for room."""
         connection = self._context.connection
-        connection.was_held_up = True
+        connection.held_up()
         return self._request.acks == _NO_ACKS or connection.is_awaited
 
     def refuse_acks(self) -> None:
@@ -416,7 +416,7 @@ class _Produce(Pending):
         partition = broker.replica_manager.get_partition(*key)
         left = await broker.dead_letter_topics.divert(rule, partition, records, misfits, sender)
         # The letters may have waited for replicas. A producer that has given up meanwhile sends the batch again.
-        self._context.connection.was_held_up = True
+        self._context.connection.held_up()
         return left
 
     def _joined_log(self, key: TopicIdPartition, records: memoryview) -> PartitionLog | None:

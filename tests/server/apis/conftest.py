@@ -62,7 +62,7 @@ class StubContext:
         self.listener = "PLAINTEXT"
         self.header = SimpleNamespace(api_version=version, client_id=client_id)
         self.fragment = None
-        self.connection = SimpleNamespace(has_more=False, was_held_up=False, is_awaited=True, sends_files=False)
+        self.connection = SimpleNamespace(was_held_up=False, held_up=lambda: None, is_awaited=True, sends_files=False)
         self.held: list[Any] = []
         self.when_kept: Callable[[], None] = lambda: None
         self.work = Work()
@@ -71,6 +71,9 @@ class StubContext:
 
     def leave_queue(self) -> None:
         pass
+
+    def call_when_kept(self, callback: Callable[[], None]) -> None:
+        self.when_kept = callback
 
     def release_after_send(self, held: Any) -> None:
         self.held.append(held)
