@@ -206,12 +206,12 @@ class Dispatcher:
             response = context.finish()
             if response is not None:
                 parts, size_bytes = _framed(await large_requests.build(response, context), context, version)
-            _, parts, size_bytes = self._kept_or_throttled(context, response, parts, size_bytes)
+            parts, size_bytes = self._kept_or_throttled(context, response, parts, size_bytes)[1:]
         except Exception as error:  # noqa: BLE001 - it is logged
             response = context.fail(error)
             parts, size_bytes = _encode(response, context)
         context.measurement.answered(size_bytes)
-        del response
+        del response  # else all of it would be freed at once, at the end
         await large_requests.forget(context)
         context.work.leave_queue()
         return self._charged(context, parts, size_bytes)

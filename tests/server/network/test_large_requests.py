@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +20,12 @@ from ottla.kproto.messages.configs.describe_configs import DescribeConfigsReques
 from ottla.kproto.messages.data.describe_log_dirs import DescribeLogDirsRequest
 from ottla.kproto.messages.data.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.kproto.messages.data.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.kproto.messages.groups.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
@@ -232,6 +238,24 @@ async def test_what_was_parsed_of_a_request_that_is_given_up_is_freed_a_few_at_a
     assert len(freed) == 1
     # What is between two stops when it is given up is not in its list yet.
     assert 10_000 - 128 <= freed[0] <= 10_000 + 128
+
+
+async def test_an_answer_is_freed_a_few_at_a_time_before_it_is_sent(
+    serve_node: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[int] = []
+    drop = large_requests._drop
+
+    def watched(kept: deque[list[object]]) -> Generator[None, None, None]:
+        yield from drop(kept)
+        left.append(sum(isinstance(it, ListOffsetsPartitionResponse) for it in gc.get_objects()))
+
+    monkeypatch.setattr(large_requests, "_drop", watched)
+    async with serve_node() as node:
+        client = await node.connect()
+        partitions = [ListOffsetsPartition(partition_index=n) for n in range(1_000)]
+        await client.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=partitions)]), 6)
+    assert left == [0]
 
 
 @pytest.mark.parametrize("make", [list, dict.fromkeys])
