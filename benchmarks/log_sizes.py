@@ -1,14 +1,19 @@
 """How the cost of a log grows with its size: a start, memory, retention, a fetch and ListOffsets.
 
-    python -m benchmarks.log_sizes [--only bytes segments] [--most 100] [--page]
+    python -m benchmarks.log_sizes [--only bytes segments sparse] [--most 100] [--page]
 
 One topic of one partition, with batches of fifty records of 1 KB. In `bytes` segments are as large as they are by
 default, 1 GiB, and the log is 1 MB to 10 GB: it takes that much of the disk. In `segments` each has one batch, and
 there are up to 1,000 of them: as many as a log of 1 TB has by default. The broker is stopped in order, started again,
 and asked by one connection, 1,000 times at random: for one batch at some offset, and for the offset at some timestamp.
 Retention comes every second, and finds nothing to do; what it takes is in the CPU of an idle broker, whose scrubber is
-off. CPU is of the whole process. Figures are kept in `benchmarks/results/log_sizes.json`; `--page` writes the table of
-docs/performance.md.
+off. CPU is of the whole process.
+
+In `sparse` the log has 10 and 100 GB in segments of 1 GiB, and takes a hundredth of that: of each batch, here of 1,000
+records, only the beginning is written, except of one in a hundred, and only these are asked for. First comes one
+request by time and a fetch of what it has found, with nothing of the log in the page cache.
+
+Figures are kept in `benchmarks/results/log_sizes.json`; `--page` writes the table of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,10 +42,12 @@ from benchmarks.growth import (
     with_cached_bytecode,
 )
 from benchmarks.measuring.process_cost import cost
+from benchmarks.sparse_log import RECORDS_OF_SPARSE_BATCH, WHOLE, forget_cached, write_sparse
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.kproto.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.kproto.records import Record, build_batch
 
 RESULTS: Final = Path("benchmarks/results/log_sizes.json")
@@ -74,9 +82,15 @@ def _segments(count: int) -> tuple[dict[str, str], int]:
     return {"internal.segment.bytes": str(_SMALL_SEGMENT_BYTES)}, count
 
 
+def _sparse(count: int) -> tuple[dict[str, str], int]:
+    """So many GB, which are written without the broker."""
+    return {}, count * 1_000_000_000 // (RECORDS_OF_SPARSE_BATCH * len(_VALUE))
+
+
 DIMENSIONS: Final[Mapping[str, tuple[Callable[[int], tuple[dict[str, str], int]], Sequence[int], str]]] = {
     "bytes": (_bytes, (1, 10, 100, 1_000, 10_000), "MB"),
     "segments": (_segments, (1, 10, 100, 1_000), "segments"),
+    "sparse": (_sparse, (10, 100), "GB, sparse"),
 }
 
 
@@ -99,35 +113,35 @@ def fill(stage: Stage, configs: Mapping[str, str], batches: int) -> None:
         stage.pipelined(requests(), produced_code, PRODUCE_VERSION)
 
 
-def fetch(stage: Stage, number: int) -> None:
-    """Read the batch of this number."""
-    offset = number * _RECORDS_OF_BATCH
+def fetch(stage: Stage, number: int, records: int = _RECORDS_OF_BATCH) -> None:
+    """Read the batch of this number, where each has so many records."""
+    offset = number * records
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1)
     request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])])
     answer = stage.connection.call(request, at_most=_FETCH_VERSION).responses[0].partitions[0]
     check_code(answer.error_code)
-    if len(answer.records or b"") < len(_VALUE) * _RECORDS_OF_BATCH:
+    if len(answer.records or b"") < len(_VALUE) * records:
         raise RuntimeError(f"no batch at offset {offset}")
 
 
-def find(stage: Stage, number: int) -> None:
+def find(stage: Stage, number: int, records: int = _RECORDS_OF_BATCH) -> None:
     """Ask for the first offset of the batch of this number by its timestamp."""
     partition = ListOffsetsPartition(partition_index=0, timestamp=_FIRST_MS + 1000 * number)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])])
     answer = stage.connection.call(request).topics[0].partitions[0]
     check_code(answer.error_code)
-    if answer.offset != number * _RECORDS_OF_BATCH:
+    if answer.offset != number * records:
         raise RuntimeError(f"offset {answer.offset} for batch {number}")
 
 
-def asked(stage: Stage, batches: int, ask: Callable[[Stage, int], None]) -> float:
-    """The CPU of one request in µs, after each index was loaded once."""
+def asked(stage: Stage, numbers: Sequence[int], ask: Callable[[Stage, int], None]) -> float:
+    """The CPU of one request for one of these batches in µs, after each index was loaded once."""
     chance = random.Random(7)
-    for number in range(0, batches, max(1, batches // 1000)):
+    for number in numbers[:: max(1, len(numbers) // 1000)]:
         ask(stage, number)
     before = cost(stage.broker.pid).cpu_s
     for _ in range(_ASKED):
-        ask(stage, chance.randrange(batches))
+        ask(stage, chance.choice(numbers))
     return (cost(stage.broker.pid).cpu_s - before) / _ASKED * 1e6
 
 
@@ -146,8 +160,52 @@ def _files(folder: Path) -> set[Path]:
     return set(folder.rglob("*.data"))
 
 
+def measure_sparse(count: int) -> Figures:
+    """One sparse log of so many GB."""
+    _, batches = _sparse(count)
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
+        broker = OttlaBroker(Path(folder), overrides=_SETTINGS)
+        with broker:
+            stage = Stage(broker, ExitStack())
+            stage.topics(["t"])
+            topic = stage.connection.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")])).topics[0]
+            stage.connection.close()
+            broker.stop()
+            write_sparse(Path(folder) / "data", topic.topic_id, batches, _VALUE, _FIRST_MS)
+            forget_cached(Path(folder))
+            began = time.perf_counter()
+            broker.start()
+            started_s = time.perf_counter() - began
+            started = cost(broker.pid)
+            stage = Stage(broker, ExitStack())
+            numbers = range(0, batches, WHOLE)
+            began = time.perf_counter()
+            find(stage, numbers[len(numbers) // 2], RECORDS_OF_SPARSE_BATCH)
+            fetch(stage, numbers[len(numbers) // 2], RECORDS_OF_SPARSE_BATCH)
+            first_ms = (time.perf_counter() - began) * 1000
+            fetched_us = asked(stage, numbers, partial(fetch, records=RECORDS_OF_SPARSE_BATCH))
+            found_us = asked(stage, numbers, partial(find, records=RECORDS_OF_SPARSE_BATCH))
+            stage.connection.close()
+            idle_ms = at_rest(broker.pid, Path(folder))
+            resident_mb = cost(broker.pid).resident_mb
+            files = len(_files(Path(folder)))
+    return {
+        "start_s": started_s,
+        "start_cpu_s": started.cpu_s,
+        "started_mb": started.resident_mb,
+        "resident_mb": resident_mb,
+        "first_ms": first_ms,
+        "fetch_us": fetched_us,
+        "list_offsets_us": found_us,
+        "idle_ms_per_s": idle_ms,
+        "data_files": files,
+    }
+
+
 def measure(dimension: str, count: int) -> Figures:
     """One log of a size."""
+    if dimension == "sparse":
+        return measure_sparse(count)
     configs, batches = DIMENSIONS[dimension][0](count)
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
         broker = OttlaBroker(Path(folder), overrides=_SETTINGS)
@@ -162,7 +220,8 @@ def measure(dimension: str, count: int) -> Figures:
             started = cost(broker.pid)
             stage = Stage(broker, ExitStack())
             time.sleep(_SETTLE_S)
-            fetched_us, found_us = asked(stage, batches, fetch), asked(stage, batches, find)
+            numbers: Sequence[int] = range(batches)
+            fetched_us, found_us = asked(stage, numbers, fetch), asked(stage, numbers, find)
             stage.connection.close()
             idle_ms = at_rest(broker.pid, Path(folder))
             resident_mb = cost(broker.pid).resident_mb
@@ -181,15 +240,16 @@ def measure(dimension: str, count: int) -> Figures:
 
 def table(results: Mapping[str, Mapping[str, Figures]]) -> str:
     lines = [
-        "| log | data files | CPU of a start, s | resident, MB; after the start | CPU of a fetch, µs "
-        "| CPU of ListOffsets by time, µs | CPU of an idle second with retention, ms |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| log | data files | CPU of a start, s | resident, MB; after the start | first fetch by time, ms "
+        "| CPU of a fetch, µs | CPU of ListOffsets by time, µs | CPU of an idle second with retention, ms |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for dimension, (_, _, unit) in DIMENSIONS.items():
         for count, each in sorted(results.get(dimension, {}).items(), key=lambda item: int(item[0])):
             lines.append(
                 f"| {int(count):,} {unit} | {each['data_files']:,.0f} | {each['start_cpu_s']:.2f} "
-                f"| {each['resident_mb']:.0f}; {each['started_mb']:.0f} | {each['fetch_us']:.0f} "
+                f"| {each['resident_mb']:.0f}; {each['started_mb']:.0f} "
+                f"| {format(each['first_ms'], '.0f') if 'first_ms' in each else ''} | {each['fetch_us']:.0f} "
                 f"| {each['list_offsets_us']:.0f} | {each['idle_ms_per_s']:.1f} |"
             )
     return "\n".join(lines)
