@@ -109,6 +109,7 @@ class Normaliser:
             answer = answer | {_OF_ALL[api]: [self._without_others(each) for each in self._own(listed)]}
         if api == "OFFSET_FETCH" and _asks_for_all_offsets(step):
             api = "OFFSET_FETCH of all"
+            answer = self._without_offsets_of_others(step, answer)
         return self._value(api, "", answer, self._name)
 
     def _own(self, listed: list[Any] | None) -> list[Any]:
@@ -119,6 +120,14 @@ class Normaliser:
         if "acls" not in resource or self._prefix in resource["resource_name"]:
             return resource
         return resource | {"acls": self._own(resource["acls"])}
+
+    def _without_offsets_of_others(self, step: Step, answer: Any) -> Any:
+        """A group whose name is of all histories has the offsets of other histories, too."""
+        if not isinstance(answer, dict) or "groups" not in answer:
+            return answer
+        groups = [each if self._prefix in each["group_id"] else each | {"topics": []} for each in answer["groups"]]
+        is_own = PREFIX_MARK in str(step.fields.get("group_id"))
+        return answer | {"groups": groups, "topics": answer["topics"] if is_own else []}
 
     def _value(self, api: str, field: str, value: Any, name: Callable[[str, Any], str]) -> Any:
         if field in _MESSAGES:

@@ -235,6 +235,18 @@ def test_what_other_histories_left_is_not_listed() -> None:
     assert differences("LIST_GROUPS", others, {"groups": [{"group_id": f"{PREFIX}g"}]}) == []
 
 
+def test_offsets_that_other_histories_gave_a_group_of_all_are_not_compared() -> None:
+    def fetched(group: str, offset: int) -> dict[str, Any]:
+        topics = [{"name": f"{PREFIX}t", "partitions": [{"partition_index": 0, "committed_offset": offset}]}]
+        return {"groups": [{"group_id": group, "topics": topics}], "topics": []}
+
+    def differ(group: str) -> bool:
+        return bool(differences("OFFSET_FETCH", fetched(group, 1), fetched(group, 2)))
+
+    assert differ(f"{PREFIX}g")
+    assert not differ("")
+
+
 @pytest.mark.parametrize("name", ["kafka-cluster", "*"])
 def test_rules_that_other_histories_gave_a_resource_of_all_are_not_listed(name: str) -> None:
     own, others = ({"principal": f"User:{prefix}bob", "host": "*"} for prefix in (PREFIX, "dabcd-000002-"))
