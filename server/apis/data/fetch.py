@@ -268,7 +268,8 @@ def _requested(
                 index,
                 asked.fetch_offset,
                 asked.partition_max_bytes,
-                asked.current_leader_epoch,
+                # Any negative one is none, as in Kafka.
+                max(asked.current_leader_epoch, NO_EPOCH),
                 asked.last_fetched_epoch,
                 asked.log_start_offset,
                 asked.high_watermark,

@@ -58,6 +58,14 @@ def chain(*pieces: bytes) -> IOBuf:
     return records
 
 
+@pytest.mark.parametrize(("said", "meant"), [(-2, -1), (-1, -1), (0, 0), (7, 7)])
+async def test_a_negative_leader_epoch_is_none(cluster: Cluster, said: int, meant: int) -> None:
+    cluster.manager.fetch_result = found
+    await cluster.call(request(cluster.topic, 18, current_leader_epoch=said), 18)
+    ((_, (asked,)),) = cluster.manager.fetched
+    assert asked.current_leader_epoch == meant
+
+
 @pytest.mark.parametrize("version", range(4, 19))
 async def test_records_and_offsets(cluster: Cluster, version: int) -> None:
     cluster.manager.fetch_result = lambda: found(records=chain(b"some ", b"records"))
