@@ -392,6 +392,7 @@ class BlockWriter:
                     pending.wake()
                     pending.release()
                 self._files.use(is_in_use=False)
+                self._context.writers.has_written(self._files)
                 self._files.gate.leave()
 
     @property

@@ -39,6 +39,11 @@ class Writers:
                 del self._files[idle]
                 idle.close()
 
+    def has_written(self, files: FileStore) -> None:
+        """A store's write loop has ended. While many of them wrote at once, no descriptor could be closed."""
+        if files in self._files and len(self._files) > self._capacity:
+            self.forget(files)
+
     def shed(self) -> None:
         """Close the descriptors of all stores that are not writing: the process has none left."""
         for idle in [each for each in self._files if not each.is_in_use]:
@@ -48,7 +53,7 @@ class Writers:
             self._last = None
 
     def forget(self, files: FileStore) -> None:
-        """A store is closed."""
+        """A store is closed, or needs its descriptor no more."""
         if files is self._last:
             self._last = None
         self._files.pop(files, None)

@@ -355,6 +355,19 @@ async def test_a_deleted_store_is_forgotten_by_everyone(harness: Any) -> None:
         assert (len(manager.context.writers), len(manager.reader.read_ahead), len(manager.reader.prefetch)) == (0, 0, 0)
 
 
+async def test_after_a_burst_no_more_descriptors_are_open_than_before(harness: Any) -> None:
+    """While the write loops of many stores run, none can be closed."""
+    async with harness.manager(fd_cache_capacity=4) as manager:
+        logs = [await open_topic(manager, number) for number in range(20)]
+        for log in logs:
+            harness.append(log, b"x")
+        async with trio.open_nursery() as nursery:
+            for log in logs:
+                nursery.start_soon(log.flush)
+        await wait_all_tasks_blocked()
+        assert len(manager.context.writers) == 4
+
+
 async def test_a_store_whose_files_could_not_be_removed_can_be_deleted_again(harness: Any, monkeypatch: Any) -> None:
     """A partition that was moved away comes back, and is moved away again; what is left of it goes with the next."""
     refused = 0
