@@ -42,7 +42,7 @@ from benchmarks.growth import (
     with_cached_bytecode,
 )
 from benchmarks.measuring.process_cost import cost
-from benchmarks.sparse_log import RECORDS_OF_SPARSE_BATCH, WHOLE, forget_cached, write_sparse
+from benchmarks.measuring.sparse_log import RECORDS_OF_SPARSE_BATCH, WHOLE, forget_cached, write_sparse
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

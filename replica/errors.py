@@ -31,6 +31,8 @@ class NotLeaderError(ReplicaError):
 class NotOpenYetError(NotLeaderError):
     """The log has not been opened since the start, and nobody has waited for it (`ottla.replica.unopened`)."""
 
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
 
 class FencedLeaderEpochError(ReplicaError):
     """The client's leader epoch is older than the partition's."""

@@ -540,7 +540,7 @@ async def test_a_node_that_starts_alone_shows_what_was_committed_before(
         await cluster[2].broker.log_manager.flush_all()
         path = f"{cluster[2].broker.log_manager.node_dir.path}/{FILE}"
         with trio.fail_after(20):
-            while not disk.exists(path) or b": 2" not in disk.read_file(path):  # noqa: ASYNC110 - nobody tells
+            while not disk.exists(path) or b": [2, " not in disk.read_file(path):  # noqa: ASYNC110 - nobody tells
                 await trio.sleep(0.02)
         await cluster.kill(1)
         if has_lost_power:
