@@ -75,7 +75,7 @@ def measure(brokers: dict[str, BrokerProcess], consume: Consume, size_bytes: int
     for _ in range(rounds + 1):
         for name in random.sample(list(brokers), len(brokers)):
             reads[name].append(read(brokers[name], consume, topics[name], size_bytes, count))
-    costs = {name: [each.cpu_s_per_gb for each in found[1:]] for name, found in reads.items()}
+    costs = {name: [each.cpu_s_per_gb for each in reads[name][1:]] for name in brokers}
     cells = [
         f"{median(costs[name]):.2f} | {median(each.mb_per_s for each in reads[name][1:]):,.0f}" for name in brokers
     ]
