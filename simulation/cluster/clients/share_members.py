@@ -46,6 +46,8 @@ _QUIET_S: Final = 10.0
 """The longest time without a delivery while there is something to be had: locks end, and states are initialized."""
 _FINAL_EPOCH: Final = -1
 _PASSING: Final = RETRIABLE | COORDINATOR_MOVES | {ErrorCode.GROUP_ID_NOT_FOUND}
+_FETCHED_AGAIN: Final = _PASSING | {ErrorCode.OFFSET_NOT_AVAILABLE}
+"""Where a share partition begins at the end of a log, its new leader may not know that end yet (KIP-207)."""
 _REFUSALS: Final = frozenset({ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST})
 """Nothing has come of an acknowledgement. After other errors something may have: the state may have been stored."""
 _EXPELLED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
@@ -280,7 +282,9 @@ class ShareMember(GroupClient):
                 code = ErrorCode(data.error_code)
                 if code is not ErrorCode.NONE:
                     self.note(f"fetches {partition[1]} from {session.node_id}: {code.name}")
-                    self.world.check(self.reads_again(code, _PASSING), f"{self.name} fetches and is told {code.name}")
+                    self.world.check(
+                        self.reads_again(code, _FETCHED_AGAIN), f"{self.name} fetches and is told {code.name}"
+                    )
                     self.forget_leader(partition)
                     await trio.sleep(self.rng.uniform(0, 0.1))
                     continue
