@@ -6,7 +6,8 @@ A request that names one waits for it, and for no other: what is asked for is op
 
 from __future__ import annotations
 
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 OPENED_AT_START: Final = 256
 """Of how many partitions a start leaves none."""
+_LOOKED_AT_ONCE: Final = 500
 
 
 def may_be_left(topic: TopicImage, state: PartitionState, node_id: int) -> bool:
@@ -39,8 +41,9 @@ class Unopened:
     def __init__(self) -> None:
         #: Those that are left, for others to look at: each request asks whether there are any.
         self.left: dict[Key, None] = {}
-        self._wanted: dict[Key, None] = {}
-        self._waiting = trio.lowlevel.ParkingLot()
+        # Those that somebody waits for, each with who does: nobody is woken for another one.
+        self._wanted: dict[Key, trio.lowlevel.ParkingLot] = {}
+        self._until_all = trio.lowlevel.ParkingLot()
 
     def leave(self, key: Key) -> None:
         """This one is opened later."""
@@ -49,19 +52,37 @@ class Unopened:
     def take(self, key: Key) -> None:
         """This one is open now, or is known not to be openable."""
         self.left.pop(key, None)
-        self._wanted.pop(key, None)
-        self._waiting.unpark_all()
+        waiting = self._wanted.pop(key, None)
+        if waiting is not None:
+            waiting.unpark_all()
+        if not self.left:
+            self._until_all.unpark_all()
 
     def next(self, count: int) -> list[Key]:
         """Those that are opened next: first what somebody waits for."""
-        return list(islice(self._wanted or self.left, count))
+        others = (key for key in self.left if key not in self._wanted)
+        return list(islice(chain(self._wanted, others), count))
 
     def until_open(self, keys: Iterable[Key]) -> Stages[None]:
         """Wait until none of these is left."""
-        asked = [key for key in keys if key in self.left]
-        self._wanted.update(dict.fromkeys(asked))
-        while any(key in self.left for key in asked):
-            yield self._waiting.park
+        asked = []
+        for number, key in enumerate(keys, 1):
+            if not number % _LOOKED_AT_ONCE:
+                yield trio.lowlevel.checkpoint
+            if key in self.left:
+                asked.append(key)
+                self._wanted.setdefault(key, trio.lowlevel.ParkingLot())
+        for number, key in enumerate(asked, 1):
+            if not number % _LOOKED_AT_ONCE:
+                yield trio.lowlevel.checkpoint
+            if key in self._wanted:
+                yield partial(self._until_one, key)
+
+    async def _until_one(self, key: Key) -> None:
+        # It may have been opened since the wait was yielded: the task that waits comes later.
+        waiting = self._wanted.get(key)
+        if waiting is not None:
+            await waiting.park()
 
     async def wait(self, keys: Iterable[Key]) -> None:
         """`until_open`, in a task."""
@@ -70,4 +91,4 @@ class Unopened:
     async def wait_for_all(self) -> None:
         """Return when nothing is left."""
         while self.left:
-            await self._waiting.park()
+            await self._until_all.park()

@@ -115,6 +115,35 @@ async def test_what_somebody_waits_for_is_opened_first(monkeypatch: pytest.Monke
         await unopened.wait_for_all()
 
 
+async def test_what_is_opened_before_the_task_waits_is_not_waited_for() -> None:
+    """A request is begun in the event loop's wait, and its task comes to the wait later."""
+    async with started(topic(1), topic(2)) as start:
+        key = (UUID(int=1), 0)
+        wait = next(start.partitions.unopened.until_open([key]))
+        await start.partitions.open_rest()
+        with trio.fail_after(60):
+            await wait()
+
+
+async def test_nobody_is_woken_for_what_others_wait_for() -> None:
+    async with started(*map(topic, range(1, 5))) as start:
+        unopened = start.partitions.unopened
+        woken: list[int] = []
+
+        async def wait_for(number: int) -> None:
+            await unopened.wait([(UUID(int=number), 0)])
+            woken.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in (1, 2, 3):
+                nursery.start_soon(wait_for, number)
+            await wait_all_tasks_blocked()
+            unopened.take((UUID(int=2), 0))
+            await wait_all_tasks_blocked()
+            assert woken == [2]
+            await start.partitions.open_rest()
+
+
 async def test_what_is_left_can_change_and_be_deleted() -> None:
     disk = SimulatedDisk(1)
     topics = [topic(number) for number in range(1, 4)]
