@@ -62,6 +62,11 @@ class CheckpointFiles:
         # What was written beside the files that it replaces.
         self._written: list[tuple[str, str]] = []
 
+    @property
+    def size_bytes(self) -> int:
+        """How much memory it takes until it is written."""
+        return len(self._index_tail) + sum(map(len, self._content))
+
     def write_durably(self) -> None:
         """All of it, for this store alone."""
         self._write(is_synced=True)

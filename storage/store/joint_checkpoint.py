@@ -7,6 +7,7 @@ that of a single checkpoint: what the checkpoints speak of is durable before any
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["JointCheckpoint"]
 
-#: So many hold their locks at a time, and so many checkpoints are in memory.
+#: So many hold their locks at a time.
 _AT_ONCE: Final = 1_000
+#: No more checkpoints are taken into memory once they have this much together.
+_MEMORY_BYTES: Final = 32 << 20
 
 
 class JointCheckpoint:
@@ -38,13 +41,18 @@ class JointCheckpoint:
         except OSError:
             return  # whose data it was, the sync of each store says
         if is_possible:
-            for first in range(0, len(stores), _AT_ONCE):
+            left = deque(stores)
+            while left:
                 async with AsyncExitStack() as held:
-                    await self._take_some(held, stores[first : first + _AT_ONCE])
+                    await self._take_some(held, left)
 
-    async def _take_some(self, held: AsyncExitStack, stores: Sequence[MessageStore]) -> None:
+    async def _take_some(self, held: AsyncExitStack, left: deque[MessageStore]) -> None:
         taken = []
-        for store in stores:
+        size_bytes = 0
+        for _ in range(min(len(left), _AT_ONCE)):
+            if size_bytes >= _MEMORY_BYTES:
+                break
+            store = left.popleft()
             try:
                 # The lock first: a deletion of the store holds it while waiting for the gate.
                 await held.enter_async_context(store.lock)
@@ -54,6 +62,7 @@ class JointCheckpoint:
                 continue  # there is no room, or it has stopped: `maintain` sees to it
             if checkpoint is not None:
                 taken.append(checkpoint)
+                size_bytes += checkpoint.size_bytes
         try:
             written = await self._context.offload(self._write, taken)
         except OSError as error:

@@ -55,7 +55,11 @@ async def fill(manager: LogManager, harness: Any) -> None:
             await log.store.writer.flush(sync=value == b"synced")
 
 
-async def test_a_stop_syncs_no_file_by_itself_and_a_power_cut_takes_nothing(harness: Any) -> None:
+@pytest.mark.parametrize(("memory_bytes", "syncs"), [(1 << 20, 3), (1, 1 + 2 * TOPICS)])
+async def test_a_stop_syncs_no_file_by_itself_and_a_power_cut_takes_nothing(
+    harness: Any, monkeypatch: pytest.MonkeyPatch, memory_bytes: int, syncs: int
+) -> None:
+    monkeypatch.setattr("ottla.storage.store.joint_checkpoint._MEMORY_BYTES", memory_bytes)
     disk = Operations(1)
     disk.synced = []
     manager = manager_on(disk, harness)
@@ -63,7 +67,7 @@ async def test_a_stop_syncs_no_file_by_itself_and_a_power_cut_takes_nothing(harn
         await fill(manager, harness)
         disk.synced.clear()
     assert [path for path in disk.synced if "topic" in path] == []
-    assert disk.synced.count("all") == 3
+    assert disk.synced.count("all") == syncs
     manager = manager_on(disk.power_loss(), harness)
     async with manager.run():
         assert manager.node_dir.was_clean
