@@ -209,7 +209,7 @@ class Connection:
     async def _next_request(self) -> RequestContext | None:
         """The next request that needs this task; all before it have been served without."""
         while True:
-            if self._sender.unsent is not None or self._fault is not None:
+            if self._fault is not None or self._sender.is_uncached:
                 await self._settle()
             in_flight = self._in_flight
             if in_flight and not in_flight[-1].is_dispatched:
@@ -217,8 +217,9 @@ class Connection:
             sasl = self.sasl
             if sasl is not None and not sasl.is_complete and not await self._authenticate(sasl):
                 return None
-            if self._receiver.is_settled():
-                await self._readiness.serve(self._transport, self._serve_at_once)
+            has_unsent = self._sender.unsent
+            if has_unsent or self._receiver.is_settled():
+                await self._readiness.serve(self._transport, self._serve_at_once, has_unsent=has_unsent)
                 if self._is_left_to_task:
                     continue
             frame = await self._arrive()
@@ -240,7 +241,7 @@ class Connection:
     @property
     def _is_left_to_task(self) -> bool:
         """Whether something has to be done before more is received."""
-        if self._sender.unsent is not None or self._fault is not None:
+        if self._sender.unsent or self._fault is not None:
             return True
         if self._in_flight and not self._in_flight[-1].is_dispatched:
             return True
@@ -253,16 +254,20 @@ class Connection:
         return await self._wait.interruptible(self._receiver.arrive)
 
     async def _settle(self) -> None:
-        """Raise an error that came up in no task, or send what the peer has not taken."""
+        """Raise an error that came up in no task, or send in this task what the peer has not taken."""
         if self._fault is not None:
             self._raise_fault()
-        if self._sender.unsent is not None:
-            await self._send_rest()
+        if self._sender.unsent:
+            self._sent(await self._sender.send_rest())
+            if self._in_flight:
+                self._pump_soon()
 
     def _serve_at_once(self) -> Served:
         """Serve what has come and needs no task (`Serve`)."""
         receiver = self._receiver
         try:
+            if self._sender.unsent:
+                return self._go_on_sending()
             count = self._room if self._in_flight else min(_SERVED_AT_ONCE, self._max_pipelined)
             if not count:
                 return Served.NEEDS_TASK
@@ -279,7 +284,7 @@ class Connection:
                 if sasl is not None:
                     sasl.check_session(context.api.key)
                 if not self._begin_at_once(context):
-                    return Served.NEEDS_TASK
+                    return self._go_on_sending() if self._sender.unsent else Served.NEEDS_TASK
                 if frame.fragment is None:
                     return _ALL  # it came by itself
                 if self._readiness.turn.is_full or not context.is_dispatched:
@@ -287,14 +292,29 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - it belongs to this connection, whose task raises it
             self._fault = error
             return Served.NEEDS_TASK
-        if receiver.has_more:
+        return self._state
+
+    def _go_on_sending(self) -> Served:
+        """Send what the peer takes now of what is unsent."""
+        served = self._sender.go_on()
+        if served is not _ALL:
+            return served
+        self._sent(self._sender.answered)
+        if self._in_flight:
+            self._pump_soon()
+        return self._state
+
+    @property
+    def _state(self) -> Served:
+        """What comes next when everything that had arrived is served, as far as may be now."""
+        if self._receiver.has_more:
             return Served.HAS_MORE
-        return _ALL if receiver.is_settled() else Served.NEEDS_TASK
+        return _ALL if self._receiver.is_settled() else Served.NEEDS_TASK
 
     @property
     def _room(self) -> int:
         """How many requests may be taken beside those that are under way."""
-        if self._sender.unsent is not None or not self._in_flight[-1].is_dispatched:
+        if self._sender.unsent or not self._in_flight[-1].is_dispatched:
             return 0
         return max(0, min(_SERVED_AT_ONCE, self._max_pipelined - len(self._in_flight)))
 
@@ -349,19 +369,21 @@ class Connection:
         else:
             if not self._wait.is_ended_by(len(in_flight)) and (not in_flight or not self._is_stuck):
                 return
+            if self._sender.unsent and self._readiness.left_unsent(self._transport):
+                return
         if not self._wait.interrupt():
             self._readiness.wake(self._transport)
 
     @property
     def _is_stuck(self) -> bool:
         """Whether only the task can answer the first request."""
-        return self._sender.unsent is not None or (self._watched is None and not self._in_flight[0].is_dispatched)
+        return self._sender.unsent or (self._watched is None and not self._in_flight[0].is_dispatched)
 
     def _pump(self) -> None:
         """Answer, by one send, the first requests as far as they are finished, and be called again when the next one
         is. What the peer does not take now is left to the task.
         """
-        if self._sender.unsent is not None:
+        if self._sender.unsent:
             return
         dispatcher = self._dispatcher
         views: list[Part] = []
@@ -389,11 +411,6 @@ class Connection:
     def _first_is_ready(self, first: RequestContext) -> None:
         if first is self._watched:  # else it was answered without this call
             self._watched = None
-            self._pump_soon()
-
-    async def _send_rest(self) -> None:
-        self._sent(await self._sender.send_rest())
-        if self._in_flight:
             self._pump_soon()
 
     def _sent(self, count: int) -> None:
@@ -441,6 +458,7 @@ class Connection:
                 else:
                     context = self._accept(frame)
                     await self._work_on(context, sasl.admit(context.api.key))
+                    await self._wait_in_flight(0)
         if scope.cancelled_caught:
             raise CloseConnectionError(f"it has not authenticated within {sasl.seconds:g} s")
         self.client.authenticated(sasl.principal)
@@ -455,7 +473,8 @@ class Connection:
             frame.release()
         answer = await sasl.authenticate(message, 0)
         if not sasl.has_failed:
-            await self._sender.send([len(answer.token).to_bytes(4, "big") + answer.token])
+            self._sender.leave(0, [len(answer.token).to_bytes(4, "big") + answer.token])
+            await self._sender.send_rest()
 
     async def _rest(self, frame: Frame) -> None:
         """Wait until the connection is no longer muted, or is stopped, with the frame that came meanwhile."""
@@ -495,8 +514,6 @@ class Connection:
             self._pump()
         else:
             self._sender.leave(1, await self._dispatcher.answer_in_steps(context) or ())
-        if self._sender.unsent is not None:
-            await self._send_rest()
 
     async def _wait_in_flight(self, allowed: int) -> None:
         """Wait until no more than `allowed` requests are under way."""

@@ -115,9 +115,11 @@ class Listeners:
         """How many connections each listener has now."""
         return self._per_listener
 
-    def bind(self, address: ListenAddress, backlog: int) -> int:
+    def bind(self, address: ListenAddress, backlog: int, *, send_buffer_bytes: int = -1) -> int:
         """Open a listening socket and return its port. StartupError if the address cannot be had."""
-        listening = self._network.listen(address.host, address.port, backlog, "--port")
+        listening = self._network.listen(
+            address.host, address.port, backlog, "--port", send_buffer_bytes=send_buffer_bytes
+        )
         self._listening.append((address.name, listening))
         return listening.port
 

@@ -48,8 +48,11 @@ class Listening(Protocol):
 class Network(Protocol):
     """A node's way to its clients and to the other brokers."""
 
-    def listen(self, host: str, port: int, backlog: int, flag: str) -> Listening:
-        """Listen on an address, '' for all of them; StartupError, which names the flag, if it cannot be had."""
+    def listen(self, host: str, port: int, backlog: int, flag: str, *, send_buffer_bytes: int = -1) -> Listening:
+        """Listen on an address, '' for all of them; StartupError, which names the flag, if it cannot be had.
+
+        `send_buffer_bytes` is what the kernel takes ahead of each connection's peer; -1 leaves it to the system.
+        """
         ...
 
     async def connect(self, host: str, port: int) -> trio.abc.Stream:
@@ -65,8 +68,12 @@ class Network(Protocol):
 class TcpNetwork:
     """The machine's network."""
 
-    def listen(self, host: str, port: int, backlog: int, flag: str) -> Listening:
-        return _ListeningSocket(open_listening_socket(host, port, backlog, flag))
+    def listen(self, host: str, port: int, backlog: int, flag: str, *, send_buffer_bytes: int = -1) -> Listening:
+        listening = open_listening_socket(host, port, backlog, flag)
+        if send_buffer_bytes >= 0:
+            # Accepted sockets inherit it.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+        return _ListeningSocket(listening)
 
     async def connect(self, host: str, port: int) -> trio.abc.Stream:
         return await trio.open_tcp_stream(host, port)

@@ -39,11 +39,14 @@ class Served(Enum):
     """The state of a connection after it has served the requests that had arrived."""
 
     ALL = "all"  # wait until more comes
+    BLOCKED = "blocked"  # wait until the peer takes more of its answer
     HAS_MORE = "has more"  # serve what is here already, when the others have had their turn
     NEEDS_TASK = "needs task"  # go on in its own task
 
 
 # A member of an enumeration costs as much to look up as two calls, and these are asked for with every request.
+_ALL: Final = Served.ALL
+_BLOCKED: Final = Served.BLOCKED
 _HAS_MORE: Final = Served.HAS_MORE
 _NEEDS_TASK: Final = Served.NEEDS_TASK
 
@@ -57,7 +60,7 @@ class Readiness:
     A transport without a descriptor (`Transport.descriptor`), or a system without epoll, is waited for by each task.
     """
 
-    __slots__ = ("_by_themselves", "_epoll", "_registered", "_sleeping", "left", "more", "turn")
+    __slots__ = ("_blocked", "_by_themselves", "_epoll", "_registered", "_sleeping", "left", "more", "turn")
 
     def __init__(self, turn: Turn) -> None:
         #: What has gathered when those who are ready were served is written and answered then.
@@ -65,7 +68,9 @@ class Readiness:
         self._epoll: select.epoll | None = None
         #: Connections whose task sleeps, by descriptor.
         self._sleeping: dict[int, _Sleeper] = {}
+        #: The descriptors that the epoll knows; those of `_blocked` it watches for room to send, the others for bytes.
         self._registered: set[int] = set()
+        self._blocked: set[int] = set()
         #: Connections whose own task waits.
         self._by_themselves: dict[Transport, trio.CancelScope] = {}
         #: Connections that are ready and have not had their turn.
@@ -73,15 +78,22 @@ class Readiness:
         #: Connections that have had their turn and have more.
         self.more: dict[int, None] = {}
 
-    async def serve(self, transport: Transport, serve: Serve) -> None:
-        """Call `serve` whenever there is something to receive, until it needs the calling task, or that is woken."""
+    async def serve(self, transport: Transport, serve: Serve, *, has_unsent: bool = False) -> None:
+        """Call `serve` whenever there is something to receive, until it needs the calling task, or that is woken.
+
+        Where it `has_unsent`, `serve` is called first when the peer takes some of it.
+        """
         descriptor = transport.descriptor
         if self._epoll is None or descriptor is None:
-            await self._serve_in_task(transport, serve)
+            await self._serve_in_task(transport, serve, _BLOCKED if has_unsent else _ALL)
             return
         if descriptor not in self._registered:
             self._epoll.register(descriptor, select.EPOLLIN)
             self._registered.add(descriptor)
+        if has_unsent:
+            self._wait_for_room(descriptor)
+        else:
+            self._wait_for_bytes(descriptor)
         self._sleeping[descriptor] = _Sleeper(trio.lowlevel.current_task(), serve)
 
         def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
@@ -90,19 +102,28 @@ class Readiness:
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    async def _serve_in_task(self, transport: Transport, serve: Serve) -> None:
+    async def _serve_in_task(self, transport: Transport, serve: Serve, served: Served) -> None:
         """`serve` where this task itself has to wait."""
         with trio.CancelScope() as self._by_themselves[transport]:
             try:
-                served = Served.ALL
-                while served is not Served.NEEDS_TASK:
-                    if served is Served.ALL:
+                while served is not _NEEDS_TASK:
+                    if served is _ALL:
                         await transport.wait_readable()
+                    elif served is _BLOCKED:
+                        await transport.wait_writable()
                     else:
                         await trio.lowlevel.checkpoint()
                     served = serve()
             finally:
                 del self._by_themselves[transport]
+
+    def left_unsent(self, transport: Transport) -> bool:
+        """Call `serve` when the peer takes some of what is unsent now. False if no task sleeps in it here."""
+        descriptor = transport.descriptor
+        if descriptor is None or descriptor not in self._sleeping:
+            return False
+        self._wait_for_room(descriptor)
+        return True
 
     def wake(self, transport: Transport) -> None:
         """Let the task go on that is in `serve` for this transport, if it still is."""
@@ -142,16 +163,8 @@ class Readiness:
 
     def serve_ready(self, ready: Ready) -> None:
         """Serve those who were left over and those who are ready, for as long as a turn may last, and end the turn."""
+        self._put_in_order(ready)
         left, more, turn = self.left, self.more, self.turn
-        if more and not left:
-            left.extend(more)
-            for descriptor, _ in ready:
-                if descriptor not in more:
-                    left.append(descriptor)
-            more.clear()
-        else:
-            for descriptor, _ in ready:
-                left.append(descriptor)
         began = perf_counter() if len(left) > 1 else 0.0
         while left:
             descriptor = left.popleft()
@@ -166,14 +179,42 @@ class Readiness:
                     trio.lowlevel.reschedule(sleeper.task)
                 elif served is _HAS_MORE:
                     more[descriptor] = None
+                elif served is _BLOCKED:
+                    self._wait_for_room(descriptor)
+                elif self._blocked:
+                    self._wait_for_bytes(descriptor)
             if left and (turn.is_full or perf_counter() - began > TURN_SECONDS):
                 break
         if turn.is_begun:
             turn.end()
 
+    def _put_in_order(self, ready: Ready) -> None:
+        """Those who are left over come first, then those who have more, then those who are ready."""
+        left, more = self.left, self.more
+        if more and not left:
+            left.extend(more)
+            for descriptor, _ in ready:
+                if descriptor not in more:
+                    left.append(descriptor)
+            more.clear()
+        else:
+            for descriptor, _ in ready:
+                left.append(descriptor)
+
+    def _wait_for_room(self, descriptor: int) -> None:
+        if self._epoll is not None and descriptor not in self._blocked:
+            self._epoll.modify(descriptor, select.EPOLLOUT)
+            self._blocked.add(descriptor)
+
+    def _wait_for_bytes(self, descriptor: int) -> None:
+        if self._epoll is not None and descriptor in self._blocked:
+            self._epoll.modify(descriptor, select.EPOLLIN)
+            self._blocked.discard(descriptor)
+
     def _unregister(self, descriptor: int) -> None:
         if self._epoll is not None and descriptor in self._registered:
             self._registered.discard(descriptor)
+            self._blocked.discard(descriptor)
             self._epoll.unregister(descriptor)
 
 

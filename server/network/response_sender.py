@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.runtime.errors import CloseConnectionError
+from ottla.server.network.readiness import Served
 from ottla.storage.errors import StorageError
 from ottla.storage.reading.file_range import FileRange
 
@@ -22,22 +23,39 @@ LARGE_ANSWER_BYTES: Final = 32 * 1024
 _MAX_SEND_VIEWS: Final = 1024
 # One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_SEND_BYTES: Final = 512 * 1024
-# The same of a range of a file, which is not copied.
-_MAX_FILE_BYTES: Final = 1024 * 1024
+# The same of a range of a file, which is not copied: more than a socket with Kafka's send buffer takes at once.
+_MAX_FILE_BYTES: Final = 256 * 1024
 # After this much others may run; a send more may come on top.
 _HELD_BYTES: Final = _MAX_SEND_BYTES
 
 
 class ResponseSender:
-    """Sends the responses of one connection in order. Until what is `unsent` has left, nothing else may be sent."""
+    """Sends the responses of one connection in order. While something is `unsent`, nothing else may be sent."""
 
-    __slots__ = ("_files", "_has_moved", "_last_progress", "_stalled_since", "_transport", "unsent")
+    __slots__ = (
+        "_count",
+        "_files",
+        "_first",
+        "_has_moved",
+        "_last_progress",
+        "_offset",
+        "_parts",
+        "_stalled_since",
+        "_transport",
+        "is_uncached",
+        "unsent",
+    )
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._files = transport.files
-        #: Left to the connection's task: what the peer did not take at once, and how many requests that answers.
-        self.unsent: tuple[int, Sequence[Part]] | None = None
+        #: Whether `go_on` or `send_rest` has something to send.
+        self.unsent = False
+        #: Whether `load` has to be called before `go_on`.
+        self.is_uncached = False
+        # The parts that are under way, how many requests they answer, and the first byte that has not left.
+        self._parts: list[Part] = []
+        self._count = self._first = self._offset = 0
         self._stalled_since: float | None = None  # the peer takes nothing of an answer
         self._has_moved = False  # since `is_idle` looked last, which then was at
         self._last_progress = trio.current_time()
@@ -64,93 +82,123 @@ class ResponseSender:
 
     def send_at_once(self, count: int, parts: Sequence[Part], size_bytes: int) -> bool:
         """Send the answers of `count` requests by one call. False if something of them is `unsent` now."""
-        rest = parts
+        sent = 0
         if parts and size_bytes <= LARGE_ANSWER_BYTES and len(parts) <= _MAX_SEND_VIEWS:
             small: Sequence[Buffer] = parts  # type: ignore[assignment] # nothing as short is in a file
             try:
                 sent = self._transport.send(small)
             except BlockingIOError:
                 sent = 0
-            rest = () if len(small) == 1 and sent == len(small[0]) else _rest_of(small, sent)
-        if rest:
-            self.unsent = count, rest
-            return False
+            if len(small) == 1 and sent == len(small[0]):
+                parts = ()
+        if parts:
+            self.leave(count, parts)
+            self._advance(sent)
+            if self._first < len(parts):
+                return False
+            self.give_up()
         self._has_moved = True
         return True
 
     def leave(self, count: int, parts: Sequence[Part]) -> None:
-        """Leave the answers of `count` requests to `send_rest`."""
-        self.unsent = count, parts
+        """Leave the answers of `count` requests to `go_on` or `send_rest`."""
+        assert not self.unsent
+        self._count = count
+        self._parts = list(parts)
+        self.unsent = True
 
     def give_up(self) -> None:
-        """Forget what is unsent: the connection ends."""
-        self.unsent = None
+        """Forget what is unsent: it has left, or the connection ends."""
+        self.unsent = self.is_uncached = False
+        self._parts = []
+        self._first = self._offset = 0
+
+    @property
+    def answered(self) -> int:
+        """How many requests the parts answer that were left last."""
+        return self._count
 
     async def send_rest(self) -> int:
-        """Send what is unsent, and return how many requests that answers. Raises as `send` does."""
-        assert self.unsent is not None
-        count, parts = self.unsent
-        await self.send(parts)
-        self.unsent = None
-        self._has_moved = True
-        return count
+        """Send what is unsent, and return how many requests that answers. Raises as `go_on` does.
 
-    async def send(self, parts: Sequence[Part]) -> None:
-        """Send everything, waiting as long as the peer does not read: that holds up nobody but this connection.
-
-        CloseConnectionError if a range of a file is no longer what it was: the length of the answer is sent by then.
+        It waits as long as the peer does not read: that holds up nobody but this connection.
         """
-        first = offset = held_bytes = 0
-        count = len(parts)
-        while first < count:
-            part = parts[first]
+        while (served := self.go_on()) is not Served.ALL:
+            if served is Served.BLOCKED:
+                await self._transport.wait_writable()
+            elif served is Served.HAS_MORE:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self.load()
+        return self._count
+
+    def go_on(self) -> Served:
+        """Send some of what is unsent, until the peer takes no more or others should run.
+
+        NEEDS_TASK says that `load` comes next. CloseConnectionError if a range of a file is no longer what it was: the
+        length of the answer is sent by then. OSError if the peer is gone.
+        """
+        held_bytes = 0
+        while self._first < len(self._parts):
+            if held_bytes >= _HELD_BYTES:
+                return Served.HAS_MORE
             try:
-                if not isinstance(part, FileRange):
-                    group, wanted = _next_group(parts, first, offset)
-                    following = first + len(group)
-                    if self._files is not None and following < count and isinstance(parts[following], FileRange):
-                        sent = self._files.send_before(group)
-                    else:
-                        sent = self._transport.send(group)
-                else:
-                    assert self._files is not None  # only then are ranges named
-                    wanted, following = min(len(part) - offset, _MAX_FILE_BYTES), first + 1
-                    if not part.is_cached(offset, wanted):
-                        parts = [*parts[:first], await part.load(), *parts[following:]]
-                        continue
-                    sent = self._files.send(part, offset, wanted)
+                sent, wanted = self._send_some()
             except BlockingIOError:
                 if self._stalled_since is None:
                     self._stalled_since = trio.current_time()
-                await self._transport.wait_writable()
-                continue
+                return Served.BLOCKED
             except StorageError as error:
-                raise CloseConnectionError(f"what it asked for is no longer there: {error}") from None
+                raise _lost(error) from None
+            if self.is_uncached:
+                return Served.NEEDS_TASK
             self._has_moved = True
             self._stalled_since = None
             held_bytes += sent
+            self._advance(sent)
             if sent < wanted:
                 self._stalled_since = trio.current_time()
-                await self._transport.wait_writable()
-                held_bytes = 0
-            elif held_bytes >= _HELD_BYTES and (following < count or offset + sent < len(part)):
-                await trio.lowlevel.checkpoint()
-                held_bytes = 0
-            sent += offset
-            while first < count and sent >= len(parts[first]):
-                sent -= len(parts[first])
-                first += 1
-            offset = sent
+                return Served.BLOCKED
+        self.give_up()
+        return Served.ALL
+
+    async def load(self) -> None:
+        """Read the range that comes next into memory: the page cache has lost some of it. Raises as `go_on` does."""
+        part = self._parts[self._first]
+        assert isinstance(part, FileRange)
+        try:
+            self._parts[self._first] = await part.load()
+        except StorageError as error:
+            raise _lost(error) from None
+        self.is_uncached = False
+
+    def _send_some(self) -> tuple[int, int]:
+        """Send once: how much the peer took, and how much there was for it. Nothing if that `is_uncached`."""
+        parts, first, offset = self._parts, self._first, self._offset
+        part = parts[first]
+        if isinstance(part, FileRange):
+            assert self._files is not None  # only then are ranges named
+            wanted = min(len(part) - offset, _MAX_FILE_BYTES)
+            self.is_uncached = not part.is_cached(offset, wanted)
+            return (0, 0) if self.is_uncached else (self._files.send(part, offset, wanted), wanted)
+        group, wanted = _next_group(parts, first, offset)
+        following = first + len(group)
+        if self._files is not None and following < len(parts) and isinstance(parts[following], FileRange):
+            return self._files.send_before(group), wanted
+        return self._transport.send(group), wanted
+
+    def _advance(self, sent_bytes: int) -> None:
+        """So much more has left."""
+        parts, first = self._parts, self._first
+        offset = self._offset + sent_bytes
+        while first < len(parts) and offset >= len(parts[first]):
+            offset -= len(parts[first])
+            first += 1
+        self._first, self._offset = first, offset
 
 
-def _rest_of(views: Sequence[Buffer], sent_bytes: int) -> Sequence[Buffer]:
-    """The rest of the views after so many bytes have been sent."""
-    rest = []
-    for view in views:
-        if sent_bytes < len(view):
-            rest.append(memoryview(view)[sent_bytes:])
-        sent_bytes = max(0, sent_bytes - len(view))
-    return rest
+def _lost(error: StorageError) -> CloseConnectionError:
+    return CloseConnectionError(f"what it asked for is no longer there: {error}")
 
 
 def _next_group(parts: Sequence[Part], first: int, offset: int) -> tuple[Sequence[Buffer], int]:

@@ -218,12 +218,13 @@ class Parts:
 
     def listen(self, addresses: Iterable[ListenAddress]) -> tuple[ListenAddress, ...]:
         """Bind: clients wait in the kernel's queue from now on. Returns the addresses with their ports."""
-        backlog = self._config.socket_listen_backlog_size
-        bound = tuple(
-            ListenAddress(address.name, address.host, self.listeners.bind(address, backlog)) for address in addresses
-        )
+        backlog, send_buffer_bytes = self._config.socket_listen_backlog_size, self._config.socket_send_buffer_bytes
+        bound = []
+        for name, host, wanted in addresses:
+            port = self.listeners.bind(ListenAddress(name, host, wanted), backlog, send_buffer_bytes=send_buffer_bytes)
+            bound.append(ListenAddress(name, host, port))
         self.broker.listeners = self.listeners
-        return bound
+        return tuple(bound)
 
     def begin(self, nursery: trio.Nursery) -> None:
         """Make what has tasks of its own, and let every part know of what changes in the metadata."""

@@ -51,7 +51,6 @@ class NetworkSettings:
         102_400,
         "Send buffer of a client socket (SO_SNDBUF); -1 leaves it to the system.",
         importance=HIGH,
-        in_use=False,
     )
     socket_request_max_bytes: int = integer(
         104_857_600,

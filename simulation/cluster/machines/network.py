@@ -161,8 +161,8 @@ class Stack:
         self._host = host
         self.is_dead = False
 
-    def listen(self, host: str, port: int, backlog: int, flag: str) -> _Listening:
-        del host, backlog, flag
+    def listen(self, host: str, port: int, backlog: int, flag: str, *, send_buffer_bytes: int = -1) -> _Listening:
+        del host, backlog, flag, send_buffer_bytes
         if self.is_dead:
             raise _error(errno.ENETDOWN)
         assert port not in self._host.listening
