@@ -8,7 +8,7 @@ transaction is repeated, and where the last transaction is taken for the present
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 #: Followers that have nothing to fetch ask again after `replica.fetch.wait.max.ms`.
 _LOOK_AGAIN_SECONDS: Final = 0.05
 _PATIENCE_SECONDS: Final = 3.0
+
+
+class BrokerSession(Protocol):
+    """This node's session with the cluster."""
+
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether it may be over by now, so that others lead in this node's place."""
 
 
 async def confirm_leadership(partitions: Iterable[Partition]) -> None:

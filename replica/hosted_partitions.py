@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from ottla.replica.errors import (
 from ottla.replica.in_sync_sets import InSyncSets
 from ottla.replica.partition import Partition
 from ottla.replica.traffic import TopicTraffic
-from ottla.replica.unopened import OPENED_AT_START, Unopened, may_be_left
+from ottla.replica.unopened import Unopened, may_be_left
 from ottla.runtime.time_slice import TimeSlice
 from ottla.settings.mirrored import Mirroring
 from ottla.storage.disk.passing import passes
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.metadata.image import MetadataDelta, PartitionState, TopicImage
+    from ottla.replica.config import ReplicaConfig
+    from ottla.replica.delayed_operations import DelayedOperations
+    from ottla.replica.high_watermarks import HighWatermarks
     from ottla.replica.kept_logs import KeptLogs
     from ottla.replica.tiered.remote_log import RemoteLog
     from ottla.replica.tiered.remote_logs import RemoteLogs
     from ottla.replica.tiered.rules import RemoteRules
-    from ottla.replica.topic_rules import TopicRules
     from ottla.storage.clock import Clock
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.log_manager import LogManager
@@ -54,7 +56,7 @@ _NOTHING: Final[Mapping[int, Partition]] = {}
 
 
 class HostedPartitions:
-    """Opens, configures and gives up partitions. Every change of one is told to `changed` once it is whole.
+    """Opens, configures and gives up partitions. What waits for one is signalled after every change of it.
 
     One whose files were damaged does not lead while others in sync have what it may lack: it leaves the in-sync set.
     The doubt is over when its log was cut where it is damaged, as what follows comes from its leader
@@ -65,30 +67,26 @@ class HostedPartitions:
         self,
         log_manager: LogManager,
         clock: Clock,
+        config: ReplicaConfig,
+        waiting: DelayedOperations,
         *,
-        node_id: int,
-        topic_rules: Callable[[TopicImage], TopicRules],
-        last_high_watermark: Callable[[UUID, int], int],
-        changed: Callable[[Partition], None],
-        max_lag_ms: int,
+        high_watermarks: HighWatermarks | None = None,
         kept_logs: KeptLogs | None = None,
         remote_logs: RemoteLogs | None = None,
-        opened_at_start: int = OPENED_AT_START,
     ) -> None:
         """Where a start finds more partitions than `opened_at_start`, it leaves to `open_rest` what it can."""
         self._remote_logs = remote_logs
-        self._opened_at_start = opened_at_start
+        self._config = config
         #: Those that are left, which `get` refuses: who needs one waits for it before.
         self.unopened = Unopened()
         # Held by who opens and changes partitions: one at a time.
         self._changing = trio.Lock()
         self._log_manager = log_manager
-        self._node_id = node_id
-        self._topic_rules = topic_rules
-        self._last_high_watermark = last_high_watermark
-        self._changed = changed
+        self._node_id = config.node_id
+        self._high_watermarks = high_watermarks
+        self._waiting = waiting
         #: The in-sync sets of partitions that this node leads, and those that it leaves by itself.
-        self.in_sync_sets = InSyncSets(self, clock, node_id=node_id, max_lag_ms=max_lag_ms, changed=changed)
+        self.in_sync_sets = InSyncSets(self, clock, waiting, node_id=config.node_id, max_lag_ms=config.max_lag_ms)
         # What this node had written may be gone (a loss of power, an older copy of its folder).
         self._has_lost = False
         self._suspect: set[Partition] = set()
@@ -97,7 +95,6 @@ class HostedPartitions:
         # Their folders say that they may lack records, for a start that comes before their replicas are sound.
         self._unsettled: dict[MessageStore, None] = {}
         self._now_ms = clock.time_ms
-        self._max_lag_ms = max_lag_ms
         self._kept_logs = kept_logs
         #: The epochs of the brokers that are alive, for all partitions.
         self._brokers: dict[int, int] = {}
@@ -206,7 +203,7 @@ class HostedPartitions:
     async def _leave_for_later(self, delta: MetadataDelta) -> Sequence[PartitionChange]:
         """Of the first changes after a start those that must be followed at once; the rest is noted as unopened."""
         changes = delta.changed_partitions
-        if delta.before.revision or len(changes) <= self._opened_at_start or self._remote_logs is not None:
+        if delta.before.revision or len(changes) <= self._config.opened_at_start or self._remote_logs is not None:
             return changes
         at_once = []
         time_slice = TimeSlice()
@@ -299,7 +296,7 @@ class HostedPartitions:
             state = await self._after_remote(partition, partition.remote, state)
         partition.apply(state, self._now_ms())
         self._topics.setdefault(topic.topic_id, {})[index] = partition
-        self._changed(partition)
+        self._waiting.signal(partition)
 
     def _as_far_as_sure(self, partition: Partition, state: PartitionState) -> PartitionState:
         if partition.first_bad_offset is None:
@@ -366,12 +363,13 @@ class HostedPartitions:
             partition.remote.follow(rules)
 
     async def _open(self, topic: TopicImage, index: int, state: PartitionState) -> Partition:
-        rules = self._topic_rules(topic)
+        rules = self._config.topic_rules(topic)
         log = await self._log_manager.open_log(topic.topic_id, topic.name, index, rules.log)
         if len(state.replicas) > 1:
             # What this log holds need not be on the other replicas: it counts as committed when they are heard of,
             # except what was known to be committed before.
-            known = min(self._last_high_watermark(topic.topic_id, index), log.log_end_offset)
+            last = 0 if self._high_watermarks is None else self._high_watermarks.of(topic.topic_id, index)
+            known = min(last, log.log_end_offset)
             log.set_high_watermark(max(known, log.log_start_offset))
         partition = Partition(
             topic.name,
@@ -384,7 +382,7 @@ class HostedPartitions:
             mirroring=topic.mirrored.mirroring,
             traffic=self.traffic.setdefault(topic.topic_id, TopicTraffic()),
             brokers=self._brokers,
-            max_lag_ms=self._max_lag_ms,
+            max_lag_ms=self._config.max_lag_ms,
             kept_logs=self._kept_logs,
         )
         partition.throttle(rules.throttled)
@@ -428,7 +426,7 @@ class HostedPartitions:
             del self._topics[topic.topic_id]
             self.traffic.pop(topic.topic_id, None)
         for partition in removed:
-            self._changed(partition)
+            self._waiting.signal(partition)
         if keeps_logs:
             for partition in removed:
                 partition.log.set_config(KEPT_CONFIG)
@@ -451,7 +449,7 @@ class HostedPartitions:
     def _reconfigure(self, topic: TopicImage | None) -> None:
         if topic is None:
             return
-        log_config, min_insync_replicas, throttled, remote = self._topic_rules(topic)
+        log_config, min_insync_replicas, throttled, remote = self._config.topic_rules(topic)
         for partition in self._topics.get(topic.topic_id, {}).values():
             partition.throttle(throttled)
             self._follow_rules(partition, remote)
@@ -460,7 +458,7 @@ class HostedPartitions:
             partition.log.set_config(log_config)
             partition.require_in_sync(min_insync_replicas)
             partition.advance_high_watermark(self._now_ms())
-            self._changed(partition)
+            self._waiting.signal(partition)
 
 
 def _is_new(delta: MetadataDelta, topic: TopicImage, index: int) -> bool:

@@ -20,6 +20,7 @@ from ottla.runtime.time_slice import TimeSlice
 if TYPE_CHECKING:
     from ottla.metadata.changes.partition_changes import PartitionUpdate
     from ottla.metadata.changes.partition_transactions import PartitionKey, PartitionOutcome
+    from ottla.replica.delayed_operations import DelayedOperations
     from ottla.replica.isr_change import IsrChange
     from ottla.replica.partition import Partition
     from ottla.storage.clock import Clock
@@ -45,10 +46,10 @@ class InSyncSets:
         self,
         partitions: Iterable[Partition],
         clock: Clock,
+        waiting: DelayedOperations,
         *,
         node_id: int,
         max_lag_ms: int,
-        changed: Callable[[Partition], None],
     ) -> None:
         self.expands = 0
         self.shrinks = 0
@@ -56,7 +57,7 @@ class InSyncSets:
         self._clock = clock
         self._node_id = node_id
         self._max_lag_ms = max_lag_ms
-        self._changed = changed
+        self._waiting = waiting
         self._due: dict[Partition, None] = {}
         self._wanted = trio.Event()
         #: Changes of which it is not known whether they were made: they are asked for until that is known.
@@ -113,7 +114,7 @@ class InSyncSets:
                     self.review(partition)
                 # A follower that was waited for, and died before it joined, will not fetch again.
                 if partition.advance_high_watermark(now_ms):
-                    self._changed(partition)
+                    self._waiting.signal(partition)
 
     async def _follow(self, change_partitions: ChangePartitions) -> None:
         while True:
@@ -177,7 +178,7 @@ class InSyncSets:
         shrunk: list[Partition] = []
         for partition, change in begun.items():
             if partition.end_isr_change(change, now_ms):
-                self._changed(partition)
+                self._waiting.signal(partition)
             more = len(partition.isr) - before[partition]
             if partition.is_leader and more:
                 (grown if more > 0 else shrunk).append(partition)

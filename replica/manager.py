@@ -17,6 +17,7 @@ import trio
 
 from ottla.kproto.records import RecordError
 from ottla.replica.append import AppendOperation, AppendResult, Records, TopicIdPartition
+from ottla.replica.delayed_operations import DelayedOperations
 from ottla.replica.delete_records import DeleteRecordsOperation, DeleteRecordsResult
 from ottla.replica.errors import (
     InternalTopicError,
@@ -28,12 +29,10 @@ from ottla.replica.fetch import FetchOperation, FetchParams, FetchPartition, Fet
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.hosted_partitions import HostedPartitions
 from ottla.replica.partition import Isolation, Partition, Role
-from ottla.replica.throttles import Unthrottled
+from ottla.replica.throttles import UNTHROTTLED
 from ottla.replica.traffic import TopicTraffic
-from ottla.replica.unopened import OPENED_AT_START
 from ottla.replica.visible_records import aborted_transactions
 from ottla.runtime import remote_time
-from ottla.runtime.purgatory import Purgatory, Watch
 from ottla.runtime.stages import Stages, finish
 from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.errors import ChecksTakeLongError, StorageError
@@ -43,12 +42,15 @@ from ottla.storage.reading.plan import read
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from ottla.metadata.image import MetadataDelta, TopicImage
+    from ottla.metadata.image import MetadataDelta
+    from ottla.replica.config import ReplicaConfig
+    from ottla.replica.confirmation import BrokerSession
+    from ottla.replica.high_watermarks import HighWatermarks
     from ottla.replica.kept_logs import KeptLogs
-    from ottla.replica.throttles import ReplicaQuota
+    from ottla.replica.throttles import ReplicaQuotas
     from ottla.replica.tiered.remote_logs import RemoteLogs
     from ottla.replica.tiered.remote_plan import RemotePlan
-    from ottla.replica.topic_rules import TopicRules
+    from ottla.runtime.purgatory import Watch
     from ottla.storage.clock import Clock
     from ottla.storage.log.append_types import CheckedBatch
     from ottla.storage.log.partition_log import PartitionLog
@@ -110,65 +112,46 @@ class ReplicaManager:
         self,
         log_manager: LogManager,
         clock: Clock,
+        config: ReplicaConfig,
         *,
-        node_id: int,
         response_budget: MemoryBudget,
-        fetch_session_slots: int = 1000,
-        topic_rules: Callable[[TopicImage], TopicRules],
-        last_high_watermark: Callable[[UUID, int], int] = lambda topic_id, partition: 0,
-        leader_quota: ReplicaQuota | None = None,
-        follower_quota: ReplicaQuota | None = None,
-        max_lag_ms: int = 30_000,
-        may_be_replaced: Callable[[], bool] = lambda: False,
+        quotas: ReplicaQuotas = UNTHROTTLED,
+        session: BrokerSession | None = None,
+        high_watermarks: HighWatermarks | None = None,
         kept_logs: KeptLogs | None = None,
         remote_logs: RemoteLogs | None = None,
-        remote_wait_ms: Callable[[], int] = lambda: 500,
-        opened_at_start: int = OPENED_AT_START,
     ) -> None:
-        """`last_high_watermark` is what is known of a partition from before the start, 0 for nothing; `max_lag_ms` is
-        `replica.lag.time.max.ms`; `leader_quota` is of what throttled replicas are sent from here,
-        and `follower_quota` of what those here fetch. `remote_logs` has the older parts of tiered topics' logs, and
-        a fetch waits for it `remote_wait_ms` at most. `may_be_replaced` is true while this node's session may have
-        expired, so that other brokers may already lead its partitions. `opened_at_start` is as in
-        `HostedPartitions`."""
-        self.node_id = node_id
+        """`high_watermarks` are those from before the start. `remote_logs` has the older parts of tiered topics'
+        logs."""
+        self.node_id = config.node_id
         #: The event loop's turn, at whose end appends are written.
         self.turn = log_manager.context.turn
-        # What a write completes is noted after all stores have written, before anybody is answered.
-        self.append_purgatory = Purgatory("append", self.turn.note)
-        self.fetch_purgatory = Purgatory("fetch", self.turn.note)
-        self.delete_records_purgatory = Purgatory("delete records")
-        #: Where share fetches wait for records, and for what other members have given back.
-        self.share_fetch_purgatory = Purgatory("share fetch")
-        self._purgatories = (
-            self.append_purgatory,
-            self.fetch_purgatory,
-            self.delete_records_purgatory,
-            self.share_fetch_purgatory,
-        )
-        self.fetch_sessions = FetchSessionCache(fetch_session_slots, clock)
+        self._waiting = waiting = DelayedOperations(self.turn)
+        self.append_purgatory = waiting.append
+        self.fetch_purgatory = waiting.fetch
+        self.delete_records_purgatory = waiting.delete_records
+        self.share_fetch_purgatory = waiting.share_fetch
+        self._signal = waiting.signal
+        self.fetch_sessions = FetchSessionCache(config.fetch_session_slots, clock)
         self.counters = ReplicaManagerCounters()
-        self.leader_quota = leader_quota or Unthrottled()
-        self.follower_quota = follower_quota or Unthrottled()
+        self.leader_quota = quotas.leader
+        self.follower_quota = quotas.follower
         self._clock = clock
+        self._config = config
         self._response_budget = response_budget
-        self.may_be_replaced = may_be_replaced
+        self._session = session
         self._checkers = trio.CapacityLimiter(_CHECKING_THREADS)
         self._partitions = HostedPartitions(
             log_manager,
             clock,
-            node_id=node_id,
-            topic_rules=topic_rules,
-            last_high_watermark=last_high_watermark,
-            changed=self._signal,
-            max_lag_ms=max_lag_ms,
+            config,
+            waiting,
+            high_watermarks=high_watermarks,
             kept_logs=kept_logs,
             remote_logs=remote_logs,
-            opened_at_start=opened_at_start,
         )
         #: What `open_rest` has not come to: `get_partition` refuses it, appends and fetches wait for it.
         self.unopened = self._partitions.unopened
-        self._remote_wait_ms = remote_wait_ms
         self.in_sync_sets = self._partitions.in_sync_sets
         self._closed = False
 
@@ -181,6 +164,10 @@ class ReplicaManager:
         the `unopened`, or StoreOfflineError if its log could not be opened.
         """
         return self._partitions.get(topic_id, partition)
+
+    def may_be_replaced(self) -> bool:
+        """Whether this node's session may have expired, so that other brokers may already lead its partitions."""
+        return self._session is not None and self._session.may_have_ended
 
     async def confirm_leadership(self, keys: Iterable[TopicIdPartition]) -> None:
         """Return when nobody else had led any of these when this was called. Raises what `get_partition` does, and
@@ -509,7 +496,7 @@ class ReplicaManager:
             self.counters.file_reads += len(local)
             yield partial(read, local)
         remote = [plan for plan in unread if isinstance(plan, RemotePlan)]
-        yield partial(read_remotely, remote, self._remote_wait_ms() / 1000)
+        yield partial(read_remotely, remote, self._config.remote_wait_ms / 1000)
 
     def _take_records(self, result: FetchResult) -> int:
         """Take over what was read; returns its size in bytes."""
@@ -607,14 +594,7 @@ class ReplicaManager:
     def close(self) -> None:
         """End every wait now: nothing more will be acknowledged by this manager."""
         self._closed = True
-        for purgatory in self._purgatories:
-            purgatory.close()
-
-    def _signal(self, partition: Partition) -> None:
-        partition.count_change()
-        for purgatory in self._purgatories:
-            if purgatory.watching:
-                purgatory.signal(partition)
+        self._waiting.close()
 
 
 async def _wait_for_room(partition: Partition, deadline: float) -> None:

@@ -21,7 +21,7 @@ from ottla.storage.kept_logs import KEPT_CONFIG, KeptLog
 from ottla.storage.stray_logs import LogId, find_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from uuid import UUID
 
     from ottla.metadata.image import MetadataDelta, MetadataImage, TopicImage
@@ -49,14 +49,11 @@ class StrayLogs:
         kept_logs: KeptLogs,
         high_watermarks: HighWatermarks,
         node_id: int,
-        is_ahead: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_ahead` says whether the node's folder is known to be younger than the metadata."""
         self._log_manager = log_manager
         self._kept_logs = kept_logs
         self._high_watermarks = high_watermarks
         self._node_id = node_id
-        self._is_ahead = is_ahead
 
     async def apply(self, delta: MetadataDelta) -> None:
         """Set aside what is stray, after the first image; later, follow what becomes of the logs that are kept."""
@@ -124,7 +121,7 @@ class StrayLogs:
         It counts fewer starts of this node than there were, or knows earlier leader epochs than a log here has, or than
         this node knew when it ran last.
         """
-        is_ahead = self._is_ahead()
+        is_ahead = self._log_manager.node_dir.is_ahead
         kept = []
         time_slice = TimeSlice()
         for topic in topics:

@@ -32,6 +32,16 @@ class Unthrottled:
         return 0.0
 
 
+class ReplicaQuotas(NamedTuple):
+    """Of what throttled replicas are sent from here, and of what those here fetch."""
+
+    leader: ReplicaQuota
+    follower: ReplicaQuota
+
+
+UNTHROTTLED: Final = ReplicaQuotas(Unthrottled(), Unthrottled())
+
+
 class Throttled(NamedTuple):
     """The partitions of a topic that one node sends, and those that it fetches, under a throttle; None: all of them."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from ottla.kproto.errors import ApiError
@@ -39,22 +39,27 @@ _PASSING: Final = (FencedUploadError, OverlappingUploadError, StaleUploadError, 
 Held = tuple["Partition", "RemoteLog"]
 
 
+class CopySettings(Protocol):
+    """How fast it may copy."""
+
+    @property
+    def remote_log_manager_copy_max_bytes_per_second(self) -> int: ...
+
+
 class Copier:
     """One for the node. What is under way of a topic is gone on with after a failure, as long as the process lives."""
 
-    def __init__(
-        self, store: ObjectStore, counters: RemoteCounters, bytes_per_second: Callable[[], int], node_id: int
-    ) -> None:
+    def __init__(self, store: ObjectStore, counters: RemoteCounters, settings: CopySettings, node_id: int) -> None:
         self._store = store
         self._counters = counters
-        self._bytes_per_second = bytes_per_second
+        self._settings = settings
         self._node_id = node_id
         self._rate = ByteRate(0)
         self._copying: dict[UUID, Copying] = {}
 
     async def copy_topic(self, group: Sequence[Held], time_ms: Callable[[], int], failures: FailureLog) -> bool:
         """Copy a topic's partitions as far as one upload of each goes; whether anything was copied."""
-        self._rate.change(self._bytes_per_second())
+        self._rate.change(self._settings.remote_log_manager_copy_max_bytes_per_second)
         stretches: list[tuple[Held, LogStretch]] = []
         for held, remote in group:
             try:

@@ -38,7 +38,6 @@ def open_remote_storage(
         DiskCache(disk, os.path.join(node_dir.path, CACHE_FOLDER), config.ottla_remote_cache_bytes),
         config,
         clock,
+        node_dir,
         node_id=config.node_id,
-        topic_config=lambda topic: config.topic_config(topic.configs),
-        is_metadata_older=lambda: node_dir.is_ahead,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from ottla.replica.tiered.rules import RemoteRules
     from ottla.settings.config import TopicConfig
     from ottla.storage.clock import Clock
+    from ottla.storage.node_dir import NodeDir
     from ottla.tiers.object_store import ObjectStore
     from ottla.tiers.reading.disk_cache import DiskCache
 
-__all__ = ["RemoteStorage", "RemoteTimes"]
+__all__ = ["RemoteSettings", "RemoteStorage"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +54,8 @@ _MAX_PAUSE_SECONDS: Final = 30.0
 _PASSING: Final = (FencedUploadError, StaleUploadError, LogClosedError)
 
 
-class RemoteTimes(Protocol):
-    """The settings that may change."""
+class RemoteSettings(Protocol):
+    """The settings, which may change."""
 
     @property
     def remote_log_manager_task_interval_ms(self) -> int: ...
@@ -64,6 +65,7 @@ class RemoteTimes(Protocol):
     def remote_log_manager_copy_max_bytes_per_second(self) -> int: ...
     @property
     def ottla_remote_sweep_interval_ms(self) -> int: ...
+    def topic_config(self, configs: Mapping[str, str]) -> TopicConfig: ...
 
 
 class _Look(NamedTuple):
@@ -80,29 +82,22 @@ class RemoteStorage:
         self,
         store: ObjectStore,
         cache: DiskCache,
-        times: RemoteTimes,
+        settings: RemoteSettings,
         clock: Clock,
+        node_dir: NodeDir,
         *,
         node_id: int,
-        topic_config: Callable[[TopicImage], TopicConfig],
-        is_metadata_older: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_metadata_older` says whether the metadata may be older than what this node has: nothing is deleted by it
-        then.
-        """
         self.store = store
         self.counters = RemoteCounters()
-        self.copier = Copier(store, self.counters, lambda: times.remote_log_manager_copy_max_bytes_per_second, node_id)
+        self.copier = Copier(store, self.counters, settings, node_id)
         self.reader = TierReader(store, cache)
         self._cache = cache
-        self._times = times
+        self._settings = settings
+        self._node_dir = node_dir
         self._clock = clock
         self._node_id = node_id
-        self._topic_config = topic_config
-        self._is_metadata_older = is_metadata_older
-        self._shared = SharedByRemoteLogs(
-            self.reader, self.counters, lambda: times.remote_list_offsets_request_timeout_ms
-        )
+        self._shared = SharedByRemoteLogs(self.reader, self.counters, settings)
         self._cluster_id = ""
         self._looks: dict[tuple[UUID, int], _Look] = {}
         self._wanted = trio.Event()
@@ -155,7 +150,8 @@ class RemoteStorage:
             self._note_deleted(topic)
         for topic in (*delta.created_topics, *delta.reconfigured_topics):
             names = TopicNames(self._cluster_id, topic.name, topic.topic_id)
-            if "remote.log.delete.on.disable" in topic.configs and is_given_up(self._topic_config(topic)):
+            own = self._settings.topic_config(topic.configs)
+            if "remote.log.delete.on.disable" in topic.configs and is_given_up(own):
                 self._given_up[topic.topic_id] = names
             else:
                 self._given_up.pop(topic.topic_id, None)
@@ -181,7 +177,7 @@ class RemoteStorage:
         is_ours = any(self._node_id in state.replicas for state in topic.partitions)
         if not self._may_be_remote(topic) or not is_ours:
             return
-        if self._is_metadata_older():
+        if self._node_dir.is_ahead:
             keys = {"topic": topic.name}
             text = "the objects of %s stay: the metadata may be older than this node's data"
             logger.warning(text, topic.name, extra=keys)
@@ -208,7 +204,7 @@ class RemoteStorage:
         """Again at once as long as it brings something."""
         while True:
             if not await work():
-                await trio.sleep(self._times.remote_log_manager_task_interval_ms / 1000)
+                await trio.sleep(self._settings.remote_log_manager_task_interval_ms / 1000)
 
     # New leaders.
 
@@ -315,7 +311,7 @@ class RemoteStorage:
 
     async def _sweep_all(self, manager: ReplicaManager) -> None:
         while True:
-            await trio.sleep(self._times.ottla_remote_sweep_interval_ms / 1000)
+            await trio.sleep(self._settings.ottla_remote_sweep_interval_ms / 1000)
             found: dict[UUID, TopicNames] = dict(self._given_up)
             for held in await _held(manager, _is_tiered):
                 if held.index == 0 and held.is_leader and held.remote is not None:

@@ -8,8 +8,8 @@ may have been deleted since.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
@@ -115,13 +115,19 @@ class _Joined(NamedTuple):
     epochs: LeaderEpochs
 
 
+class ListOffsetsSettings(Protocol):
+    """How long a lookup waits."""
+
+    @property
+    def remote_list_offsets_request_timeout_ms(self) -> int: ...
+
+
 class SharedByRemoteLogs(NamedTuple):
     """What all remote logs of a node have in common."""
 
     reader: TierReader
     counters: RemoteCounters
-    #: `remote.list.offsets.request.timeout.ms`
-    list_offsets_wait_ms: Callable[[], int]
+    settings: ListOffsetsSettings
 
 
 class RemoteLog:
@@ -286,7 +292,7 @@ class RemoteLog:
     async def look_for_client(self, leader_epoch: int) -> None:
         """`look` for one who asks for offsets. Raises OffsetNotAvailableError, upon which clients ask again."""
         try:
-            with trio.fail_after(self.shared.list_offsets_wait_ms() / 1000):
+            with trio.fail_after(self.shared.settings.remote_list_offsets_request_timeout_ms / 1000):
                 await self.look(leader_epoch)
         except (TierError, trio.TooSlowError) as error:
             raise OffsetNotAvailableError(f"{self.name}: the object store was not looked at yet: {error}") from error
@@ -294,7 +300,7 @@ class RemoteLog:
     async def find_for_client(self, timestamp_ms: int, leader_epoch: int, local_start: int) -> TimestampOffset | None:
         """`offset_for_timestamp` within `remote.list.offsets.request.timeout.ms`, or RequestTimedOutError."""
         try:
-            with trio.fail_after(self.shared.list_offsets_wait_ms() / 1000):
+            with trio.fail_after(self.shared.settings.remote_list_offsets_request_timeout_ms / 1000):
                 return await self.offset_for_timestamp(timestamp_ms, leader_epoch, local_start)
         except trio.TooSlowError:
             raise RequestTimedOutError(f"{self.name} could not be searched by time soon enough") from None

@@ -12,14 +12,13 @@ from ottla.coordinator.coordinators import Coordinators
 from ottla.metadata.controller import Controller
 from ottla.metadata.image import BrokerImage, ResourceType
 from ottla.metadata.producer_ids import ProducerIds
+from ottla.replica.config import ReplicaConfig
 from ottla.replica.following.replica_fetchers import ReplicaFetchers
 from ottla.replica.high_watermarks import HighWatermarks
 from ottla.replica.kept_logs import KeptLogs
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.stray_logs import StrayLogs
-from ottla.replica.throttles import Throttled, throttled_partitions
-from ottla.replica.tiered.rules import remote_rules
-from ottla.replica.topic_rules import TopicRules
+from ottla.replica.throttles import ReplicaQuotas
 from ottla.replica.unopened import OPENED_AT_START
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Loop, Supervisor
@@ -44,13 +43,13 @@ from ottla.server.share.leader import ShareLeader
 from ottla.server.telemetry.changes import log_changes
 from ottla.server.wiring import optional
 from ottla.server.wiring.start_checks import require_object_store
-from ottla.settings.storage import log_config, storage_config
+from ottla.settings.storage import storage_config
 from ottla.storage.memory.buffer_pool import MemoryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ottla.metadata.image import Endpoint, MetadataDelta, TopicImage
+    from ottla.metadata.image import Endpoint, MetadataDelta
     from ottla.metadata.loader import Subscriber
     from ottla.metastore.store import MetadataStore
     from ottla.runtime.watchdog import LoopWatchdog
@@ -167,20 +166,17 @@ class Parts:
         return ReplicaManager(
             self.log_manager,
             self._environment.clock,
-            node_id=config.node_id,
+            ReplicaConfig(config, opened_at_start=self._environment.opened_at_start),
             # A budget of its own: clients that do not read their responses must not keep others from being read.
             response_budget=MemoryBudget(config.ottla_memory_budget_bytes),
-            fetch_session_slots=config.max_incremental_fetch_session_cache_slots,
-            topic_rules=partial(_topic_rules, config),
-            last_high_watermark=self.high_watermarks.of,
-            leader_quota=quota(lambda: config.leader_replication_throttled_rate),
-            follower_quota=quota(lambda: config.follower_replication_throttled_rate),
-            max_lag_ms=config.replica_lag_time_max_ms,
-            may_be_replaced=lambda: self.membership.may_have_ended,
+            quotas=ReplicaQuotas(
+                quota(lambda: config.leader_replication_throttled_rate),
+                quota(lambda: config.follower_replication_throttled_rate),
+            ),
+            session=self.membership,
+            high_watermarks=self.high_watermarks,
             kept_logs=self.kept_logs,
             remote_logs=self.remote_storage,
-            remote_wait_ms=lambda: config.remote_fetch_max_wait_ms,
-            opened_at_start=self._environment.opened_at_start,
         )
 
     def _new_broker(self, apis: ApiTable) -> Broker:
@@ -274,10 +270,7 @@ class Parts:
             subscribe_contained(partial(self.remote_storage.apply, manager=self.replica_manager))
         else:
             subscribe(partial(require_object_store, config=self._config))
-        node_dir = self.log_manager.node_dir
-        stray_logs = StrayLogs(
-            self.log_manager, self.kept_logs, self.high_watermarks, self._config.node_id, lambda: node_dir.is_ahead
-        )
+        stray_logs = StrayLogs(self.log_manager, self.kept_logs, self.high_watermarks, self._config.node_id)
         subscribe_contained(stray_logs.apply)
         subscribe_contained(self.fetchers.apply)
         subscribe(broker.coordinators.follow)
@@ -342,12 +335,3 @@ class Parts:
             self.http.close()
         for server in self.mounted:
             server.close()
-
-
-def _topic_rules(config: BrokerConfig, topic: TopicImage) -> TopicRules:
-    topic_config = config.topic_config(topic.configs)
-    throttled = Throttled(
-        throttled_partitions(topic_config.leader_replication_throttled_replicas, config.node_id),
-        throttled_partitions(topic_config.follower_replication_throttled_replicas, config.node_id),
-    )
-    return TopicRules(log_config(topic_config), topic_config.min_insync_replicas, throttled, remote_rules(topic_config))

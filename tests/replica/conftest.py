@@ -21,10 +21,10 @@ from ottla.metadata.image import (
     TopicImage,
 )
 from ottla.replica.append import AppendResult, Records, TopicIdPartition
+from ottla.replica.config import TopicRules
 from ottla.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
-from ottla.replica.topic_rules import TopicRules
 from ottla.simulation.turns import SoonEnded
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig
@@ -33,6 +33,7 @@ from ottla.storage.log.partition_log import AppendInfo
 from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.memory.iobuf import IOBuf
 from ottla.storage.state.leader_epochs import LeaderEpochs
+from tests.replica_configs import FixedRules
 from tests.servers import serve_handlers, serve_node
 
 __all__ = ["serve_handlers", "serve_node"]
@@ -224,9 +225,8 @@ class Node:
         self.manager = ReplicaManager(
             self.log_manager,  # type: ignore[arg-type]
             self.clock,
-            node_id=0,
+            FixedRules(lambda: TopicRules(self.log_config, self.min_insync_replicas)),
             response_budget=self.budget,
-            topic_rules=lambda topic: TopicRules(self.log_config, self.min_insync_replicas),
         )
 
     async def live(self, *node_ids: int) -> None:

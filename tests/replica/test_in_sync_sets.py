@@ -11,13 +11,26 @@ import trio
 
 from ottla.metadata.image import PartitionState
 from ottla.metastore.errors import StoreUnavailableError
+from ottla.replica.delayed_operations import DelayedOperations
 from ottla.replica.in_sync_sets import InSyncSets
 from ottla.replica.partition import Partition
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig
+from ottla.storage.turn import Turn
 from tests.replica.conftest import FakeLog
 
 MAX_LAG_MS = 1_000
+
+
+class Signalled(DelayedOperations):
+    """Tells the test of the first change."""
+
+    def __init__(self, changed: trio.Event) -> None:
+        super().__init__(Turn())
+        self._changed = changed
+
+    def signal(self, partition: Partition) -> None:
+        self._changed.set()
 
 
 async def test_who_was_waited_for_and_died_before_it_joined_holds_up_nobody_for_long(autojump_clock: object) -> None:
@@ -36,7 +49,7 @@ async def test_who_was_waited_for_and_died_before_it_joined_holds_up_nobody_for_
     async def change_partitions(asked: Mapping[Any, Any]) -> Mapping[Any, Any]:
         pytest.fail("nobody is to join or to leave")
 
-    sets = InSyncSets([partition], clock, node_id=0, max_lag_ms=MAX_LAG_MS, changed=lambda _: moved.set())
+    sets = InSyncSets([partition], clock, Signalled(moved), node_id=0, max_lag_ms=MAX_LAG_MS)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sets.run, change_partitions)
         with trio.fail_after(MAX_LAG_MS / 1000):
@@ -67,7 +80,7 @@ async def test_only_partitions_with_followers_are_looked_at(
     async def change_partitions(asked: Mapping[Any, Any]) -> Mapping[Any, Any]:
         pytest.fail("nobody is to join or to leave")
 
-    sets = InSyncSets(partitions, clock, node_id=0, max_lag_ms=MAX_LAG_MS, changed=lambda _: None)
+    sets = InSyncSets(partitions, clock, Signalled(trio.Event()), node_id=0, max_lag_ms=MAX_LAG_MS)
     with trio.move_on_after(3 * MAX_LAG_MS / 1000):
         await sets.run(change_partitions)
     assert looked_at == {"replicated"}
@@ -97,7 +110,7 @@ async def test_a_change_that_may_have_been_made_is_not_given_up_by_what_was_know
         done.set()
         return {}
 
-    sets = InSyncSets([partition], clock, node_id=0, max_lag_ms=MAX_LAG_MS, changed=lambda _: None)
+    sets = InSyncSets([partition], clock, Signalled(trio.Event()), node_id=0, max_lag_ms=MAX_LAG_MS)
     sets.review(partition)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sets.run, change_partitions)

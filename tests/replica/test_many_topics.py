@@ -8,13 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
+from ottla.replica.delayed_operations import DelayedOperations
 from ottla.replica.hosted_partitions import HostedPartitions
-from ottla.replica.topic_rules import TopicRules
 from ottla.storage.clock import ManualClock
-from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.config import StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
 from tests.replica.test_real_logs import in_place
+from tests.replica_configs import FixedRules
 
 TOPICS = 600
 A_CALL = 256
@@ -40,11 +41,8 @@ async def test_partitions_are_gone_through_while_topics_come_and_go() -> None:
         partitions = HostedPartitions(
             manager,
             clock,
-            node_id=0,
-            topic_rules=lambda topic: TopicRules(LogConfig()),
-            last_high_watermark=lambda topic_id, partition: 0,
-            changed=lambda partition: None,
-            max_lag_ms=30_000,
+            FixedRules(),
+            DelayedOperations(manager.context.turn),
         )
         first = first_delta()
         await partitions.apply(first._replace(changed_partitions=first.changed_partitions[:20]))
@@ -72,12 +70,8 @@ async def test_the_stores_of_hundreds_of_topics_are_opened_by_one_call() -> None
         partitions = HostedPartitions(
             manager,
             clock,
-            node_id=0,
-            topic_rules=lambda topic: TopicRules(LogConfig()),
-            last_high_watermark=lambda topic_id, partition: 0,
-            changed=lambda partition: None,
-            max_lag_ms=30_000,
-            opened_at_start=TOPICS,
+            FixedRules(opened_at_start=TOPICS),
+            DelayedOperations(manager.context.turn),
         )
         before = calls
         await partitions.apply(first_delta())

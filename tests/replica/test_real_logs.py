@@ -16,11 +16,11 @@ from trio.testing import wait_all_tasks_blocked
 from ottla.kproto.records import EndTxnMarker, Record, build_batch, build_end_txn_marker, iter_batches, iter_records
 from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.replica.append import AppendResult, Records, TopicIdPartition
+from ottla.replica.config import TopicRules
 from ottla.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.offset_lookup import OffsetSpec, find_offset
 from ottla.replica.partition import Isolation
-from ottla.replica.topic_rules import TopicRules
 from ottla.runtime.stages import finish
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
@@ -30,6 +30,7 @@ from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
 from ottla.storage.log.partition_log import AppendOrigin
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
+from tests.replica_configs import FixedRules
 
 TOPIC_ID = UUID(int=7)
 TOPIC = TopicImage("topic", TOPIC_ID, (PartitionState(leader=0, replicas=(0,), isr=(0,)),) * 3)
@@ -90,9 +91,8 @@ async def start(
     manager = ReplicaManager(
         log_manager,
         clock,
-        node_id=0,
+        FixedRules(lambda: TopicRules(log_config or LogConfig())),
         response_budget=budget,
-        topic_rules=lambda topic: TopicRules(log_config or LogConfig()),
     )
     log_manager.set_listener(manager)
     async with log_manager.run():

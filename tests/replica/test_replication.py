@@ -22,13 +22,13 @@ from ottla.replica.fetch import FetchParams, FetchPartition
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.offset_lookup import OffsetSpec, find_offset
 from ottla.replica.partition import Isolation, Partition
-from ottla.replica.topic_rules import TopicRules
 from ottla.runtime.stages import finish
 from ottla.storage.clock import ManualClock
-from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.config import StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
+from tests.replica_configs import FixedRules
 
 TOPIC_ID = UUID(int=7)
 KEY = TopicIdPartition(TOPIC_ID, 0)
@@ -113,9 +113,8 @@ async def run(node_id: int, disk: SimulatedDisk) -> AsyncIterator[Replica]:
     manager = ReplicaManager(
         log_manager,
         clock,
-        node_id=node_id,
+        FixedRules(node_id=node_id),
         response_budget=MemoryBudget(1 << 24),
-        topic_rules=lambda topic: TopicRules(LogConfig()),
     )
     log_manager.set_listener(manager)
     async with log_manager.run():

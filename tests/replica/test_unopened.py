@@ -13,16 +13,18 @@ from trio.testing import wait_all_tasks_blocked
 
 from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.metadata.internal_topics import CONSUMER_OFFSETS
+from ottla.replica.delayed_operations import DelayedOperations
 from ottla.replica.errors import NotLeaderError
 from ottla.replica.hosted_partitions import HostedPartitions
 from ottla.replica.partition import Partition
-from ottla.replica.topic_rules import TopicRules
 from ottla.settings.mirrored import MIRROR_SETTING
 from ottla.storage.clock import ManualClock
-from ottla.storage.config import LogConfig, StorageConfig
+from ottla.storage.config import StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
+from ottla.storage.turn import Turn
 from tests.replica.test_real_logs import in_place
+from tests.replica_configs import FixedRules
 
 ALONE = PartitionState.initial((0,))
 
@@ -46,6 +48,17 @@ def topic(number: int, state: PartitionState = ALONE, name: str = "", setting: s
     return TopicImage(name or f"t{number}", UUID(int=number), (state,), {setting: "{}"} if setting else {})
 
 
+class Noted(DelayedOperations):
+    """Notes of which topics partitions have changed."""
+
+    def __init__(self, turn: Turn, topics: list[str]) -> None:
+        super().__init__(turn)
+        self._topics = topics
+
+    def signal(self, partition: Partition) -> None:
+        self._topics.append(partition.topic)
+
+
 class Started:
     """Partitions that the first delta was applied to, and the order in which they were opened."""
 
@@ -55,16 +68,9 @@ class Started:
         self.partitions = HostedPartitions(
             manager,
             ManualClock(),
-            node_id=0,
-            topic_rules=lambda topic: TopicRules(LogConfig()),
-            last_high_watermark=lambda topic_id, partition: 0,
-            changed=self._note,
-            max_lag_ms=30_000,
-            opened_at_start=1,
+            FixedRules(opened_at_start=1),
+            Noted(manager.context.turn, self.opened),
         )
-
-    def _note(self, partition: Partition) -> None:
-        self.opened.append(partition.topic)
 
 
 @asynccontextmanager

@@ -33,10 +33,10 @@ from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records, parse_end_txn_marker
 from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
+from ottla.replica.config import TopicRules
 from ottla.replica.fetch import FetchParams, FetchPartition
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Isolation
-from ottla.replica.topic_rules import TopicRules
 from ottla.server.apis.data import produce
 from ottla.server.schemas.source import Codecs
 from ottla.server.schemas.validation import SchemaValidation
@@ -46,6 +46,7 @@ from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
+from tests.replica_configs import FixedRules
 from tests.servers import answered
 
 PARTITIONS = 2
@@ -175,11 +176,10 @@ async def start(disk: SimulatedDisk, clock: ManualClock, ids: Iterable[int]) -> 
     replicas = ReplicaManager(
         log_manager,
         clock,
-        node_id=0,
-        response_budget=MemoryBudget(1 << 24),
-        topic_rules=lambda topic: TopicRules(
-            LogConfig(compact=True, delete=False, segment_bytes=1024, min_cleanable_dirty_ratio=0)
+        FixedRules(
+            lambda: TopicRules(LogConfig(compact=True, delete=False, segment_bytes=1024, min_cleanable_dirty_ratio=0))
         ),
+        response_budget=MemoryBudget(1 << 24),
     )
     log_manager.set_listener(replicas)
     new_ids = iter(ids)

@@ -210,7 +210,7 @@ async def test_a_node_that_may_be_replaced_deletes_nothing(tmp_path: Path, store
         await node.lead()
         await node.append(60)
         await node.copy()
-        node.manager.may_be_replaced = lambda: True
+        node.session.may_have_ended = True
         await node.expire()
         assert node.log.log_start_offset == 0
 
@@ -314,7 +314,7 @@ async def test_the_objects_of_a_deleted_topic_are_deleted(tmp_path: Path, store:
 
 
 async def test_older_metadata_deletes_no_objects(tmp_path: Path, store: FaultyObjectStore) -> None:
-    async with tiered_node(tmp_path, store, is_older=lambda: True) as node:
+    async with tiered_node(tmp_path, store, is_older=True) as node:
         await begin(node)
         before = [info.name for info in await store.find("cluster/topics/")]
         await node.delete_topic()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from uuid import UUID
 from ottla.kproto.records import EndTxnMarker, Record, build_batch, build_end_txn_marker, iter_batches
 from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.replica.append import Records, TopicIdPartition
+from ottla.replica.config import TopicRules
 from ottla.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.offset_lookup import FoundOffset, find_offset
@@ -20,7 +21,6 @@ from ottla.replica.partition import Isolation, Partition
 from ottla.replica.remote.remote_storage import RemoteStorage
 from ottla.replica.tiered.remote_log import RemoteLog
 from ottla.replica.tiered.rules import RemoteRules
-from ottla.replica.topic_rules import TopicRules
 from ottla.runtime.stages import finish
 from ottla.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
@@ -32,6 +32,7 @@ from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.tiers.reading.disk_cache import DiskCache
 from ottla.tiers.stores.memory_store import MemoryObjectStore
+from tests.replica_configs import FixedRules
 from tests.tiers.faults import FaultyObjectStore
 
 TOPIC_ID = UUID(int=7)
@@ -42,17 +43,43 @@ FIRST_MS = 1_700_000_000_000
 SHORT_LIVED = RemoteRules(local_retention_bytes=0)
 
 
+class Session:
+    """The node's, for the test to end."""
+
+    may_have_ended = False
+
+
+class TieredRules(FixedRules):
+    """What the node of a test says of its topic, once there is one."""
+
+    def __init__(self, place: SimpleNamespace, node_id: int) -> None:
+        config = LogConfig(retention_ms=-1, segment_bytes=5000)
+        super().__init__(lambda: TopicRules(config, remote=place.node.rules), node_id=node_id)
+        self._place = place
+
+    @property
+    def remote_wait_ms(self) -> int:
+        return int(self._place.node.wait_ms)
+
+
 class TieredNode:
     """One node. `rules` are what the topic says, None if it is not tiered."""
 
     def __init__(
-        self, manager: ReplicaManager, storage: RemoteStorage, log_manager: LogManager, clock: ManualClock, node_id: int
+        self,
+        manager: ReplicaManager,
+        storage: RemoteStorage,
+        log_manager: LogManager,
+        clock: ManualClock,
+        node_id: int,
+        session: Session,
     ) -> None:
         self.manager = manager
         self.storage = storage
         self.log_manager = log_manager
         self.clock = clock
         self.node_id = node_id
+        self.session = session
         self.rules: RemoteRules | None = SHORT_LIVED
         self.wait_ms = 5000
         self.contents: list[bytes] = []
@@ -223,7 +250,7 @@ def new_store() -> FaultyObjectStore:
 
 @asynccontextmanager
 async def tiered_node(
-    folder: Path, store: FaultyObjectStore, *, node_id: int = 0, is_older: Callable[[], bool] = lambda: False
+    folder: Path, store: FaultyObjectStore, *, node_id: int = 0, is_older: bool = False
 ) -> AsyncIterator[TieredNode]:
     """A node that runs; its segments have about 20 batches."""
     clock = ManualClock(FIRST_MS)
@@ -235,23 +262,23 @@ async def tiered_node(
         cache,
         BrokerConfig(),
         clock,
+        log_manager.node_dir,
         node_id=node_id,
-        topic_config=lambda topic: BrokerConfig().topic_config(topic.configs),
-        is_metadata_older=is_older,
     )
     place = SimpleNamespace(node=None)
+    session = Session()
     manager = ReplicaManager(
         log_manager,
         clock,
-        node_id=node_id,
+        TieredRules(place, node_id),
         response_budget=MemoryBudget(1 << 24),
-        topic_rules=lambda topic: TopicRules(LogConfig(retention_ms=-1, segment_bytes=5000), remote=place.node.rules),
+        session=session,
         remote_logs=storage,
-        remote_wait_ms=lambda: int(place.node.wait_ms),
     )
     log_manager.set_listener(manager)
-    place.node = TieredNode(manager, storage, log_manager, clock, node_id)
+    place.node = TieredNode(manager, storage, log_manager, clock, node_id, session)
     async with log_manager.run():
+        log_manager.node_dir.is_ahead = is_older
         await cache.open()
         async with storage.reader.run():
             yield place.node
