@@ -11,29 +11,24 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ottla.coordinator.metadata import CoordinatorMetadata
 from ottla.coordinator.replica_log import ReplicaLog
 from ottla.kproto.internal_records import record_types
-from ottla.metadata.features import TRANSACTION_VERSION
-from ottla.metadata.image import ConfigResource, MetadataImage, ResourceType
 from ottla.metadata.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.runtime.supervisor import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from uuid import UUID
+    from collections.abc import Callable, Sequence
 
-    from ottla.coordinator.group.consumer.group import ConsumerConfig
     from ottla.coordinator.group.coordinator import GroupCoordinator
     from ottla.coordinator.group.shard.shard import GroupShard
-    from ottla.coordinator.group.share.protocol import ShareGroupConfig
-    from ottla.coordinator.group.streams.heartbeat import StreamsGroupConfig
-    from ottla.coordinator.share.cluster import ClusterPersister, OtherShareCoordinators
+    from ottla.coordinator.share.cluster import ClusterPersister, InternalTopics, OtherShareCoordinators
     from ottla.coordinator.share.coordinator import ShareCoordinator
     from ottla.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla.coordinator.transaction.markers import ReplicaMarkers
     from ottla.coordinator.transaction.other_brokers import OtherBrokers, TransactionVerifier
-    from ottla.coordinator.transaction.state import Partition
     from ottla.metadata.image import MetadataDelta
+    from ottla.metadata.producer_ids import ProducerIds
     from ottla.replica.manager import ReplicaManager
     from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
@@ -76,28 +71,25 @@ class Coordinators:
         config: BrokerConfig,
         clock: Clock,
         replica_manager: ReplicaManager,
-        new_producer_id: Callable[[], Awaitable[int]],
-        ensure_topic: Callable[[str], Awaitable[object]],
+        producer_ids: ProducerIds,
+        internal_topics: InternalTopics,
         nursery: Tasks,
         other_brokers: Callable[[], OtherBrokers],
         other_share_coordinators: Callable[[], OtherShareCoordinators],
     ) -> None:
-        """`ensure_topic` creates an internal topic that does not exist yet."""
         self._config = config
         self._clock = clock
         self._replica_manager = replica_manager
-        self._new_producer_id = new_producer_id
-        self._ensure_topic = ensure_topic
+        self._producer_ids = producer_ids
+        self._internal_topics = internal_topics
         self._nursery = nursery
         self._make_other_brokers = other_brokers
         self._make_other_share_coordinators = other_share_coordinators
-        self._image = MetadataImage()
-        self._topic_ids: dict[str, UUID | None] = {}  # of the image, as far as asked for
+        self._metadata = CoordinatorMetadata()
 
     async def follow(self, delta: MetadataDelta) -> None:
         """Follow a change of the metadata that the replica manager has already applied."""
-        self._image = delta.after
-        self._topic_ids.clear()
+        self._metadata.follow(delta)
         # A coordinator that was never created has led no partition: its topic did not exist.
         if "shares" in vars(self) or await self._has_begun(SHARE_GROUP_STATE, _SHARE_MODULES):
             self.shares.apply(delta)
@@ -130,7 +122,7 @@ class Coordinators:
 
     async def _has_begun(self, topic: str, modules: Sequence[str]) -> bool:
         """Whether a coordinator's topic exists. If so, its modules are loaded, in a thread: that takes about 10 ms."""
-        if self._image.topic(topic) is None:
+        if self._metadata.image.topic(topic) is None:
             return False
         await trio.to_thread.run_sync(_load, topic, modules)
         return True
@@ -140,21 +132,19 @@ class Coordinators:
         """The group coordinator."""
         from ottla.coordinator.group.coordinator import GroupCoordinator
         from ottla.coordinator.group.topics import GroupTopics
-        from ottla.coordinator.settings import group_config
+        from ottla.coordinator.settings import BrokerGroupConfigs, group_config
         from ottla.runtime.purgatory import Purgatory
 
         return GroupCoordinator(
             node_id=self._config.node_id,
             config=group_config(self._config),
             clock=self._clock,
-            log=ReplicaLog(self._replica_manager, lambda: self._topic_id(CONSUMER_OFFSETS)),
-            topics=GroupTopics(lambda: self._image),
+            log=ReplicaLog(self._replica_manager, self._metadata, CONSUMER_OFFSETS),
+            topics=GroupTopics(self._metadata),
             purgatory=Purgatory("group"),
             nursery=self._nursery,
-            group_config=self._consumer_config,
-            share_config=self._share_config,
-            streams_config=self._streams_config,
-            persister=lambda: self.persister,
+            configs=BrokerGroupConfigs(self._config, self._metadata),
+            share_state=self,
         )
 
     @cached_property
@@ -168,8 +158,8 @@ class Coordinators:
             node_id=self._config.node_id,
             config=share_coordinator_config(self._config),
             clock=self._clock,
-            log=ReplicaLog(self._replica_manager, lambda: self._topic_id(SHARE_GROUP_STATE)),
-            topics=ShareTopics(lambda: self._image),
+            log=ReplicaLog(self._replica_manager, self._metadata, SHARE_GROUP_STATE),
+            topics=ShareTopics(self._metadata),
             nursery=self._nursery,
         )
 
@@ -182,18 +172,14 @@ class Coordinators:
             self._config.node_id,
             self.shares,
             self.other_share_coordinators,
-            leader_of=self._leader_of_share_state,
-            ensure_topic=self._ensure_topic,
+            self._metadata,
+            self._internal_topics,
         )
 
     @cached_property
     def other_share_coordinators(self) -> OtherShareCoordinators:
         """How other brokers are asked about share groups."""
         return self._make_other_share_coordinators()
-
-    def _leader_of_share_state(self, partition: int) -> int:
-        state = self._image.partition(SHARE_GROUP_STATE, partition)
-        return -1 if state is None else state.leader
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:
@@ -206,12 +192,10 @@ class Coordinators:
             node_id=self._config.node_id,
             config=transaction_config(self._config),
             clock=self._clock,
-            log=ReplicaLog(self._replica_manager, lambda: self._topic_id(TRANSACTION_STATE)),
-            markers=ClusterMarkers(
-                self.markers, lambda: self._other_brokers, node_id=self._config.node_id, image=lambda: self._image
-            ),
-            new_producer_id=self._new_producer_id,
-            transaction_version=lambda: self._image.features.get(TRANSACTION_VERSION, 0),
+            log=ReplicaLog(self._replica_manager, self._metadata, TRANSACTION_STATE),
+            markers=ClusterMarkers(self.markers, self, self._metadata, node_id=self._config.node_id),
+            producer_ids=self._producer_ids,
+            metadata=self._metadata,
             nursery=self._nursery,
         )
 
@@ -220,74 +204,16 @@ class Coordinators:
         """Writes transaction markers into the partitions that this node leads."""
         from ottla.coordinator.transaction.markers import ReplicaMarkers
 
-        return ReplicaMarkers(self._replica_manager, self.groups.offsets, self._topic_of, self._clock)
+        return ReplicaMarkers(self._replica_manager, self.groups.offsets, self._metadata, self._clock)
 
     @cached_property
     def transaction_verifier(self) -> TransactionVerifier:
         """Verifies with the coordinator of a transaction, here or elsewhere, that a partition takes part in it."""
         from ottla.coordinator.transaction.other_brokers import TransactionVerifier
 
-        return TransactionVerifier(
-            lambda: self.transactions,
-            lambda: self._other_brokers,
-            node_id=self._config.node_id,
-            image=lambda: self._image,
-        )
+        return TransactionVerifier(self, self._metadata, node_id=self._config.node_id)
 
     @cached_property
-    def _other_brokers(self) -> OtherBrokers:
+    def other_brokers(self) -> OtherBrokers:
+        """How other brokers are asked about transactions."""
         return self._make_other_brokers()
-
-    def _topic_of(self, partition: Partition) -> UUID | None:
-        known = self._image.partition(*partition) is not None
-        return self._topic_id(partition.topic) if known else None
-
-    def _topic_id(self, name: str) -> UUID | None:
-        if name not in self._topic_ids:
-            topic = self._image.topic(name)
-            self._topic_ids[name] = None if topic is None else topic.topic_id
-        return self._topic_ids[name]
-
-    def _consumer_config(self, group_id: str) -> ConsumerConfig:
-        from ottla.coordinator.group.consumer.assignors import assignor_names
-        from ottla.coordinator.group.consumer.group import ConsumerConfig
-
-        resource = ConfigResource(ResourceType.GROUP, group_id)
-        own = self._config.group_config(self._image.resource_configs(resource))
-        return ConsumerConfig(
-            own.consumer_session_timeout_ms,
-            own.consumer_heartbeat_interval_ms,
-            self._config.group_consumer_max_size,
-            own.consumer_assignment_interval_ms,
-            assignor_names(self._config.group_consumer_assignors),
-        )
-
-    def _share_config(self, group_id: str) -> ShareGroupConfig:
-        from ottla.coordinator.group.share.protocol import ShareGroupConfig
-
-        resource = ConfigResource(ResourceType.GROUP, group_id)
-        own = self._config.group_config(self._image.resource_configs(resource))
-        return ShareGroupConfig(
-            own.share_session_timeout_ms,
-            own.share_heartbeat_interval_ms,
-            self._config.group_share_max_size,
-            own.share_assignment_interval_ms,
-            self._config.group_share_initialize_retry_interval_ms,
-        )
-
-    def _streams_config(self, group_id: str) -> StreamsGroupConfig:
-        from ottla.coordinator.group.streams.heartbeat import StreamsGroupConfig
-
-        resource = ConfigResource(ResourceType.GROUP, group_id)
-        own = self._config.group_config(self._image.resource_configs(resource))
-        return StreamsGroupConfig(
-            own.streams_session_timeout_ms,
-            own.streams_heartbeat_interval_ms,
-            self._config.group_streams_max_size,
-            own.streams_assignment_interval_ms,
-            own.streams_initial_rebalance_delay_ms,
-            own.streams_num_standby_replicas,
-            own.streams_task_offset_interval_ms,
-            own.streams_acceptable_recovery_lag,
-            own.streams_rack_aware_assignment_tags,
-        )

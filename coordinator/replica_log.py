@@ -1,7 +1,7 @@
 """Coordinators' logs on the replica manager, through which all their appends and reads go."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable
-from typing import Final
+from collections.abc import AsyncGenerator, Iterable
+from typing import Final, Protocol
 from uuid import UUID
 
 import trio
@@ -39,19 +39,27 @@ DELETE_TIMEOUT_MS: Final = 30_000
 _COORDINATOR: Final = AppendOrigin.COORDINATOR
 
 
-class ReplicaLog:
-    """Implements PrunableLog for one internal topic. `topic_id` is asked each time: the topic may not exist yet."""
+class TopicIds(Protocol):
+    """The ids that topics have now."""
 
-    def __init__(self, replica_manager: ReplicaManager, topic_id: Callable[[], UUID | None]) -> None:
+    def topic_id(self, name: str) -> UUID | None:
+        """None if there is no such topic."""
+
+
+class ReplicaLog:
+    """Implements PrunableLog for one internal topic, which may not exist yet."""
+
+    def __init__(self, replica_manager: ReplicaManager, topics: TopicIds, topic: str) -> None:
         self._replica_manager = replica_manager
-        self._topic_id = topic_id
+        self._topics = topics
+        self._topic = topic
 
     @property
     def turn(self) -> Turn:
         return self._replica_manager.turn
 
     def _key(self, partition: int) -> TopicIdPartition:
-        topic_id = self._topic_id()
+        topic_id = self._topics.topic_id(self._topic)
         if topic_id is None:
             raise CoordinatorNotAvailableError("the coordinators' topic does not exist")
         return TopicIdPartition(topic_id, partition)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from ottla.coordinator.group.config import GroupConfig
+from ottla.coordinator.group.configs import GroupConfigs
+from ottla.coordinator.group.consumer.assignors import assignor_names
+from ottla.coordinator.group.consumer.group import ConsumerConfig
 from ottla.coordinator.group.migration.policy import MigrationPolicy
+from ottla.coordinator.group.share.config import ShareGroupConfig
+from ottla.coordinator.group.streams.heartbeat import StreamsGroupConfig
 from ottla.coordinator.share.coordinator import ShareCoordinatorConfig
 from ottla.coordinator.transaction.coordinator import TransactionConfig
+from ottla.metadata.image import ConfigResource, MetadataView, ResourceType
 from ottla.settings.config import BrokerConfig
+from ottla.settings.config import GroupConfig as OwnConfig
 
 
 def group_config(config: BrokerConfig) -> GroupConfig:
@@ -25,6 +32,53 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         consumer_max_size=config.group_consumer_max_size,
         consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
     )
+
+
+class BrokerGroupConfigs(GroupConfigs):
+    """The settings of each group, as the metadata has them, with the broker's for the rest."""
+
+    def __init__(self, config: BrokerConfig, metadata: MetadataView) -> None:
+        super().__init__(group_config(config))
+        self._broker = config
+        self._metadata = metadata
+
+    def _own(self, group_id: str) -> OwnConfig:
+        resource = ConfigResource(ResourceType.GROUP, group_id)
+        return self._broker.group_config(self._metadata.image.resource_configs(resource))
+
+    def of_consumer_group(self, group_id: str) -> ConsumerConfig:
+        own = self._own(group_id)
+        return ConsumerConfig(
+            own.consumer_session_timeout_ms,
+            own.consumer_heartbeat_interval_ms,
+            self._broker.group_consumer_max_size,
+            own.consumer_assignment_interval_ms,
+            assignor_names(self._broker.group_consumer_assignors),
+        )
+
+    def of_share_group(self, group_id: str) -> ShareGroupConfig:
+        own = self._own(group_id)
+        return ShareGroupConfig(
+            own.share_session_timeout_ms,
+            own.share_heartbeat_interval_ms,
+            self._broker.group_share_max_size,
+            own.share_assignment_interval_ms,
+            self._broker.group_share_initialize_retry_interval_ms,
+        )
+
+    def of_streams_group(self, group_id: str) -> StreamsGroupConfig:
+        own = self._own(group_id)
+        return StreamsGroupConfig(
+            own.streams_session_timeout_ms,
+            own.streams_heartbeat_interval_ms,
+            self._broker.group_streams_max_size,
+            own.streams_assignment_interval_ms,
+            own.streams_initial_rebalance_delay_ms,
+            own.streams_num_standby_replicas,
+            own.streams_task_offset_interval_ms,
+            own.streams_acceptable_recovery_lag,
+            own.streams_rack_aware_assignment_tags,
+        )
 
 
 def transaction_config(config: BrokerConfig) -> TransactionConfig:

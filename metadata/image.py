@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 from zlib import crc32
 
@@ -155,6 +155,13 @@ def _topic_shard(name: str) -> int:
 
 def _id_shard(topic_id: UUID) -> int:
     return topic_id.int >> 16
+
+
+class MetadataView(Protocol):
+    """Shows the metadata as it is now, as far as its owner has followed it."""
+
+    @property
+    def image(self) -> MetadataImage: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

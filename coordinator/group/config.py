@@ -32,7 +32,7 @@ class GroupConfig(NamedTuple):
             self.initial_rebalance_delay_ms, self.max_size, self.min_session_timeout_ms, self.max_session_timeout_ms
         )
 
-    def of_consumer_group(self, group_id: str) -> ConsumerConfig:
+    def of_consumer_groups(self) -> ConsumerConfig:
         """The settings of a consumer group that has none of its own."""
         return ConsumerConfig(
             self.consumer_session_timeout_ms,

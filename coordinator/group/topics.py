@@ -8,7 +8,7 @@ from uuid import UUID
 import trio
 
 from ottla.coordinator.errors import InvalidRegularExpressionError
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataView
 from ottla.runtime.time_slice import TimeSlice
 
 MAX_REGEX_LENGTH: Final = 4_096
@@ -20,37 +20,37 @@ MayDescribe = Callable[[str], bool]
 class GroupTopics:
     """A view of the metadata for the groups of one broker."""
 
-    def __init__(self, image: Callable[[], MetadataImage]) -> None:
-        self._image = image
+    def __init__(self, metadata: MetadataView) -> None:
+        self._metadata = metadata
 
     @property
     def version(self) -> int:
         """The revision of the metadata: what was resolved at an older one may have changed."""
-        return self._image().revision
+        return self._metadata.image.revision
 
     def ids(self, names: Iterable[str]) -> dict[str, UUID]:
         """The ids of those topics that exist."""
-        image = self._image()
+        image = self._metadata.image
         return {name: topic.topic_id for name in names if (topic := image.topic(name)) is not None}
 
     def names(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
         """The names of those topics that exist."""
-        image = self._image()
+        image = self._metadata.image
         found = {topic_id: image.topic_by_id(topic_id) for topic_id in topic_ids}
         return {topic_id: topic.name for topic_id, topic in found.items() if topic is not None}
 
     def is_living(self, topic_id: UUID) -> bool:
         """Whether the topic exists. One without an id, from before offsets were stored with ids, counts as existing."""
-        return not topic_id.int or self._image().topic_by_id(topic_id) is not None
+        return not topic_id.int or self._metadata.image.topic_by_id(topic_id) is not None
 
     def partition_counts(self, topic_ids: Iterable[UUID]) -> Mapping[UUID, int]:
-        image = self._image()
+        image = self._metadata.image
         found = {topic_id: image.topic_by_id(topic_id) for topic_id in topic_ids}
         return {topic_id: len(topic.partitions) for topic_id, topic in found.items() if topic is not None}
 
     def partition_count(self, name: str) -> int | None:
         """How many partitions a topic has; None if there is no such topic."""
-        topic = self._image().topic(name)
+        topic = self._metadata.image.topic(name)
         return None if topic is None else len(topic.partitions)
 
     async def metadata_hash(self, names: Iterable[str]) -> int:
@@ -58,7 +58,7 @@ class GroupTopics:
 
         Computed in steps, from what the metadata says when it begins: an expression may match thousands of topics.
         """
-        image = self._image()
+        image = self._metadata.image
         time_slice = TimeSlice()
         found = 0
         for name in sorted(names):
@@ -70,7 +70,7 @@ class GroupTopics:
 
     async def matching(self, regex: str) -> frozenset[str]:
         """The topics whose whole name matches. Runs in a worker thread, in time linear in what it reads (RE2)."""
-        names = [topic.name for topic in self._image().topics.values() if not topic.is_internal]
+        names = [topic.name for topic in self._metadata.image.topics.values() if not topic.is_internal]
         return await trio.to_thread.run_sync(_matching, regex, names)
 
 

@@ -51,11 +51,23 @@ class OtherShareCoordinators(Protocol):
     async def end_offset(self, node_id: int, topic: str, partition: int) -> int: ...
 
 
-class ClusterPersister:
-    """Implements `Persister`. `ensure_topic` creates the state topic when it is first needed.
+class Leaders(Protocol):
+    """Which brokers lead partitions."""
 
-    `leader_of` returns the broker that leads a partition of the state topic, -1 for none. Retriable errors of a
-    coordinator are retried, so a change may be stored twice, and late.
+    def leader_of(self, topic: str, partition: int) -> int:
+        """The leader's id, -1 if there is none."""
+
+
+class InternalTopics(Protocol):
+    """The topics that brokers make for themselves."""
+
+    async def ensure_topic(self, name: str) -> object:
+        """Create an internal topic that does not exist yet."""
+
+
+class ClusterPersister:
+    """Implements `Persister`. The state topic is created when it is first needed. Retriable errors of a coordinator are
+    retried, so a change may be stored twice, and late.
     """
 
     def __init__(
@@ -63,15 +75,14 @@ class ClusterPersister:
         node_id: int,
         coordinator: ShareCoordinator,
         others: OtherShareCoordinators,
-        *,
-        leader_of: Callable[[int], int],
-        ensure_topic: Callable[[str], Awaitable[object]],
+        leaders: Leaders,
+        internal_topics: InternalTopics,
     ) -> None:
         self._node_id = node_id
         self._coordinator = coordinator
         self._others = others
-        self._leader_of = leader_of
-        self._ensure_topic = ensure_topic
+        self._leaders = leaders
+        self._internal_topics = internal_topics
         self._closed = trio.Event()
         self._on_reset: Callable[[SharePartitionKey], None] = lambda key: None
 
@@ -87,7 +98,7 @@ class ClusterPersister:
 
     def _find(self, key: SharePartitionKey) -> tuple[int, OtherShareCoordinators | None]:
         """The broker of a share partition's coordinator, and how it is asked; None if it is this one."""
-        node_id = self._leader_of(self._coordinator.partition_for(key))
+        node_id = self._leaders.leader_of(SHARE_GROUP_STATE, self._coordinator.partition_for(key))
         if node_id == self._node_id:
             return node_id, None
         if node_id < 0:
@@ -98,7 +109,7 @@ class ClusterPersister:
         self, wanted: Sequence[Initialization], is_wanted: Callable[[SharePartitionKey], bool] = lambda key: True
     ) -> Mapping[SharePartitionKey, CoordinatorError | None]:
         try:
-            await self._ensure_topic(SHARE_GROUP_STATE)
+            await self._internal_topics.ensure_topic(SHARE_GROUP_STATE)
         except Exception as error:  # noqa: BLE001 - whatever the metadata store says, nothing is kept yet
             return {each.key: CoordinatorNotAvailableError(str(error)) for each in wanted}
 

@@ -59,3 +59,12 @@ class Persister(Protocol):
     ) -> Mapping[SharePartitionKey, ShareState | CoordinatorError]:
         """How far each share partition is, without its batches; one that is not known begins nowhere (-1)."""
         ...
+
+
+class ShareStateStore(Protocol):
+    """Where the state of share partitions is kept; it is set up when somebody first asks for it."""
+
+    @property
+    def persister(self) -> Persister:
+        """Raises CoordinatorNotAvailableError if none is kept."""
+        ...

@@ -10,9 +10,9 @@ What it promises (KIP-98, 360, 447, 890; Kafka's TransactionCoordinator):
   ConcurrentTransactionsError, and the client tries again.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ottla.coordinator.errors import (
     ConcurrentTransactionsError,
@@ -45,7 +45,8 @@ from ottla.coordinator.transaction.state import (
     TransactionStatus,
 )
 from ottla.coordinator.transaction.upkeep import Upkeep
-from ottla.metadata.image import MetadataDelta
+from ottla.metadata.features import TRANSACTION_VERSION
+from ottla.metadata.image import MetadataDelta, MetadataView
 from ottla.runtime.supervisor import Loop, Tasks
 from ottla.storage.clock import Clock
 
@@ -62,6 +63,13 @@ class TransactionConfig(NamedTuple):
     id_expiration_interval_ms: int = 3_600_000
 
 
+class NewProducerIds(Protocol):
+    """Where producer ids come from; `ottla.metadata.producer_ids.ProducerIds`."""
+
+    async def next(self) -> int:
+        """One that was never given out before; raises MetadataError if none can be had now."""
+
+
 class TransactionCoordinator:
     """All transactions that this broker coordinates. `nursery` owns its background work."""
 
@@ -73,16 +81,15 @@ class TransactionCoordinator:
         clock: Clock,
         log: CoordinatorLog,
         markers: MarkerSink,
-        new_producer_id: Callable[[], Awaitable[int]],
-        transaction_version: Callable[[], int],
+        producer_ids: NewProducerIds,
+        metadata: MetadataView,
         nursery: Tasks,
     ) -> None:
-        """`transaction_version` is the level of that feature which the cluster has now."""
         self.config = config
         self._node_id = node_id
         self._clock = clock
-        self._new_producer_id = new_producer_id
-        self._transaction_version = transaction_version
+        self._producer_ids = producer_ids
+        self._metadata = metadata
         self._epochs: dict[int, int] = {}
         self._runtime = CoordinatorRuntime(
             TRANSACTIONS_TOPIC,
@@ -186,7 +193,7 @@ class TransactionCoordinator:
         async with self._exclusively(transactional_id, may_begin=True) as (shard, entry):
             current = entry.transaction
             if current is None:
-                producer_id = await self._new_producer_id()
+                producer_id = await self._producer_ids.next()
                 current = Transaction(transactional_id, producer_id, NO_EPOCH, timeout_ms)
             require_settled(current)
             if expected is not None and not current.knows(expected):
@@ -203,13 +210,13 @@ class TransactionCoordinator:
     ) -> Transaction:
         now_ms = self._clock.time_ms()
         if current.is_exhausted and (expected is None or expected.epoch == current.producer_epoch):
-            producer_id = await self._new_producer_id()
+            producer_id = await self._producer_ids.next()
             return current.rotated(producer_id, timeout_ms, now_ms, keep_last_epoch=expected is not None)
         return current.initialized(expected, timeout_ms, now_ms)
 
     async def _fence(self, shard: TransactionShard, entry: Entry, current: Transaction) -> None:
         """Abort an ongoing transaction under the next epoch, so that its producer is shut out."""
-        version = self._transaction_version()
+        version = self._metadata.image.features.get(TRANSACTION_VERSION, 0)
         after = current.fenced(
             version=version,
             next_producer_id=await self._next_producer_id(current, version),
@@ -221,7 +228,7 @@ class TransactionCoordinator:
     async def _next_producer_id(self, current: Transaction, version: int) -> int:
         """The producer id that goes on after the end of a transaction, if it uses up the epochs of this one."""
         if version >= TRANSACTION_V2 and current.is_exhausted:
-            return await self._new_producer_id()
+            return await self._producer_ids.next()
         return NO_PRODUCER_ID
 
     # Partitions

@@ -15,7 +15,7 @@ What a partition may answer and what follows from it, compared with TransactionM
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -68,24 +68,30 @@ class GroupMarkers(Protocol):
     async def complete_transaction(self, partition: int, marker: EndTxnMarker) -> None: ...
 
 
+class PartitionTopics(Protocol):
+    """The topics of the partitions that there are."""
+
+    def topic_id_of(self, topic: str, partition: int) -> UUID | None:
+        """None for a partition that does not exist."""
+
+
 class ReplicaMarkers:
     """Implements MarkerSink on the replica manager; partitions of offsets go through the group coordinator.
 
     All partitions of one call are written at the same time, those of data as one append: they are flushed together. No
     partition waits for another, or longer than APPEND_TIMEOUT_MS (Kafka's KafkaApis.handleWriteTxnMarkersRequest).
-    `topic_id` returns None for a partition that does not exist.
     """
 
     def __init__(
         self,
         replica_manager: ReplicaManager,
         groups: GroupMarkers,
-        topic_id: Callable[[Partition], UUID | None],
+        topics: PartitionTopics,
         clock: Clock,
     ) -> None:
         self._replica_manager = replica_manager
         self._groups = groups
-        self._topic_id = topic_id
+        self._topics = topics
         self._clock = clock
 
     async def write(
@@ -97,7 +103,7 @@ class ReplicaMarkers:
         time_slice = TimeSlice()
         for partition in dict.fromkeys(partitions):
             await time_slice.maybe_yield()
-            topic_id = self._topic_id(partition)
+            topic_id = self._topics.topic_id_of(*partition)
             if topic_id is None:
                 continue
             if partition.topic == OFFSETS_TOPIC:

@@ -6,7 +6,7 @@ A transaction has one coordinator, and its partitions may be led by any broker. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.transaction.markers import MarkerSink
     from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
     from ottla.kproto.records import EndTxnMarker
-    from ottla.metadata.image import MetadataImage
+    from ottla.metadata.image import MetadataView
 
 Refusals = Mapping["Partition", CoordinatorError]
 
@@ -51,22 +51,29 @@ class OtherBrokers(Protocol):
         ...
 
 
+class TransactionCluster(Protocol):
+    """Who coordinates transactions, here and elsewhere; each is set up when somebody first asks for it."""
+
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
+    @property
+    def other_brokers(self) -> OtherBrokers: ...
+
+
 class ClusterMarkers:
     """Implements MarkerSink across all brokers: the leaders of the partitions write, all of them at the same time."""
 
-    def __init__(
-        self, local: MarkerSink, others: Callable[[], OtherBrokers], *, node_id: int, image: Callable[[], MetadataImage]
-    ) -> None:
+    def __init__(self, local: MarkerSink, cluster: TransactionCluster, metadata: MetadataView, *, node_id: int) -> None:
         self._local = local
-        self._others = others
+        self._cluster = cluster
+        self._metadata = metadata
         self._node_id = node_id
-        self._image = image
 
     async def write(self, partitions: Iterable[Partition], marker: EndTxnMarker) -> dict[Partition, Exception]:
         """A deleted partition needs no marker; one without a leader fails."""
         failed: dict[Partition, Exception] = {}
         by_leader: dict[int, list[Partition]] = {}
-        image = self._image()
+        image = self._metadata.image
         for partition in partitions:
             state = image.partition(*partition)
             if state is not None and state.leader == NO_LEADER:
@@ -78,7 +85,7 @@ class ClusterMarkers:
             if leader == self._node_id:
                 failed.update(await self._local.write(led, marker))
             else:
-                failed.update(await self._others().write_markers(leader, led, marker))
+                failed.update(await self._cluster.other_brokers.write_markers(leader, led, marker))
 
         async with trio.open_nursery() as nursery:
             for leader, led in by_leader.items():
@@ -89,18 +96,10 @@ class ClusterMarkers:
 class TransactionVerifier:
     """Sees to it that partitions take part in a producer's transaction, whichever broker coordinates it (KIP-890)."""
 
-    def __init__(
-        self,
-        transactions: Callable[[], TransactionCoordinator],
-        others: Callable[[], OtherBrokers],
-        *,
-        node_id: int,
-        image: Callable[[], MetadataImage],
-    ) -> None:
-        self._transactions = transactions
-        self._others = others
+    def __init__(self, cluster: TransactionCluster, metadata: MetadataView, *, node_id: int) -> None:
+        self._cluster = cluster
+        self._metadata = metadata
         self._node_id = node_id
-        self._image = image
 
     async def verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[Partition], *, joins: bool
@@ -115,8 +114,10 @@ class TransactionVerifier:
             error = CoordinatorNotAvailableError(f"nobody coordinates {transactional_id} now")
             return dict.fromkeys(partitions, error)
         if coordinator != self._node_id:
-            return await self._others().take_part(coordinator, transactional_id, producer, partitions, joins=joins)
-        transactions = self._transactions()
+            return await self._cluster.other_brokers.take_part(
+                coordinator, transactional_id, producer, partitions, joins=joins
+            )
+        transactions = self._cluster.transactions
         refused: dict[Partition, CoordinatorError] = {}
         try:
             if joins:
@@ -136,10 +137,10 @@ class TransactionVerifier:
         """Wait until a producer's last transaction is over, as far as that is known here, and no longer than this."""
         if seconds > 0 and self._coordinator(transactional_id) == self._node_id:
             with suppress(CoordinatorError), trio.move_on_after(seconds):
-                await self._transactions().until_settled(transactional_id)
+                await self._cluster.transactions.until_settled(transactional_id)
 
     def _coordinator(self, transactional_id: str) -> int:
-        topic = self._image().topic(TRANSACTION_STATE)
+        topic = self._metadata.image.topic(TRANSACTION_STATE)
         if topic is None:
             return NO_LEADER
         return topic.partitions[coordinator_partition(transactional_id, len(topic.partitions))].leader

@@ -11,6 +11,7 @@ import trio
 
 from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
+from ottla.coordinator.group.configs import GroupConfigs
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.group.offset_and_metadata import CommittedOffset, TopicPartition
 from ottla.coordinator.group.streams.heartbeat import StreamsGroupConfig
@@ -57,6 +58,13 @@ class SimulatedClock:
 
     def set_forward(self, duration_ms: int) -> None:
         self._ahead_ms += duration_ms
+
+
+class Configs(GroupConfigs):
+    """Streams groups wait for nothing."""
+
+    def of_streams_group(self, group_id: str) -> StreamsGroupConfig:
+        return STREAMS_CONFIG
 
 
 class World:
@@ -150,10 +158,10 @@ class World:
             config=CONFIG,
             clock=self.clock,
             log=self.log,
-            topics=GroupTopics(lambda: self.image),
+            topics=GroupTopics(self),
             purgatory=self.purgatory,
             nursery=nursery,
-            streams_config=lambda group_id: STREAMS_CONFIG,
+            configs=Configs(CONFIG),
         )
         self._leads = [False] * OFFSETS_PARTITIONS
         for partition in range(OFFSETS_PARTITIONS):

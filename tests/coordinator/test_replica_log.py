@@ -12,6 +12,7 @@ import trio
 from ottla.coordinator.errors import NotCoordinatorError
 from ottla.coordinator.replica_log import ReplicaLog
 from ottla.storage.errors import LogClosedError
+from tests.one_topic import OneTopic
 
 
 class MovedAway:
@@ -29,7 +30,7 @@ async def test_a_partition_that_moves_away_while_it_is_read_is_coordinated_elsew
     """That is no failure of the load: the coordinator resigns when it hears of the change."""
     manager: Any = SimpleNamespace(get_partition=lambda *_: SimpleNamespace(log=MovedAway()))
     with pytest.raises(NotCoordinatorError):
-        async for _ in ReplicaLog(manager, lambda: UUID(int=1)).read(0):
+        async for _ in ReplicaLog(manager, OneTopic(UUID(int=1)), "t").read(0):
             pass
 
 
@@ -67,6 +68,6 @@ async def test_who_reads_is_told_before_a_read_waits_for_a_commit() -> None:
 
     manager: Any = SimpleNamespace(get_partition=lambda *_: SimpleNamespace(log=log), wait_committed=wait_committed)
     pieces = []
-    async for piece in ReplicaLog(manager, lambda: UUID(int=1)).read(0):
+    async for piece in ReplicaLog(manager, OneTopic(UUID(int=1)), "t").read(0):
         pieces.append((bytes(piece), list(waits)))
     assert pieces == [(b"", []), (b"batch", [1])]

@@ -33,6 +33,7 @@ from ottla.kproto.records import EndTxnMarker, Record, build_batch, build_end_tx
 from ottla.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.runtime.stages import finish
 from ottla.storage.clock import ManualClock
+from tests.one_topic import OneTopic
 
 Serve = Callable[..., Any]
 
@@ -205,7 +206,7 @@ async def test_a_broker_starts_with_an_unreadable_record_among_its_groups(
         groups = node.broker.group_coordinator
         await until_loaded(groups)
         broken, whole = (next(g for g in "abcdefgh" if groups.partition_for(g) == index) for index in (0, 1))
-        log = ReplicaLog(node.broker.replica_manager, lambda: topic.topic_id)
+        log = ReplicaLog(node.broker.replica_manager, OneTopic(topic.topic_id), "t")
         await finish(log.begin_append(0, record(key, value)))
     async with serve_node(settings) as node:
         client = await node.connect()
@@ -225,7 +226,7 @@ async def test_a_broker_starts_with_an_unreadable_record_among_its_transactions(
         transactions = node.broker.transaction_coordinator
         await until_loaded(transactions)
         broken, whole = (next(t for t in "abcdefgh" if transactions.partition_for(t) == index) for index in (0, 1))
-        log = ReplicaLog(node.broker.replica_manager, lambda: topic.topic_id)
+        log = ReplicaLog(node.broker.replica_manager, OneTopic(topic.topic_id), "t")
         await finish(log.begin_append(0, record(b"\x00\x00zz", b"junk")))
     async with serve_node() as node:
         client = await node.connect()

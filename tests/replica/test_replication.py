@@ -28,6 +28,7 @@ from ottla.storage.config import StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
+from tests.one_topic import OneTopic
 from tests.replica_configs import FixedRules
 
 TOPIC_ID = UUID(int=7)
@@ -230,7 +231,7 @@ class TestCoordinatorsLog:
     @staticmethod
     async def read(leader: Replica, found: list[bytes | type[Exception] | None]) -> None:
         try:
-            async with aclosing(ReplicaLog(leader.manager, lambda: TOPIC_ID).read(0)) as batches:
+            async with aclosing(ReplicaLog(leader.manager, OneTopic(TOPIC_ID), "t").read(0)) as batches:
                 async for data in batches:
                     found += [r.value for pos, header in iter_batches(data) for r in iter_records(data, pos, header)]
         except CoordinatorError as error:
@@ -258,7 +259,7 @@ class TestCoordinatorsLog:
         leader, _ = replicas
         batch = build_batch([Record(0, 0, b"offset", bytes(2_000_000))])
         with pytest.raises(StateTooLargeError, match="the topic accepts"):
-            await finish(ReplicaLog(leader.manager, lambda: TOPIC_ID).begin_append(0, batch))
+            await finish(ReplicaLog(leader.manager, OneTopic(TOPIC_ID), "t").begin_append(0, batch))
 
     @pytest.mark.parametrize("ends", ["moves away", "stops"])
     async def test_a_wait_ends_when_the_partition_moves_away_or_the_node_stops(

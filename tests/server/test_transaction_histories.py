@@ -20,6 +20,7 @@ import pytest
 import trio
 
 from ottla.coordinator.errors import ConcurrentTransactionsError, CoordinatorLoadInProgressError
+from ottla.coordinator.metadata import CoordinatorMetadata
 from ottla.coordinator.replica_log import ReplicaLog
 from ottla.coordinator.transaction.coordinator import (
     TRANSACTIONS_TOPIC,
@@ -32,6 +33,7 @@ from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.messages.data.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records, parse_end_txn_marker
+from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.replica.config import TopicRules
 from ottla.replica.fetch import FetchParams, FetchPartition
@@ -137,9 +139,26 @@ class Node:
         self.transaction_coordinator: Any = None
         self.config = BrokerConfig()
         self.schema_validation = SchemaValidation(Codecs(), self.config)
-        self.transaction_verifier = TransactionVerifier(
-            lambda: self.transaction_coordinator, SimpleNamespace, node_id=0, image=lambda: self.metadata
-        )
+        self.transaction_verifier = TransactionVerifier(self, self, node_id=0)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata
+
+    @property
+    def transactions(self) -> Any:
+        return self.transaction_coordinator
+
+    @property
+    def other_brokers(self) -> Any:
+        return SimpleNamespace()
+
+    def topic_id(self, name: str) -> UUID | None:
+        topic = self.metadata.topic(name)
+        return None if topic is None else topic.topic_id
+
+    def topic_id_of(self, topic: str, partition: int) -> UUID | None:
+        return self.topic_id(topic)
 
     async def read_committed(self, partition: int) -> dict[int, tuple[bytes, bytes]]:
         """As a consumer does it: offset -> key and value, without what the aborted-transaction index names."""
@@ -201,17 +220,14 @@ async def start(disk: SimulatedDisk, clock: ManualClock, ids: Iterable[int]) -> 
         changes = [PartitionChange(topic, n, None, LED) for topic in topics for n in range(len(topic.partitions))]
         delta = MetadataDelta(before, node.metadata, created_topics=list(topics), changed_partitions=changes)
         await replicas.apply(delta)
-        topic_ids = {topic.name: topic.topic_id for topic in topics}
         node.transaction_coordinator = TransactionCoordinator(
             node_id=0,
             config=TransactionConfig(topic_partitions=1),
             clock=clock,
-            log=ReplicaLog(replicas, lambda: TRANSACTIONS.topic_id),
-            markers=ReplicaMarkers(
-                replicas, SimpleNamespace(), lambda partition: topic_ids.get(partition.topic), clock
-            ),
-            new_producer_id=new_producer_id,
-            transaction_version=lambda: 2,
+            log=ReplicaLog(replicas, node, TRANSACTIONS.name),
+            markers=ReplicaMarkers(replicas, SimpleNamespace(), node, clock),
+            producer_ids=SimpleNamespace(next=new_producer_id),
+            metadata=CoordinatorMetadata(MetadataImage(features={TRANSACTION_VERSION: 2})),
             nursery=nursery,
         )
         node.transaction_coordinator.apply(delta)

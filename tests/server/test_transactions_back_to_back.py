@@ -125,10 +125,8 @@ async def test_a_coordinator_elsewhere_is_asked_again_after_each_pause(
             return await own.verify(*arguments, joins=joins)
 
     following = await end_one(node, 2)
-    elsewhere: Any = Elsewhere
-    node.transaction_verifier = TransactionVerifier(
-        lambda: node.transaction_coordinator, elsewhere, node_id=1, image=lambda: node.metadata
-    )
+    cluster: Any = SimpleNamespace(other_brokers=Elsewhere())
+    node.transaction_verifier = TransactionVerifier(cluster, node, node_id=1)
     assert await send(node, following) == ErrorCode.NONE
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert pauses == pytest.approx([PAUSE_MS / 1000] * 3)

@@ -25,14 +25,13 @@ from ottla.coordinator.group.classic.protocol import SyncRequest
 from ottla.coordinator.group.group import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from ottla.coordinator.group.classic.member import JoinResult, SyncResult
     from ottla.coordinator.group.classic.protocol import ClassicProtocol, JoinRequest
     from ottla.coordinator.group.classic.rebalance import ClassicConfig
     from ottla.coordinator.group.locks import GroupLocks
-    from ottla.coordinator.group.shard.shard import GroupShard
-    from ottla.coordinator.replay import CoordinatorRecord
+    from ottla.coordinator.group.shard.shards import GroupShards
 
 G = TypeVar("G", contravariant=True)
 
@@ -77,19 +76,15 @@ class ClassicGroups:
         *,
         config: ClassicConfig,
         locks: GroupLocks,
-        find_shard: Callable[[str], GroupShard],
-        write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
+        shards: GroupShards,
     ) -> None:
-        """`others` serve the classic members of groups of other kinds; `find_shard` gives the partition that a group
-        lives in, or raises; `write` commits records of a group.
-        """
+        """`others` serve the classic members of groups of other kinds."""
         self._protocol = protocol
         self._others = others
         self._memberships: Mapping[type[Group], ClassicMembership[Any]] = {ClassicGroup: protocol, **others}
         self._config = config
         self._locks = locks
-        self._shard = find_shard
-        self._write = write
+        self._shards = shards
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """JoinGroup: returns with the next generation."""
@@ -102,7 +97,7 @@ class ClassicGroups:
             )
         with _naming_no_member():
             async with self._locks.exclusively(group_id):
-                shard = self._shard(group_id)
+                shard = self._shards.of(group_id)
                 other = shard.groups.get(group_id)
                 if other is not None and shard.find(group_id, ClassicGroup) is None:
                     membership = self._others.get(type(other))
@@ -113,13 +108,13 @@ class ClassicGroups:
                     if not request.member_id:
                         # An empty group of another protocol gives way to the classic one; its offsets stay.
                         with trio.CancelScope(shield=True):
-                            await self._write(group_id, other.tombstones())
+                            await self._shards.write(group_id, other.tombstones())
         # No other task runs between here and the join's first wait.
         return await self._protocol.join(self._joined_group(group_id, request), request)
 
     def _joined_group(self, group_id: str, request: JoinRequest) -> ClassicGroup:
         """The classic group to join; it is created for a new member."""
-        shard = self._shard(group_id)
+        shard = self._shards.of(group_id)
         group = shard.find(group_id, ClassicGroup)
         if group is not None:
             return group
@@ -164,7 +159,7 @@ class ClassicGroups:
         """A group with members of the classic protocol, and how they are served."""
         if not group_id:
             raise InvalidGroupIdError("a group id is needed")
-        group = self._shard(group_id).groups.get(group_id)
+        group = self._shards.of(group_id).groups.get(group_id)
         membership = None if group is None else self._memberships.get(type(group))
         if group is None or membership is None:
             raise UnknownMemberIdError(f"group {group_id} does not exist")
@@ -172,7 +167,7 @@ class ClassicGroups:
 
     def describe(self, group_id: str) -> ClassicGroup:
         """The group as it is now. Raises GroupIdNotFoundError."""
-        shard = self._shard(group_id)
+        shard = self._shards.of(group_id)
         group = shard.find(group_id, ClassicGroup)
         if group is None and group_id in shard.groups:
             raise GroupIdNotFoundError(f"Group {group_id} is not a classic group.")

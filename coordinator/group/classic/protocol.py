@@ -10,7 +10,7 @@ What it promises (KIP-62, 134, 345, 394, 559, 814; Kafka's GroupMetadataManager,
 """
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import trio
@@ -28,7 +28,7 @@ from ottla.coordinator.errors import (
 )
 from ottla.coordinator.group.classic.group import ClassicGroup, ClassicState
 from ottla.coordinator.group.classic.member import ClassicMember, JoinResult, Protocol, SyncResult
-from ottla.coordinator.group.classic.rebalance import ClassicConfig, Rebalance
+from ottla.coordinator.group.classic.rebalance import ClassicConfig, GroupStore, Rebalance
 from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.coordinator.group.protocol import DefaultProtocol
@@ -87,11 +87,8 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         clock: Clock,
         purgatory: Purgatory,
         nursery: Tasks,
-        store: Callable[[ClassicGroup, Mapping[str, bytes]], Awaitable[None]],
+        store: GroupStore,
     ) -> None:
-        """The awaitable that `store` returns commits the group's metadata with these assignments, or raises
-        CoordinatorError. The record and its place among the writes are settled when `store` is called.
-        """
         self._config = config
         self._clock = clock
         self._purgatory = purgatory
@@ -182,7 +179,7 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         if group.is_in(ClassicState.PREPARING_REBALANCE) and group.previous_state is ClassicState.EMPTY:
             group.note_new_member()
         group.add(member)
-        self._nursery.start_soon(Loop(self._sessions.watch), group, member)
+        self._nursery.start_soon(Loop(self._rebalance.watch), group, member)
         return await self._await_join(group, member)
 
     async def _rejoin_static(self, group: ClassicGroup, request: JoinRequest, member_id: str) -> JoinResult:
@@ -207,7 +204,8 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         if not group.is_in(ClassicState.STABLE) or group.select_protocol() != group.protocol_name:
             return await self._await_join(group, member)
         try:
-            await self._store(group, {each.member_id: each.assignment for each in group.members.values()})
+            assignments = {each.member_id: each.assignment for each in group.members.values()}
+            await self._store.begin_store(group, group.metadata_record(assignments))
         except CoordinatorError:
             if group.static_members.get(instance_id) == member_id:
                 group.replace_static(instance_id, old_member_id)
@@ -329,7 +327,7 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
     def resume(self, group: ClassicGroup) -> None:
         for member in group.members.values():
             self._sessions.touch(member)
-            self._nursery.start_soon(Loop(self._sessions.watch), group, member)
+            self._nursery.start_soon(Loop(self._rebalance.watch), group, member)
 
     def close(self, group: ClassicGroup, reason: CoordinatorError) -> None:
         group.transition_to(ClassicState.DEAD, now_ms=self._clock.time_ms())

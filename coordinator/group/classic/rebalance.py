@@ -5,8 +5,8 @@ Kafka's counterparts are prepareRebalance, completeClassicGroupJoin and the pend
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Mapping
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ottla.coordinator.errors import (
     CoordinatorError,
@@ -18,6 +18,7 @@ from ottla.coordinator.group.classic.group import ClassicGroup, ClassicState
 from ottla.coordinator.group.classic.member import ClassicMember, JoinResult, Pending, SyncResult
 from ottla.coordinator.group.classic.sessions import Sessions
 from ottla.coordinator.group.naming import who
+from ottla.coordinator.replay import CoordinatorRecord
 from ottla.runtime.purgatory import Purgatory
 from ottla.runtime.supervisor import Tasks
 from ottla.storage.clock import Clock
@@ -42,6 +43,15 @@ class ClassicConfig(NamedTuple):
     max_session_timeout_ms: int = 1_800_000
 
 
+class GroupStore(Protocol):
+    """Where classic groups are stored; `ottla.coordinator.group.shard.shards.GroupShards`."""
+
+    def begin_store(self, group: ClassicGroup, record: CoordinatorRecord) -> Awaitable[None]:
+        """Commit a record of a group. Its place among the writes is settled when this returns; what that awaits raises
+        CoordinatorError.
+        """
+
+
 class Rebalance:
     """Rebalances the classic groups of one broker. Each method leaves the group in a state that may be observed."""
 
@@ -52,10 +62,9 @@ class Rebalance:
         clock: Clock,
         purgatory: Purgatory,
         nursery: Tasks,
-        store: Callable[[ClassicGroup, Mapping[str, bytes]], Awaitable[None]],
+        store: GroupStore,
     ) -> None:
-        """`store` is as in `ClassicProtocol`."""
-        self.sessions = Sessions(purgatory, self.remove_and_rebalance)
+        self.sessions = Sessions(purgatory)
         self._config = config
         self._clock = clock
         self._purgatory = purgatory
@@ -63,6 +72,12 @@ class Rebalance:
         self.answers = Purgatory("rebalance")
         self._nursery = nursery
         self._store = store
+
+    async def watch(self, group: ClassicGroup, member: ClassicMember) -> None:
+        """The member's task: its session, and what follows when that ends."""
+        await self.sessions.until_over(group, member)
+        if not member.removed:
+            self.remove_and_rebalance(group, member.member_id)
 
     async def answer_to(self, pending: Pending[T]) -> T:
         """Wait for what a join or a sync is answered with, and return or raise it."""
@@ -200,7 +215,7 @@ class Rebalance:
 
     def store_empty(self, group: ClassicGroup) -> None:
         """Begin to store a generation without members. Nobody waits for it."""
-        self._nursery.start_soon(self._store_empty, group, self._store(group, {}))
+        self._nursery.start_soon(self._store_empty, group, self._store.begin_store(group, group.metadata_record({})))
 
     async def _store_empty(self, group: ClassicGroup, stored: Awaitable[None]) -> None:
         try:
@@ -211,7 +226,7 @@ class Rebalance:
 
     def assign(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         """Store the leader's assignment for this generation, and hand it out once it is stored."""
-        stored = self._store(group, assignments)
+        stored = self._store.begin_store(group, group.metadata_record(assignments))
         self._nursery.start_soon(self._hand_out, group, group.generation_id, assignments, stored)
 
     async def _hand_out(

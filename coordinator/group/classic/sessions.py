@@ -4,7 +4,6 @@ A heartbeat only moves a deadline. Each member has one task, which sleeps until 
 """
 
 import logging
-from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -18,11 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 class Sessions:
-    """The sessions of all classic members on one broker. `expired` is called with each that has ended."""
+    """The sessions of all classic members on one broker."""
 
-    def __init__(self, purgatory: Purgatory, expired: Callable[[ClassicGroup, str], None]) -> None:
+    def __init__(self, purgatory: Purgatory) -> None:
         self._purgatory = purgatory
-        self._expired = expired
 
     def touch(self, member: ClassicMember) -> None:
         """The session starts over."""
@@ -30,8 +28,10 @@ class Sessions:
         if member.deadline < before:
             self._purgatory.signal(member)
 
-    async def watch(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """The member's task. A heartbeat does not wake it: it looks when the deadline has come."""
+    async def until_over(self, group: ClassicGroup, member: ClassicMember) -> None:
+        """Return when the session has ended, or the member was removed. A heartbeat does not wake this: it looks when
+        the deadline has come.
+        """
         while not member.removed:
             deadline = member.deadline
             remaining_ms = (deadline - trio.current_time()) * 1000
@@ -48,7 +48,7 @@ class Sessions:
                     who(member.member_id, member),
                     extra=keys,
                 )
-                self._expired(group, member.member_id)
+                return
 
     async def watch_pending(self, group: ClassicGroup, member_id: str, timeout_ms: float) -> None:
         """Forget an id that was handed out (KIP-394) if nobody joins with it in time."""

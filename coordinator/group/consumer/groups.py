@@ -15,19 +15,17 @@ from ottla.coordinator.group.modern.groups import ModernGroups
 from ottla.coordinator.group.modern.heartbeat import HeartbeatResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ottla.coordinator.group.consumer.protocol import ConsumerProtocol
     from ottla.coordinator.group.group import Group
     from ottla.coordinator.group.locks import GroupLocks
-    from ottla.coordinator.group.shard.shard import GroupShard
+    from ottla.coordinator.group.shard.shards import GroupShards
 
 
 class Conversion(Protocol):
     """Converts classic groups into groups of the consumer protocol. The caller holds the group's lock."""
 
     async def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
-        """Raises CoordinatorError, and then the group is as it was."""
+        """Returns the group, whose sessions do not run yet. Raises CoordinatorError, and then it is as it was."""
 
     async def turn_back(self, group: ConsumerGroup) -> None:
         """Undo an upgrade for a member that did not join."""
@@ -41,9 +39,9 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, Heartbeat, HeartbeatResult]):
         protocol: ConsumerProtocol,
         conversion: Conversion,
         locks: GroupLocks,
-        find_shard: Callable[[str], GroupShard],
+        shards: GroupShards,
     ) -> None:
-        super().__init__(protocol, locks, find_shard)
+        super().__init__(protocol, locks, shards)
         self._conversion = conversion
 
     async def _heartbeat_elsewhere(self, other: Group, beat: Heartbeat) -> HeartbeatResult:
@@ -52,7 +50,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, Heartbeat, HeartbeatResult]):
         If the member is refused, or its client goes away first, the group is turned back: nobody in it would speak the
         consumer protocol.
         """
-        classic = self._shard(other.group_id).find(other.group_id, ClassicGroup)
+        classic = self._shards.of(other.group_id).find(other.group_id, ClassicGroup)
         if classic is None:
             raise self._is_of_another_kind(other)
         if beat.member_epoch != JOIN_EPOCH:
@@ -60,6 +58,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup, Heartbeat, HeartbeatResult]):
         # Before the others are disturbed.
         check_expression(None, beat)
         upgraded = await self._conversion.upgrade(classic)
+        self._protocol.resume(upgraded)
         try:
             return await self._protocol.heartbeat(upgraded, beat)
         except BaseException:

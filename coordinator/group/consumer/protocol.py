@@ -12,8 +12,7 @@ What it promises (Kafka's GroupMetadataManager, consumerGroupHeartbeat):
 import logging
 import math
 import uuid
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.coordinator.errors import FencedInstanceIdError, UnknownMemberIdError
 from ottla.coordinator.group.assignment import EMPTY_ASSIGNMENT, Assignment
@@ -50,6 +49,20 @@ class Heartbeat(NamedTuple):
     may_describe: MayDescribe | None = None
 
 
+class ConsumerConfigs(Protocol):
+    """The settings of each consumer group."""
+
+    def of_consumer_group(self, group_id: str) -> ConsumerConfig: ...
+
+
+class Downgrade(Protocol):
+    """Turns groups into classic ones."""
+
+    async def downgrade(self, group: ConsumerGroup, leaving: ConsumerMember | None) -> bool:
+        """Turn the group into a classic one if that is due, without the member that is leaving. Returns whether that
+        was done: then the sessions of its members have ended."""
+
+
 class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, HeartbeatResult]):
     """Runs the consumer protocol for all groups of one broker."""
 
@@ -59,17 +72,12 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
         self,
         services: GroupServices,
         *,
-        config: Callable[[str], ConsumerConfig],
-        downgrade: Callable[[ConsumerGroup, ConsumerMember | None], Awaitable[bool]],
+        configs: ConsumerConfigs,
+        conversion: Downgrade,
     ) -> None:
-        """`config` gives a group's settings.
-
-        `downgrade` turns the group into a classic one if that is due, without the member that is leaving, and says
-        whether it did.
-        """
         super().__init__(services)
-        self._config = config
-        self._downgrade = downgrade
+        self._configs = configs
+        self._conversion = conversion
 
     async def heartbeat(self, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatResult:
         """Take one step with a member. Raises CoordinatorError, and then nothing has changed.
@@ -82,12 +90,12 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
 
     def lacks_target(self, group: ConsumerGroup) -> bool:
         """Whether the next step of a member would compute a new target."""
-        interval_ms = self._config(group.group_id).assignment_interval_ms
+        interval_ms = self._configs.of_consumer_group(group.group_id).assignment_interval_ms
         return group.group_epoch > group.target_epoch and group.may_assign(self._clock.time_ms(), interval_ms)
 
     def config(self, group_id: str) -> ConsumerConfig:
         """The settings of a group."""
-        return self._config(group_id)
+        return self._configs.of_consumer_group(group_id)
 
     # Joining and staying
 
@@ -105,7 +113,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
         return HeartbeatResult(
             member_id=member_id,
             member_epoch=member.current.epoch,
-            heartbeat_interval_ms=self._config(group.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=self._configs.of_consumer_group(group.group_id).heartbeat_interval_ms,
             assignment=member.current.assigned if changed else None,
         )
 
@@ -130,7 +138,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
             self._topics,
             member_id,
             subscription,
-            config=self._config(group_id),
+            config=self._configs.of_consumer_group(group_id),
             may_describe=may_describe,
         )
         written: list[CoordinatorRecord] = []
@@ -160,7 +168,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
     def _find_member(self, group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember | None:
         """The member that a heartbeat speaks for; None for a new one."""
         if beat.member_epoch == JOIN_EPOCH:
-            max_size = self._config(group.group_id).max_size
+            max_size = self._configs.of_consumer_group(group.group_id).max_size
             return group.find_joining(beat.member_id, beat.instance_id, max_size)
         member = group.find_static(beat.member_id, beat.instance_id)
         member.check_epoch(beat.member_epoch, beat.owned)
@@ -194,11 +202,11 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
 
     async def settle_protocol(self, group: ConsumerGroup) -> None:
         """A member has changed its protocol: the group follows if nobody speaks the consumer protocol any more."""
-        await self._downgrade(group, None)
+        await self._conversion.downgrade(group, None)
 
     async def _remove(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Remove a member; the others get its partitions with their next heartbeats."""
-        if await self._downgrade(group, member):
+        if await self._conversion.downgrade(group, member):
             return
         remaining: set[str] = set()
         for other in group.members.values():
@@ -235,7 +243,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerMember, Heartbeat, 
     def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
         if member.classic is not None:
             return member.classic.session_timeout_ms
-        return self._config(group.group_id).session_timeout_ms
+        return self._configs.of_consumer_group(group.group_id).session_timeout_ms
 
 
 def check_expression(former: ConsumerMember | None, beat: Heartbeat) -> None:

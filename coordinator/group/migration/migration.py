@@ -13,7 +13,6 @@ Kafka's counterpart is GroupMetadataManager, convertToConsumerGroup and convertT
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import trio
@@ -32,15 +31,13 @@ from ottla.coordinator.group.classic.protocol import ClassicProtocol
 from ottla.coordinator.group.consumer import records as consumer_records
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.member import ClassicSide, ConsumerMember, Current, Subscription
-from ottla.coordinator.group.consumer.protocol import ConsumerProtocol
+from ottla.coordinator.group.consumer.protocol import ConsumerConfigs
 from ottla.coordinator.group.migration.classic_members import serialize_assignment
 from ottla.coordinator.group.migration.policy import MigrationPolicy
-from ottla.coordinator.group.shard.shard import GroupShard
-from ottla.coordinator.group.topics import GroupTopics
+from ottla.coordinator.group.modern.protocol import GroupServices, end_sessions
 from ottla.coordinator.replay import CoordinatorRecord
 from ottla.kproto.errors import DecodeError
 from ottla.kproto.internal_records.consumer_protocol import ConsumerProtocolAssignment, parse_consumer_protocol
-from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -60,23 +57,21 @@ class Migration:
         *,
         classic: ClassicProtocol,
         classic_max_size: int,
-        consumer: ConsumerProtocol,
-        topics: GroupTopics,
-        clock: Clock,
-        find_shard: Callable[[str], GroupShard],
-        write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]],
+        configs: ConsumerConfigs,
+        services: GroupServices,
     ) -> None:
         self._policy = policy
         self._classic = classic
         self._classic_max_size = classic_max_size
-        self._consumer = consumer
-        self._topics = topics
-        self._clock = clock
-        self._find_shard = find_shard
-        self._write = write
+        self._configs = configs
+        self._topics = services.topics
+        self._clock = services.clock
+        self._shards = services.shards
+        self._purgatory = services.purgatory
 
     async def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
-        """Turn a classic group with members into one of the consumer protocol. The caller holds the group's lock.
+        """Turn a classic group with members into one of the consumer protocol, whose sessions do not run yet. The
+        caller holds the group's lock.
 
         Raises GroupIdNotFoundError if it cannot or must not become one; any error leaves it as it was.
         """
@@ -86,14 +81,13 @@ class Migration:
         self._classic.close(group, RebalanceInProgressError(f"group {group_id} changes its protocol"))
         try:
             with trio.CancelScope(shield=True):
-                await self._write(group_id, await self._upgrade_records(group, members))
+                await self._shards.write(group_id, await self._upgrade_records(group, members))
         except CoordinatorError:
-            self._find_shard(group_id).restore(before)
+            self._shards.of(group_id).restore(before)
             raise
-        upgraded = self._find_shard(group_id).find(group_id, ConsumerGroup)
+        upgraded = self._shards.of(group_id).find(group_id, ConsumerGroup)
         if upgraded is None:
             raise NotCoordinatorError(f"group {group_id} moved away")
-        self._consumer.resume(upgraded)
         return upgraded
 
     def _consumer_members(self, group: ClassicGroup) -> list[ConsumerMember]:
@@ -104,7 +98,7 @@ class Migration:
             raise _not_upgraded(group, "online upgrade is disabled")
         if group.protocol_type != PROTOCOL_TYPE:
             raise _not_upgraded(group, "the group does not use the consumer embedded protocol")
-        if len(group.members) > self._consumer.config(group.group_id).max_size:
+        if len(group.members) > self._configs.of_consumer_group(group.group_id).max_size:
             raise _not_upgraded(group, "the group size exceeds the consumer group maximum size")
         try:
             return [self._consumer_member(group, member) for member in group.members.values()]
@@ -193,10 +187,10 @@ class Migration:
         classic = self._classic_group(group, remaining)
         assignments = {each.member_id: each.assignment for each in classic.members.values()}
         written = [*group.tombstones(), classic.metadata_record(assignments)]
-        with trio.CancelScope(shield=True), self._find_shard(group.group_id).reserve_id(classic):
-            await self._write(group.group_id, written)
-        self._consumer.end_sessions(former)
-        if self._find_shard(group.group_id).groups.get(group.group_id) is not classic:
+        with trio.CancelScope(shield=True), self._shards.of(group.group_id).reserve_id(classic):
+            await self._shards.write(group.group_id, written)
+        end_sessions(self._purgatory, former)
+        if self._shards.of(group.group_id).groups.get(group.group_id) is not classic:
             raise NotCoordinatorError(f"group {group.group_id} moved away")
         self._classic.resume(classic)
         return classic

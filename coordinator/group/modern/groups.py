@@ -11,12 +11,10 @@ from ottla.coordinator.errors import GroupIdNotFoundError
 from ottla.coordinator.group.modern.group import JOIN_EPOCH, ModernGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ottla.coordinator.group.group import Group
     from ottla.coordinator.group.locks import GroupLocks
     from ottla.coordinator.group.modern.protocol import ModernProtocol
-    from ottla.coordinator.group.shard.shard import GroupShard
+    from ottla.coordinator.group.shard.shards import GroupShards
 
 
 class Heartbeat(Protocol):
@@ -32,20 +30,18 @@ R = TypeVar("R")
 
 
 class ModernGroups(Generic[G, B, R]):
-    """The groups of one kind on one broker; `find_shard` gives the partition that a group lives in, or raises."""
+    """The groups of one kind on one broker."""
 
-    def __init__(
-        self, protocol: ModernProtocol[G, Any, B, R], locks: GroupLocks, find_shard: Callable[[str], GroupShard]
-    ) -> None:
+    def __init__(self, protocol: ModernProtocol[G, Any, B, R], locks: GroupLocks, shards: GroupShards) -> None:
         self._protocol = protocol
         self._locks = locks
-        self._shard = find_shard
+        self._shards = shards
 
     async def heartbeat(self, group_id: str, beat: B) -> R:
         """The heartbeat of this kind: join, stay, subscribe, revoke, take or leave."""
         group_class = self._protocol.group_class
         async with self._locks.exclusively(group_id):
-            shard = self._shard(group_id)
+            shard = self._shards.of(group_id)
             group = shard.find(group_id, group_class)
             if group is not None:
                 return await self._protocol.heartbeat(group, beat)
@@ -66,7 +62,7 @@ class ModernGroups(Generic[G, B, R]):
 
     def describe(self, group_id: str) -> G:
         """The group as it is now. Raises GroupIdNotFoundError."""
-        shard = self._shard(group_id)
+        shard = self._shards.of(group_id)
         group = shard.find(group_id, self._protocol.group_class)
         if group is not None:
             return group

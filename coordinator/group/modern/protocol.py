@@ -17,11 +17,12 @@ from ottla.coordinator.group.protocol import GroupProtocol
 from ottla.runtime.supervisor import Loop, Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ottla.coordinator.group.group import Committer
     from ottla.coordinator.group.locks import GroupLocks
     from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
+    from ottla.coordinator.group.shard.shards import GroupShards
     from ottla.coordinator.group.topics import GroupTopics
     from ottla.coordinator.replay import CoordinatorRecord
     from ottla.runtime.purgatory import Purgatory
@@ -37,14 +38,14 @@ R = TypeVar("R")
 
 
 class GroupServices(NamedTuple):
-    """The broker's services for a protocol. `write` commits records of a group and replays them into it."""
+    """The broker's services for a protocol."""
 
     clock: Clock
     topics: GroupTopics
     purgatory: Purgatory
     nursery: Tasks
     locks: GroupLocks
-    write: Callable[[str, Sequence[CoordinatorRecord]], Awaitable[None]]
+    shards: GroupShards
 
 
 class ModernProtocol(GroupProtocol[G], Generic[G, M, B, R]):
@@ -60,7 +61,7 @@ class ModernProtocol(GroupProtocol[G], Generic[G, M, B, R]):
         self._purgatory = services.purgatory
         self._nursery = services.nursery
         self._locks = services.locks
-        self._write = services.write
+        self._shards = services.shards
 
     @abstractmethod
     async def heartbeat(self, group: G, beat: B) -> R:
@@ -83,7 +84,7 @@ class ModernProtocol(GroupProtocol[G], Generic[G, M, B, R]):
             raise NotCoordinatorError(f"group {group.group_id} moved away")
         if written:
             with trio.CancelScope(shield=True):
-                await self._write(group.group_id, [*group.predecessor_tombstones, *written])
+                await self._shards.write(group.group_id, [*group.predecessor_tombstones, *written])
             group.begun()
         if group.removed:
             raise CoordinatorNotAvailableError(f"group {group.group_id} moved away")
@@ -113,9 +114,7 @@ class ModernProtocol(GroupProtocol[G], Generic[G, M, B, R]):
 
     def end_sessions(self, members: Iterable[Member]) -> None:
         """End the tasks that watch these members."""
-        for member in members:
-            member.remove()
-            self._purgatory.signal(member)
+        end_sessions(self._purgatory, members)
 
     def _set_rebalance_deadline(self, member: Member, timeout_ms: int) -> None:
         """Start the time that a member has for what it must do next."""
@@ -151,6 +150,13 @@ class ModernProtocol(GroupProtocol[G], Generic[G, M, B, R]):
                 if not math.isinf(member.rebalance_deadline):
                     # What it had to do it still has to do, however lively it is.
                     member.expect_by(member.deadline)
+
+
+def end_sessions(purgatory: Purgatory, members: Iterable[Member]) -> None:
+    """End the tasks that watch these members."""
+    for member in members:
+        member.remove()
+        purgatory.signal(member)
 
 
 def _came_nearer(member: Member, deadline: float) -> bool | None:

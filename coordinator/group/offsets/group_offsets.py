@@ -15,15 +15,14 @@ from ottla.coordinator.group.offsets.transaction_guards import TransactionGuard,
 from ottla.coordinator.group.shard import offset_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ottla.coordinator.group.config import GroupConfig
     from ottla.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
-    from ottla.coordinator.group.shard.shard import GroupShard
+    from ottla.coordinator.group.shard.shards import GroupShards
     from ottla.coordinator.group.topics import GroupTopics
     from ottla.coordinator.replay import CoordinatorRecord, Producer
-    from ottla.coordinator.runtime import CoordinatorRuntime
     from ottla.kproto.records import EndTxnMarker
     from ottla.storage.clock import Clock
 
@@ -36,23 +35,18 @@ class GroupOffsets:
 
     def __init__(
         self,
-        runtime: CoordinatorRuntime[GroupShard],
+        shards: GroupShards,
         *,
         config: GroupConfig,
         clock: Clock,
         topics: GroupTopics,
-        partition_for: Callable[[str], int],
     ) -> None:
-        """`partition_for` gives the partition of `__consumer_offsets` that a group lives in."""
-        self._runtime = runtime
+        self._shards = shards
+        self._runtime = shards.runtime
         self._config = config
         self._clock = clock
         self._topics = topics
-        self._partition_for = partition_for
         self._guards = TransactionGuards()
-
-    def _shard(self, group_id: str) -> GroupShard:
-        return self._runtime.shard(self._partition_for(group_id))
 
     async def commit(
         self,
@@ -93,7 +87,7 @@ class GroupOffsets:
         knows_epochs: bool,
     ) -> commits.Commit:
         """The first half of `commit`: the offsets have their place in the order of the group's writes."""
-        shard = self._shard(group_id)
+        shard = self._shards.of(group_id)
         group = shard.groups.get(group_id)
         if group is not None:
             committer = Committer(member_id, group_instance_id, generation_id, producer is not None, knows_epochs)
@@ -118,12 +112,11 @@ class GroupOffsets:
 
     def watch_transaction(self, group_id: str, producer_id: int) -> AbstractContextManager[TransactionGuard]:
         """Notice whether a producer's transaction over the group's offsets ends while its coordinator is asked."""
-        shard = self._shard(group_id)
-        return self._guards.watch(shard.partition, producer_id, lambda: self._shard(group_id) is shard)
+        return self._guards.watch(self._shards, group_id, producer_id)
 
     def committed_partitions(self, group_id: str) -> Iterator[TopicPartition]:
         """The partitions for which a group has offsets, in no order, decoded one by one as they are taken."""
-        return map(offset_records.offset_partition, self._shard(group_id).offsets.committed_keys(group_id))
+        return map(offset_records.offset_partition, self._shards.of(group_id).offsets.committed_keys(group_id))
 
     async def confirm(self, partitions: Iterable[int]) -> None:
         """Before a `fetch` by a broker that may have been replaced: return when nobody else had coordinated the groups
@@ -146,7 +139,7 @@ class GroupOffsets:
 
         A classic group lets anybody read; `member_id` and `member_epoch` are checked by groups of KIP-848 and KIP-1071.
         """
-        shard = self._shard(group_id)
+        shard = self._shards.of(group_id)
         group = shard.groups.get(group_id)
         if group is not None and (member_id is not None or member_epoch >= 0):
             group.validate_offset_fetch(member_id or "", member_epoch)
@@ -157,7 +150,7 @@ class GroupOffsets:
 
     async def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> commits.Refusals:
         """OffsetDelete; returns the partitions that were refused."""
-        shard = self._shard(group_id)
+        shard = self._shards.of(group_id)
         asked = list(partitions)
         refused: commits.Refusals = {}
 

@@ -1,9 +1,8 @@
 """Expiry of offsets after their retention, and of groups of which nothing else is left."""
 
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -26,6 +25,12 @@ WRITTEN: Final = 32
 """How many offsets are removed by one write. To plan it takes less than 0.5 ms."""
 
 
+class LeftOver(Protocol):
+    """What could not be forgotten of deleted topics."""
+
+    def try_again(self) -> None: ...
+
+
 class Retention:
     """Removes what has expired from the groups of one broker."""
 
@@ -35,20 +40,19 @@ class Retention:
         runtime: CoordinatorRuntime[GroupShard],
         locks: GroupLocks,
         clock: Clock,
-        forget_again: Callable[[], None],
+        left_over: LeftOver,
     ) -> None:
-        """`forget_again` is called now and then, for what could not be forgotten of deleted topics."""
         self._config = config
         self._runtime = runtime
         self._locks = locks
         self._clock = clock
-        self._forget_again = forget_again
+        self._left_over = left_over
 
     async def run(self) -> None:
         """Look at all groups every `offsets.retention.check.interval.ms`."""
         while True:
             await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
-            self._forget_again()
+            self._left_over.try_again()
             for shard in self._runtime.loaded_shards():
                 await self._expire_shard(shard)
 

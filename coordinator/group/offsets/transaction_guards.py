@@ -5,26 +5,34 @@ the partition was led by another broker in between, which may have written the m
 such guards (`producer_verification`); a coordinator's writes have an order of their own, and so these guards.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ottla.coordinator.errors import CoordinatorLoadInProgressError
+from ottla.coordinator.group.shard.shards import GroupShards
 
 
 class TransactionGuard:
     """The guard of one commit under way."""
 
-    __slots__ = ("_is_still_led", "has_ended")
+    __slots__ = ("_group_id", "_shard", "_shards", "has_ended")
 
-    def __init__(self, is_still_led: Callable[[], bool]) -> None:
-        self._is_still_led = is_still_led
+    def __init__(self, shards: GroupShards, group_id: str) -> None:
+        self._shards = shards
+        self._group_id = group_id
+        self._shard = shards.of(group_id)
         self.has_ended = False
+
+    @property
+    def partition(self) -> int:
+        """The partition of `__consumer_offsets` that the group lives in."""
+        return self._shard.partition
 
     def check(self) -> None:
         """Raise CoordinatorLoadInProgressError, after which clients ask again, if a marker was, or may have been,
         written meanwhile. Raises what says that the partition is not led here.
         """
-        if self.has_ended or not self._is_still_led():
+        if self.has_ended or self._shards.of(self._group_id) is not self._shard:
             raise CoordinatorLoadInProgressError("the transaction ended meanwhile")
 
 
@@ -35,13 +43,12 @@ class TransactionGuards:
         self._guards: dict[tuple[int, int], list[TransactionGuard]] = {}
 
     @contextmanager
-    def watch(self, partition: int, producer_id: int, is_still_led: Callable[[], bool]) -> Iterator[TransactionGuard]:
+    def watch(self, shards: GroupShards, group_id: str, producer_id: int) -> Iterator[TransactionGuard]:
         """Enter this before the coordinator is asked; check the guard, with no await after it, to write the offsets.
-
-        `is_still_led` says whether this broker has led the partition since then, or raises.
+        Raises what `GroupShards.of` does.
         """
-        key = (partition, producer_id)
-        guard = TransactionGuard(is_still_led)
+        guard = TransactionGuard(shards, group_id)
+        key = (guard.partition, producer_id)
         self._guards.setdefault(key, []).append(guard)
         try:
             yield guard

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla.coordinator.errors import CoordinatorNotAvailableError, GroupIdNotFoundError, NotCoordinatorError
 from ottla.coordinator.group.group import Group
@@ -15,7 +15,7 @@ from ottla.coordinator.replay import CoordinatorRecord, Producer, Steps, replay_
 from ottla.kproto.records.reader import batch_payload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from ottla.coordinator.errors import CoordinatorError
     from ottla.coordinator.group.group import Committer
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader, EndTxnMarker
 
 K = TypeVar("K", bound=Group)
+
+
+class ShardListener(Protocol):
+    """Hears of what becomes of shards."""
+
+    def loaded(self, partition: int) -> None:
+        """The partition has been replayed."""
 
 
 class GroupShard:
@@ -41,14 +48,13 @@ class GroupShard:
         self,
         partition: int,
         protocols: GroupProtocols,
-        on_loaded: Callable[[int], None] = lambda partition: None,
+        listener: ShardListener | None = None,
     ) -> None:
-        """`on_loaded` is called when the partition has been replayed."""
         self.partition = partition
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetCache()
         self._protocols = protocols
-        self._on_loaded = on_loaded
+        self._listener = listener
         self._loading = True
         self._reserved: dict[str, Group] = {}
 
@@ -154,7 +160,8 @@ class GroupShard:
         self._loading = False
         for group in self.groups.values():
             self._protocols.of(group).resume(group)
-        self._on_loaded(self.partition)
+        if self._listener is not None:
+            self._listener.loaded(self.partition)
 
     def unloaded(self) -> None:
         for group in (*self.groups.values(), *self._reserved.values()):

@@ -16,10 +16,10 @@ from ottla.coordinator.group.share.protocol import ShareHeartbeat
 from ottla.coordinator.share.state import SharePartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ottla.coordinator.group.locks import GroupLocks
-    from ottla.coordinator.group.shard.shard import GroupShard
+    from ottla.coordinator.group.shard.shards import GroupShards
     from ottla.coordinator.group.share.offsets import ShareOffsets
     from ottla.coordinator.group.share.protocol import ShareProtocol
 
@@ -32,9 +32,9 @@ class ShareGroups(ModernGroups[ShareGroup, ShareHeartbeat, HeartbeatResult]):
         protocol: ShareProtocol,
         offsets: ShareOffsets,
         locks: GroupLocks,
-        find_shard: Callable[[str], GroupShard],
+        shards: GroupShards,
     ) -> None:
-        super().__init__(protocol, locks, find_shard)
+        super().__init__(protocol, locks, shards)
         self._offsets = offsets
 
     async def describe_offsets(
@@ -45,7 +45,7 @@ class ShareGroups(ModernGroups[ShareGroup, ShareHeartbeat, HeartbeatResult]):
 
         The persister is asked only about those: it may be away, and a request may name any number of others.
         """
-        group = self._shard(group_id).find(group_id, ShareGroup)
+        group = self._shards.of(group_id).find(group_id, ShareGroup)
         begun = {} if group is None else group.state_partitions.initialized
         known = [
             SharePartitionKey(group_id, topic_id, index)
@@ -65,7 +65,7 @@ class ShareGroups(ModernGroups[ShareGroup, ShareHeartbeat, HeartbeatResult]):
         if not group_id:
             raise InvalidGroupIdError("a group id is needed")
         async with self._locks.exclusively(group_id):
-            shard = self._shard(group_id)
+            shard = self._shards.of(group_id)
             if group_id in shard.groups:
                 return await self._offsets.alter(self.describe(group_id), offsets)
             created = ShareGroup(group_id)

@@ -16,14 +16,14 @@ from ottla.coordinator.share.state import UNINITIALIZED_COUNT, UNINITIALIZED_STA
 from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
     from ottla.coordinator.group.share.group import ShareGroup
     from ottla.coordinator.group.share.protocol import ShareProtocol
     from ottla.coordinator.group.share.state_partitions import StatePartitions
     from ottla.coordinator.group.topics import GroupTopics
-    from ottla.coordinator.share.persister import Persister
+    from ottla.coordinator.share.persister import ShareStateStore
 
 
 class ShareOffset(NamedTuple):
@@ -39,16 +39,16 @@ class ShareOffset(NamedTuple):
 class ShareOffsets:
     """The offsets of the share groups of one broker. The caller holds the group's lock."""
 
-    def __init__(self, share: ShareProtocol, topics: GroupTopics, persister: Callable[[], Persister]) -> None:
+    def __init__(self, share: ShareProtocol, topics: GroupTopics, state: ShareStateStore) -> None:
         self._share = share
         self._topics = topics
-        self._persister = persister
+        self._state = state
 
     async def describe(self, keys: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, ShareOffset]:
         """How far a group is with each partition. What cannot be read counts as not known, as in Kafka."""
         if not keys:
             return {}
-        found = await self._persister().read_summary(keys)
+        found = await self._state.persister.read_summary(keys)
         offsets: dict[SharePartitionKey, ShareOffset] = {}
         time_slice = TimeSlice()
         for key, state in found.items():
@@ -92,7 +92,7 @@ class ShareOffsets:
             for index in sorted(partitions)
         ]
         done: dict[UUID, set[int]] = {}
-        for (_, topic_id, index), error in (await self._persister().initialize(asked)).items():
+        for (_, topic_id, index), error in (await self._state.persister.initialize(asked)).items():
             outcomes[begun[topic_id].name, index] = error
             if error is None:
                 done.setdefault(topic_id, set()).add(index)
@@ -140,7 +140,7 @@ class ShareOffsets:
         group.overtake(ending)
         await self._commit(group, group.state_partitions.ending(ending))
         outcomes: dict[str, CoordinatorError | None] = dict.fromkeys(ending.values())
-        for key, error in (await self._persister().delete(keys)).items():
+        for key, error in (await self._state.persister.delete(keys)).items():
             # The share coordinator removes by itself what belongs to no topic any more.
             if error is not None and not isinstance(error, UnknownSharePartitionError):
                 outcomes[ending[key.topic_id]] = error

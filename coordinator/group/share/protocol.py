@@ -33,12 +33,13 @@ from ottla.coordinator.share.persister import Initialization
 from ottla.coordinator.share.state import UNINITIALIZED_START_OFFSET, SharePartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from uuid import UUID
 
     from ottla.coordinator.group.assignment import Assignment
+    from ottla.coordinator.group.share.config import ShareGroupConfig, ShareGroupConfigs
     from ottla.coordinator.replay import CoordinatorRecord
-    from ottla.coordinator.share.persister import Persister
+    from ottla.coordinator.share.persister import ShareStateStore
 
 logger = logging.getLogger(__name__)
 
@@ -57,17 +58,6 @@ class ShareHeartbeat(NamedTuple):
     topic_names: frozenset[str] | None
 
 
-class ShareGroupConfig(NamedTuple):
-    """`group.share.session.timeout.ms`, `.heartbeat.interval.ms`, `.max.size`, `.assignment.interval.ms` and
-    `.initialize.retry.interval.ms`."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    max_size: int = 200
-    assignment_interval_ms: int = 1_000
-    initialize_retry_interval_ms: int = 30_000
-
-
 class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, HeartbeatResult]):
     """Runs all share groups of one broker. The caller holds the group's lock."""
 
@@ -77,22 +67,19 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, Hear
         self,
         services: GroupServices,
         *,
-        config: Callable[[str], ShareGroupConfig],
-        find: Callable[[str], ShareGroup | None],
-        persister: Callable[[], Persister],
+        configs: ShareGroupConfigs,
+        state: ShareStateStore,
     ) -> None:
-        """`config` gives a group's settings, `find` the share group of an id as it is now."""
         super().__init__(services)
-        self._config = config
-        self._find = find
-        self._persister = persister
+        self._configs = configs
+        self._state = state
 
     async def heartbeat(self, group: ShareGroup, beat: ShareHeartbeat) -> HeartbeatResult:
         """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
         if beat.member_epoch == LEAVE_EPOCH:
             await self._remove(group, group.find_member(beat.member_id))
             return HeartbeatResult(beat.member_id, LEAVE_EPOCH, 0, None)
-        config = self._config(group.group_id)
+        config = self._configs.of_share_group(group.group_id)
         former = self._find_member(group, beat, config)
         before = ShareCurrent() if former is None else former.current
         seen = (self._topics.version, group.state_partitions)
@@ -275,18 +262,18 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, Hear
             return not group.removed and attempt.wants(key.topic_id, key.partition)
 
         try:
-            outcomes = await self._persister().initialize(asked, is_wanted)
+            outcomes = await self._state.persister.initialize(asked, is_wanted)
             failed = next((error for key, error in outcomes.items() if error is not None and is_wanted(key)), None)
             async with self._locks.exclusively(group.group_id):
                 # If the group has moved, this raises: it begins again there.
-                now = self._find(group.group_id)
+                now = self._shards.of(group.group_id).find(group.group_id, ShareGroup)
                 known = {} if now is None else now.state_partitions.topics()
                 forgotten = [key for key in keys if key.topic_id not in known]
                 if now is group and attempt.wanted:
                     await self.enter(group, attempt.wanted, failed)
                 if forgotten:
                     # It was deleted meanwhile, with the group or without it, and nobody else would undo this.
-                    await self._persister().delete(forgotten)
+                    await self._state.persister.delete(forgotten)
         except CoordinatorError as error:
             logger.warning("group %s: delivery state cannot be entered: %s", group.group_id, error)
         finally:
@@ -320,7 +307,7 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareMember, ShareHeartbeat, Hear
         self._purgatory.signal(member)
 
     def _session_timeout_ms(self, group: ShareGroup, member: ShareMember) -> int:
-        return self._config(group.group_id).session_timeout_ms
+        return self._configs.of_share_group(group.group_id).session_timeout_ms
 
 
 def share_keys(group_id: str, topics: Mapping[UUID, TopicPartitions]) -> list[SharePartitionKey]:

@@ -15,18 +15,16 @@ from ottla.coordinator.group.streams.group import StreamsGroup
 from ottla.coordinator.group.streams.heartbeat import StreamsHeartbeat, StreamsHeartbeatResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ottla.coordinator.group.locks import GroupLocks
-    from ottla.coordinator.group.shard.shard import GroupShard
+    from ottla.coordinator.group.shard.shards import GroupShards
     from ottla.coordinator.group.streams.protocol import StreamsProtocol
 
 
 class StreamsGroups(ModernGroups[StreamsGroup, StreamsHeartbeat, StreamsHeartbeatResult]):
     """The streams groups of one broker."""
 
-    def __init__(self, protocol: StreamsProtocol, locks: GroupLocks, find_shard: Callable[[str], GroupShard]) -> None:
-        super().__init__(protocol, locks, find_shard)
+    def __init__(self, protocol: StreamsProtocol, locks: GroupLocks, shards: GroupShards) -> None:
+        super().__init__(protocol, locks, shards)
         self._streams = protocol
 
     async def describe_topology(

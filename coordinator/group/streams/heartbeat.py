@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.streams.assignor import Task, TaskSet
@@ -76,3 +76,9 @@ class StreamsGroupConfig(NamedTuple):
         if self.rack_tags:
             configs[RACK_TAGS] = ",".join(self.rack_tags)
         return configs
+
+
+class StreamsGroupConfigs(Protocol):
+    """The settings of each streams group."""
+
+    def of_streams_group(self, group_id: str) -> StreamsGroupConfig: ...

@@ -19,7 +19,6 @@ As in Kafka 4.4 nobody is given warm-up tasks yet, and a group's topology never 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -35,6 +34,7 @@ from ottla.coordinator.group.streams.endpoints import endpoints
 from ottla.coordinator.group.streams.group import StreamsGroup
 from ottla.coordinator.group.streams.heartbeat import (
     StreamsGroupConfig,
+    StreamsGroupConfigs,
     StreamsHeartbeat,
     StreamsHeartbeatResult,
 )
@@ -66,16 +66,15 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
 
     group_class = StreamsGroup
 
-    def __init__(self, services: GroupServices, *, config: Callable[[str], StreamsGroupConfig]) -> None:
-        """`config` gives a group's settings."""
+    def __init__(self, services: GroupServices, *, configs: StreamsGroupConfigs) -> None:
         super().__init__(services)
-        self._config = config
+        self._configs = configs
 
     async def heartbeat(self, group: StreamsGroup, beat: StreamsHeartbeat) -> StreamsHeartbeatResult:
         """Take one step with a member. Raises CoordinatorError, and then nothing has changed."""
         if beat.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return await self._leave(group, beat)
-        config = self._config(group.group_id)
+        config = self._configs.of_streams_group(group.group_id)
         is_new_group = not group.members
         former = self._find_member(group, beat, config)
         plan = StreamsPlan(group, self._topics, beat.topology, config.of_assignment())
@@ -240,7 +239,7 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsMember, StreamsHeartbe
             member.expect_nothing()
 
     def _session_timeout_ms(self, group: StreamsGroup, member: StreamsMember) -> int:
-        return self._config(group.group_id).session_timeout_ms
+        return self._configs.of_streams_group(group.group_id).session_timeout_ms
 
     def resume(self, group: StreamsGroup) -> None:
         super().resume(group)

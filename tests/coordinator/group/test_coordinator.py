@@ -32,6 +32,7 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.group.listing import GroupListing, listing_of
 from ottla.coordinator.group.offset_and_metadata import CommittedOffset, OffsetToCommit, TopicPartition
 from ottla.coordinator.group.topics import GroupTopics
+from ottla.coordinator.metadata import CoordinatorMetadata
 from ottla.coordinator.partitioning import coordinator_partition
 from ottla.coordinator.replay import Producer
 from ottla.kproto.records import EndTxnMarker, parse_batch_header
@@ -75,7 +76,7 @@ async def coordinating(log: Any, clock: ManualClock, **config: Any) -> AsyncIter
             config=settings,
             clock=clock,
             log=log,
-            topics=GroupTopics(lambda: TOPICS),
+            topics=GroupTopics(CoordinatorMetadata(TOPICS)),
             purgatory=Purgatory("group"),
             nursery=nursery,
         )
@@ -216,7 +217,7 @@ async def test_while_loading_everything_waits(coordinator: GroupCoordinator, log
             config=coordinator.config,
             clock=clock,
             log=log,
-            topics=GroupTopics(lambda: TOPICS),
+            topics=GroupTopics(CoordinatorMetadata(TOPICS)),
             purgatory=Purgatory("group"),
             nursery=nursery,
         )

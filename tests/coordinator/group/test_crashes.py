@@ -29,6 +29,7 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.group.modern.heartbeat import HeartbeatResult
 from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.coordinator.group.topics import GroupTopics
+from ottla.coordinator.metadata import CoordinatorMetadata
 from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.runtime.purgatory import Purgatory
 from ottla.runtime.stages import Stages
@@ -53,7 +54,7 @@ async def running(log: Any) -> AsyncIterator[GroupCoordinator]:
             config=GroupConfig(offsets_topic_partitions=1, initial_rebalance_delay_ms=0),
             clock=ManualClock(1_000),
             log=log,
-            topics=GroupTopics(lambda: image),
+            topics=GroupTopics(CoordinatorMetadata(image)),
             purgatory=Purgatory("group"),
             nursery=nursery,
         )

@@ -18,6 +18,7 @@ from ottla.coordinator.errors import (
 from ottla.coordinator.group.classic.member import JoinResult, Protocol
 from ottla.coordinator.group.classic.protocol import JoinRequest
 from ottla.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
+from ottla.coordinator.group.configs import GroupConfigs
 from ottla.coordinator.group.consumer.protocol import Heartbeat
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.group.locks import GroupLocks
@@ -42,6 +43,13 @@ DAY_MS = 24 * 3_600_000
 CHECK_S = 600
 FIRST, SECOND = "g0", "g1"
 """Two groups, each in a partition of its own of `__consumer_offsets`."""
+
+
+class AtOnce(GroupConfigs):
+    """Streams groups assign without delay."""
+
+    def of_streams_group(self, group_id: str) -> StreamsGroupConfig:
+        return StreamsGroupConfig(assignment_interval_ms=0, initial_rebalance_delay_ms=0)
 
 
 class World:
@@ -96,7 +104,7 @@ class World:
                 config=GroupConfig(offsets_topic_partitions=2, initial_rebalance_delay_ms=0),
                 clock=self.clock,
                 log=self.log,
-                topics=GroupTopics(lambda: self.image),
+                topics=GroupTopics(self),
                 purgatory=Purgatory("group"),
                 nursery=nursery,
                 **self.options,
@@ -490,9 +498,7 @@ async def test_offsets_keep_their_group_when_its_members_kind_ends(world: World,
 
 
 async def test_who_does_not_revoke_is_removed_though_it_could_not_be_at_once(world: World, autojump_clock: Any) -> None:
-    world.options = {
-        "streams_config": lambda group_id: StreamsGroupConfig(assignment_interval_ms=0, initial_rebalance_delay_ms=0)
-    }
+    world.options = {"configs": AtOnce(GroupConfig())}
     topology = Topology(1, [Subtopology(subtopology_id="0", source_topics=["t"])])
     both = TaskSet({"0": frozenset({0, 1})})
 
@@ -520,9 +526,7 @@ async def test_who_does_not_revoke_is_removed_though_it_could_not_be_at_once(wor
 
 
 async def test_members_are_told_of_endpoints_though_two_coordinators_counted_alike(world: World) -> None:
-    world.options = {
-        "streams_config": lambda group_id: StreamsGroupConfig(assignment_interval_ms=0, initial_rebalance_delay_ms=0)
-    }
+    world.options = {"configs": AtOnce(GroupConfig())}
     said = StreamsHeartbeat(
         "a",
         0,

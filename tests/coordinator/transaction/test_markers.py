@@ -45,6 +45,7 @@ from ottla.storage.errors import (
     TransactionCoordinatorFencedError,
 )
 from tests.coordinator.transaction.world import P0, P1
+from tests.one_topic import OneTopic
 
 Serve = Callable[..., Any]
 
@@ -140,12 +141,19 @@ class Replicas:
         return {key: AppendResult(self.error) for key in entries}
 
 
+class Known(dict[Partition, UUID]):
+    """The partitions that there are."""
+
+    def topic_id_of(self, topic: str, partition: int) -> UUID | None:
+        return self.get(Partition(topic, partition))
+
+
 @pytest.mark.parametrize("error", [UnknownTopicOrPartitionError("t"), NotLeaderError("t")])
 async def test_the_metadata_alone_says_that_a_partition_is_gone(error: Exception) -> None:
     """Its topic may be there and its log not yet, or be made again with fewer partitions."""
     replicas = Replicas(error)
     known = {P0: UUID(int=1)}
-    markers = ReplicaMarkers(replicas, None, known.get, ManualClock())  # type: ignore[arg-type]
+    markers = ReplicaMarkers(replicas, None, Known(known), ManualClock())  # type: ignore[arg-type]
     offsets = Partition(CONSUMER_OFFSETS, 0)
     assert await markers.write([P0, P1, offsets], MARKER) == {P0: error}
     assert replicas.appended == [TopicIdPartition(UUID(int=1), 0)]
@@ -164,7 +172,7 @@ class Groups:
 
 
 def markers_of(replicas: Replicas, groups: Groups) -> ReplicaMarkers:
-    return ReplicaMarkers(replicas, groups, lambda _: UUID(int=1), ManualClock())  # type: ignore[arg-type]
+    return ReplicaMarkers(replicas, groups, OneTopic(UUID(int=1)), ManualClock())  # type: ignore[arg-type]
 
 
 OFFSETS = [Partition(CONSUMER_OFFSETS, 0), Partition(CONSUMER_OFFSETS, 1)]

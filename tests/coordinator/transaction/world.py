@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
@@ -15,6 +16,7 @@ from ottla.coordinator.transaction.coordinator import (
 )
 from ottla.coordinator.transaction.state import Partition, ProducerIdAndEpoch, TransactionStatus
 from ottla.kproto.records import EndTxnMarker
+from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import MetadataDelta, MetadataImage, PartitionChange, PartitionState, TopicImage
 from ottla.storage.clock import ManualClock
 
@@ -70,11 +72,15 @@ class World:
             clock=clock,
             log=log,
             markers=markers,
-            new_producer_id=new_producer_id,
-            transaction_version=lambda: self.level,
+            producer_ids=SimpleNamespace(next=new_producer_id),
+            metadata=self,
             nursery=nursery,
         )
         self.lead(1)
+
+    @property
+    def image(self) -> MetadataImage:
+        return MetadataImage(features={TRANSACTION_VERSION: self.level})
 
     def lead(self, leader: int, partition: int = 0) -> None:
         state = PartitionState.initial((leader,))

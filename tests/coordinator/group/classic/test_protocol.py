@@ -1,7 +1,7 @@
 """The classic group protocol on Trio's mock clock: no test sleeps for real."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,8 @@ from ottla.coordinator.group.classic.member import JoinResult, Protocol, SyncRes
 from ottla.coordinator.group.classic.protocol import ClassicProtocol, JoinRequest, SyncRequest
 from ottla.coordinator.group.classic.rebalance import ClassicConfig, Rebalance
 from ottla.coordinator.group.group import Committer
+from ottla.coordinator.group.shard.records import GroupRecord, decode
+from ottla.coordinator.replay import CoordinatorRecord
 from ottla.runtime.purgatory import Purgatory
 from ottla.storage.clock import ManualClock
 
@@ -43,9 +45,15 @@ class World:
             clock=ManualClock(0),
             purgatory=self.purgatory,
             nursery=nursery,
-            store=self.store,
+            store=self,
         )
         self.group = ClassicGroup("g", now_ms=0)
+
+    def begin_store(self, group: ClassicGroup, record: CoordinatorRecord) -> Awaitable[None]:
+        found = decode(record)
+        assert isinstance(found, GroupRecord)
+        assert found.value is not None
+        return self.store(group, {each.member_id: each.assignment for each in found.value.members})
 
     async def store(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         await self.store_gate.wait()

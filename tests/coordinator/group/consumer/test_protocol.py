@@ -44,7 +44,7 @@ class Topics(GroupTopics):
 
     def __init__(self) -> None:
         self.image = MetadataImage()
-        super().__init__(lambda: self.image)
+        super().__init__(self)
 
     def set(self, **partitions: int) -> None:
         image = MetadataImage(revision=self.image.revision + 1)

@@ -33,6 +33,7 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.coordinator.group.migration.policy import MigrationPolicy
 from ottla.coordinator.group.offset_and_metadata import OffsetToCommit, TopicPartition
 from ottla.coordinator.group.topics import GroupTopics
+from ottla.coordinator.metadata import CoordinatorMetadata
 from ottla.kproto.internal_records import record_types
 from ottla.kproto.internal_records.consumer_protocol import (
     AssignedTopicPartition,
@@ -70,7 +71,7 @@ class World:
             config=GroupConfig(offsets_topic_partitions=1, initial_rebalance_delay_ms=0)._replace(**config),
             clock=self.clock,
             log=log,
-            topics=GroupTopics(lambda: image),
+            topics=GroupTopics(CoordinatorMetadata(image)),
             purgatory=Purgatory("group"),
             nursery=nursery,
         )

@@ -12,8 +12,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from ottla.coordinator.errors import CoordinatorError, CoordinatorNotAvailableError, FencedStateEpochError
+from ottla.coordinator.group.config import GroupConfig
+from ottla.coordinator.group.configs import GroupConfigs
 from ottla.coordinator.group.modern.heartbeat import HeartbeatResult
-from ottla.coordinator.group.share.protocol import ShareGroupConfig, ShareHeartbeat
+from ottla.coordinator.group.share.config import ShareGroupConfig
+from ottla.coordinator.group.share.protocol import ShareHeartbeat
 from ottla.coordinator.group.topics import GroupTopics
 from ottla.coordinator.share.cluster import MAX_PAUSE_SECONDS, RETRIES, ClusterPersister
 from ottla.coordinator.share.persister import Initialization
@@ -58,6 +61,13 @@ class Keeper:
         return dict.fromkeys(keys)
 
 
+class AtOnce(GroupConfigs):
+    """Share groups assign without delay."""
+
+    def of_share_group(self, group_id: str) -> ShareGroupConfig:
+        return ShareGroupConfig(assignment_interval_ms=0)
+
+
 class Shares:
     """Brokers with share groups, and one member of one of them."""
 
@@ -66,10 +76,11 @@ class Shares:
         self.keeper = Keeper()
         self.epoch = 0
         self.assigned: set[int] = set()
-        world.options = {
-            "persister": lambda: self.keeper,
-            "share_config": lambda group_id: ShareGroupConfig(assignment_interval_ms=0),
-        }
+        world.options = {"share_state": self, "configs": AtOnce(GroupConfig())}
+
+    @property
+    def persister(self) -> Keeper:
+        return self.keeper
 
     @property
     def groups(self) -> Any:
@@ -180,15 +191,15 @@ def persister_of(**coordinator: Any) -> ClusterPersister:
         1,
         SimpleNamespace(partition_for=lambda key: 0, **coordinator),  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
-        leader_of=lambda partition: 1,
-        ensure_topic=exists,
+        SimpleNamespace(leader_of=lambda topic, partition: 1),
+        SimpleNamespace(ensure_topic=exists),
     )
 
 
 def ask_again(shares: Shares) -> None:
     """The keeper is asked as others are: what it refuses for the moment is asked again."""
     persister = persister_of(initialize=shares.keeper.initialize, delete=shares.keeper.delete)
-    shares.world.options["persister"] = lambda: persister
+    shares.world.options["share_state"] = SimpleNamespace(persister=persister)
 
 
 async def test_a_stop_does_not_wait_to_ask_again(autojump_clock: MockClock) -> None:

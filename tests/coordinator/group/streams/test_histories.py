@@ -104,16 +104,19 @@ class History:
         self.members: dict[str, Member] = {}
         self.log: list[CoordinatorRecord] = []
         self.numbers = iter(range(1_000_000))
-        config = StreamsGroupConfig(assignment_interval_ms=0, initial_rebalance_delay_ms=0, standby_count=standbys)
+        self.config = StreamsGroupConfig(assignment_interval_ms=0, initial_rebalance_delay_ms=0, standby_count=standbys)
         services = GroupServices(
             clock=self.clock,
             topics=self.topics,  # type: ignore[arg-type]
             purgatory=Purgatory("group"),
             nursery=nursery,
             locks=GroupLocks(),
-            write=self.write,
+            shards=self,  # type: ignore[arg-type]
         )
-        self.protocol = StreamsProtocol(services, config=lambda group_id: config)
+        self.protocol = StreamsProtocol(services, configs=self)
+
+    def of_streams_group(self, group_id: str) -> StreamsGroupConfig:
+        return self.config
 
     async def write(self, group_id: str, written: Sequence[CoordinatorRecord]) -> None:
         await trio.lowlevel.checkpoint()
