@@ -85,11 +85,12 @@ class Coordinators:
         self._nursery = nursery
         self._make_other_brokers = other_brokers
         self._make_other_share_coordinators = other_share_coordinators
-        self._metadata = CoordinatorMetadata()
+        #: As far as they have followed it.
+        self.metadata = CoordinatorMetadata()
 
     async def follow(self, delta: MetadataDelta) -> None:
         """Follow a change of the metadata that the replica manager has already applied."""
-        self._metadata.follow(delta)
+        self.metadata.follow(delta)
         # A coordinator that was never created has led no partition: its topic did not exist.
         if "shares" in vars(self) or await self._has_begun(SHARE_GROUP_STATE, _SHARE_MODULES):
             self.shares.apply(delta)
@@ -122,7 +123,7 @@ class Coordinators:
 
     async def _has_begun(self, topic: str, modules: Sequence[str]) -> bool:
         """Whether a coordinator's topic exists. If so, its modules are loaded, in a thread: that takes about 10 ms."""
-        if self._metadata.image.topic(topic) is None:
+        if self.metadata.image.topic(topic) is None:
             return False
         await trio.to_thread.run_sync(_load, topic, modules)
         return True
@@ -139,11 +140,11 @@ class Coordinators:
             node_id=self._config.node_id,
             config=group_config(self._config),
             clock=self._clock,
-            log=ReplicaLog(self._replica_manager, self._metadata, CONSUMER_OFFSETS),
-            topics=GroupTopics(self._metadata),
+            log=ReplicaLog(self._replica_manager, self.metadata, CONSUMER_OFFSETS),
+            topics=GroupTopics(self.metadata),
             purgatory=Purgatory("group"),
             nursery=self._nursery,
-            configs=BrokerGroupConfigs(self._config, self._metadata),
+            configs=BrokerGroupConfigs(self._config, self.metadata),
             share_state=self,
         )
 
@@ -158,8 +159,8 @@ class Coordinators:
             node_id=self._config.node_id,
             config=share_coordinator_config(self._config),
             clock=self._clock,
-            log=ReplicaLog(self._replica_manager, self._metadata, SHARE_GROUP_STATE),
-            topics=ShareTopics(self._metadata),
+            log=ReplicaLog(self._replica_manager, self.metadata, SHARE_GROUP_STATE),
+            topics=ShareTopics(self.metadata),
             nursery=self._nursery,
         )
 
@@ -172,7 +173,7 @@ class Coordinators:
             self._config.node_id,
             self.shares,
             self.other_share_coordinators,
-            self._metadata,
+            self.metadata,
             self._internal_topics,
         )
 
@@ -192,10 +193,10 @@ class Coordinators:
             node_id=self._config.node_id,
             config=transaction_config(self._config),
             clock=self._clock,
-            log=ReplicaLog(self._replica_manager, self._metadata, TRANSACTION_STATE),
-            markers=ClusterMarkers(self.markers, self, self._metadata, node_id=self._config.node_id),
+            log=ReplicaLog(self._replica_manager, self.metadata, TRANSACTION_STATE),
+            markers=ClusterMarkers(self.markers, self, self.metadata, node_id=self._config.node_id),
             producer_ids=self._producer_ids,
-            metadata=self._metadata,
+            metadata=self.metadata,
             nursery=self._nursery,
         )
 
@@ -204,14 +205,14 @@ class Coordinators:
         """Writes transaction markers into the partitions that this node leads."""
         from ottla.coordinator.transaction.markers import ReplicaMarkers
 
-        return ReplicaMarkers(self._replica_manager, self.groups.offsets, self._metadata, self._clock)
+        return ReplicaMarkers(self._replica_manager, self.groups.offsets, self.metadata, self._clock)
 
     @cached_property
     def transaction_verifier(self) -> TransactionVerifier:
         """Verifies with the coordinator of a transaction, here or elsewhere, that a partition takes part in it."""
         from ottla.coordinator.transaction.other_brokers import TransactionVerifier
 
-        return TransactionVerifier(self, self._metadata, node_id=self._config.node_id)
+        return TransactionVerifier(self, self.metadata, node_id=self._config.node_id)
 
     @cached_property
     def other_brokers(self) -> OtherBrokers:

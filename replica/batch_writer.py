@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.kproto.errors import ErrorCode
 from ottla.metadata.image import NO_LEADER
@@ -13,6 +12,7 @@ from ottla.replica.partition import ACKS_ALL
 from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineError
 
 if TYPE_CHECKING:
+    from ottla.kproto.schema import Request
     from ottla.metadata.image import TopicImage
     from ottla.replica.manager import ReplicaManager
 
@@ -30,6 +30,13 @@ class WriteRefusedError(Exception):
     """The batch was not written, and will not be however often it is tried."""
 
 
+class Peers(Protocol):
+    """The other brokers of the cluster."""
+
+    async def call(self, node_id: int, request: Request, *, channel: str = ..., timeout_seconds: float = ...) -> Any:
+        """The answer of a broker. Raises a ClientError."""
+
+
 class BatchWriter:
     """Appends batches at the leaders of their partitions: at this node, or by a Produce to another one.
 
@@ -37,10 +44,10 @@ class BatchWriter:
     not know then whether its batch was written.
     """
 
-    def __init__(self, replica_manager: ReplicaManager, call: Callable[..., Awaitable[Any]], channel: str) -> None:
-        """`call` is `Peers.call`, and `channel` names the connections that these batches use."""
+    def __init__(self, replica_manager: ReplicaManager, peers: Peers, channel: str) -> None:
+        """`channel` names the connections that these batches use."""
         self._replica_manager = replica_manager
-        self._call = call
+        self._peers = peers
         self._channel = channel
 
     async def write(self, topic: TopicImage, index: int, batch: bytes, *, timeout_ms: int = TIMEOUT_MS) -> None:
@@ -75,7 +82,7 @@ class BatchWriter:
         # The other node gives up first.
         timeout_seconds = (timeout_ms + TIMEOUT_MS) / 1000
         try:
-            answer = await self._call(node_id, request, channel=self._channel, timeout_seconds=timeout_seconds)
+            answer = await self._peers.call(node_id, request, channel=self._channel, timeout_seconds=timeout_seconds)
             code = ErrorCode.of(answer.responses[0].partition_responses[0].error_code)
         except (ClientError, IndexError) as error:
             raise WriteDelayedError(f"node {node_id}: {error}") from error

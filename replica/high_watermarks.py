@@ -16,7 +16,6 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -29,7 +28,7 @@ from ottla.storage.state.leader_epochs import NO_EPOCH
 if TYPE_CHECKING:
     from ottla.replica.partition import Partition
     from ottla.storage.disk import Disk
-    from ottla.storage.store.context import RunBlocking
+    from ottla.storage.worker_threads import WorkerThreads
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +45,10 @@ _ENCODED_AT_ONCE: Final = 500
 class HighWatermarks:
     """The file in a node's folder. `load` comes first; `run` keeps it up to date until it is cancelled."""
 
-    def __init__(self, disk: Disk, folder: str, run_blocking: RunBlocking) -> None:
+    def __init__(self, disk: Disk, folder: str, threads: WorkerThreads) -> None:
         self._disk = disk
         self._path = os.path.join(folder, FILE)
-        self._run_blocking = run_blocking
+        self._threads = threads
         self._written: dict[str, _Noted] = {}
         self._is_forgotten = False
         self._is_failing = False
@@ -75,7 +74,7 @@ class HighWatermarks:
     async def load(self) -> None:
         """Read the file. One that cannot be read is as good as none."""
         try:
-            self._written = await self._run_blocking(self._read)
+            self._written = await self._threads.offload(self._read)
         except (OSError, ValueError) as error:
             keys = {"path": self._path, "error": str(error)}
             logger.warning(
@@ -84,7 +83,7 @@ class HighWatermarks:
 
     async def forget(self) -> None:
         """Know nothing, here and at the next start: what the logs hold may be what was cut off them. Raises OSError."""
-        await self._run_blocking(self._remove)
+        await self._threads.offload(self._remove)
         self._written = {}
         self._is_forgotten = True
 
@@ -129,7 +128,7 @@ class HighWatermarks:
         if not has_changed and len(found) == len(self._written):
             return
         try:
-            await self._run_blocking(partial(self._store, found))
+            await self._threads.offload(self._store, found)
         except OSError as error:
             if not self._is_failing:
                 keys = {"path": self._path, "error": str(error)}

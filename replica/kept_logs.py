@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.storage.errors import CorruptLogError
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from ottla.storage.disk import Disk
     from ottla.storage.log.partition_log import PartitionLog
-    from ottla.storage.store.context import RunBlocking
+    from ottla.storage.worker_threads import WorkerThreads
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +27,10 @@ class KeptLogs:
     If the list cannot be written, the list in memory still counts, and the next change writes it again.
     """
 
-    def __init__(self, disk: Disk, folder: str, run_blocking: RunBlocking) -> None:
+    def __init__(self, disk: Disk, folder: str, threads: WorkerThreads) -> None:
         self._disk = disk
         self._folder = folder
-        self._run_blocking = run_blocking
+        self._threads = threads
         self._logs: dict[tuple[UUID, int], KeptLog] = {}
 
     def get(self, topic_id: UUID, partition: int) -> KeptLog | None:
@@ -53,7 +52,7 @@ class KeptLogs:
         if not self._disk.exists(os.path.join(self._folder, KEPT_FILE)):
             return
         try:
-            found = await self._run_blocking(partial(read_kept_logs, self._disk, self._folder))
+            found = await self._threads.offload(read_kept_logs, self._disk, self._folder)
         except (OSError, CorruptLogError) as error:
             keys = {"path": self._folder, "error": str(error)}
             logger.error("%s in %s cannot be read: %s", KEPT_FILE, self._folder, error, extra=keys)  # noqa: TRY400
@@ -68,9 +67,9 @@ class KeptLogs:
         self._logs.update(((log.topic_id, log.partition), log) for log in kept)
         if self._logs == before:
             return
-        write = partial(write_kept_logs, self._disk, self._folder, list(self._logs.values()))
+        kept_now = list(self._logs.values())
         try:
-            await self._run_blocking(write)
+            await self._threads.offload(write_kept_logs, self._disk, self._folder, kept_now)
         except OSError as error:
             keys = {"path": self._folder, "error": str(error)}
             logger.warning("%s in %s cannot be written: %s", KEPT_FILE, self._folder, error, extra=keys)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -20,14 +19,18 @@ logger = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 30
 
 
+class SuspectLogsListener(Protocol):
+    """Goes on with what has been looked through."""
+
+    async def looked_through(self, partition: Partition) -> None:
+        """It is known up to where a partition's log is sound."""
+
+
 class SuspectLogs:
-    """Reads one log after the other, as a consumer would, up to the first offset that cannot be read.
+    """Reads one log after the other, as a consumer would, up to the first offset that cannot be read."""
 
-    `looked_through` is told when it is known up to where a partition's log is sound.
-    """
-
-    def __init__(self, looked_through: Callable[[Partition], Awaitable[None]]) -> None:
-        self._looked_through = looked_through
+    def __init__(self, listener: SuspectLogsListener) -> None:
+        self._listener = listener
         self._waiting: dict[Partition, None] = {}
         self._news = trio.Event()
 
@@ -59,4 +62,4 @@ class SuspectLogs:
                 self.look_through(partition)
             return
         partition.found_sound(first_bad_offset)
-        await self._looked_through(partition)
+        await self._listener.looked_through(partition)

@@ -124,9 +124,9 @@ class Broker:
             config=self.config,
             clock=self.clock,
             replica_manager=self.replica_manager,
-            writer=BatchWriter(self.replica_manager, self.peers.call, "letters of validation"),
-            image=lambda: self.metadata,
-            offload=self.log_manager.context.offload,
+            writer=BatchWriter(self.replica_manager, self.peers, "letters of validation"),
+            metadata=self.controller,
+            threads=self.log_manager.context,
         )
 
     def add_services(self, coordinators: Coordinators, share: ShareLeader, mirror: Mirror) -> None:

@@ -6,9 +6,8 @@ A fetch says what is *written* here, so the next one follows when what the last 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -32,8 +31,16 @@ _FIRST_PAUSE_SECONDS: Final = 0.01
 #: After which a throttle that may have been lifted meanwhile is looked at again.
 _MAX_HELD_BACK_SECONDS: Final = 0.5
 
-Connect = Callable[[int], AbstractAsyncContextManager[LeaderConnection]]
-"""Opens a connection to a node, for the caller alone; raises a ClientError."""
+
+class Peers(Protocol):
+    """The brokers of the cluster, as a follower reaches them."""
+
+    def connect(self, node_id: int) -> AbstractAsyncContextManager[LeaderConnection]:
+        """A connection to a node, for the caller alone; raises a ClientError."""
+
+    @property
+    def own_epoch(self) -> int:
+        """The epoch of this node's registration, -1 before there is one."""
 
 
 class FollowedReplica(FollowedLog):
@@ -91,17 +98,13 @@ class ReplicaFetcher(LogFollower[FollowedReplica]):
         self,
         leader_id: int,
         manager: ReplicaManager,
-        connect: Connect,
+        peers: Peers,
         config: BrokerConfig,
         clock: Clock,
-        *,
-        broker_epoch: Callable[[], int],
     ) -> None:
-        """`broker_epoch` is that of this node's registration, -1 before there is one."""
         super().__init__(leader_id, manager, config, clock, self._new_backoff(config))
         self.replica_id = manager.node_id
-        self._connect = connect
-        self._broker_epoch = broker_epoch
+        self._peers = peers
         #: Of the wait for an answer, and when one was last broken off for new partitions.
         self._patience = trio.CancelScope()
         self._broken_off = -1.0
@@ -130,7 +133,7 @@ class ReplicaFetcher(LogFollower[FollowedReplica]):
     # What it asks for -----------------------------------------------------------------------------------------------
 
     def _open(self) -> AbstractAsyncContextManager[LeaderConnection]:
-        return self._connect(self.leader_id)
+        return self._peers.connect(self.leader_id)
 
     def _hold_back(self) -> None:
         """While too much was copied of throttled replicas, those of them that are behind back off."""
@@ -147,7 +150,7 @@ class ReplicaFetcher(LogFollower[FollowedReplica]):
         return FetchTerms(
             int(min(self._config.replica_fetch_wait_max_ms, pause_seconds * 1000)),
             self._config.replica_fetch_min_bytes,
-            ReplicaState(replica_id=self.replica_id, replica_epoch=self._broker_epoch()),
+            ReplicaState(replica_id=self.replica_id, replica_epoch=self._peers.own_epoch),
         )
 
     async def _call(self, connection: LeaderConnection, request: FetchRequest) -> FetchResponse | None:

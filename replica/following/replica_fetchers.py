@@ -13,11 +13,9 @@ from ottla.replica.suspect_logs import SuspectLogs
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ottla.metadata.image import MetadataDelta
     from ottla.replica.following.leader_session import Key
-    from ottla.replica.following.replica_fetcher import Connect, ReplicaFetcher
+    from ottla.replica.following.replica_fetcher import Peers, ReplicaFetcher
     from ottla.replica.manager import ReplicaManager
     from ottla.replica.partition import Partition
     from ottla.runtime.supervisor import Supervisor
@@ -35,23 +33,21 @@ class ReplicaFetchers:
     def __init__(
         self,
         manager: ReplicaManager,
-        connect: Connect,
+        peers: Peers,
         config: BrokerConfig,
         clock: Clock,
         *,
-        broker_epoch: Callable[[], int],
         supervisor: Supervisor,
     ) -> None:
         self._manager = manager
-        self._connect = connect
+        self._peers = peers
         self._config = config
         self._clock = clock
-        self._broker_epoch = broker_epoch
         self._supervisor = supervisor
         self._fetchers: dict[tuple[int, int], tuple[ReplicaFetcher, trio.CancelScope]] = {}
         #: Over which each partition is followed.
         self._assigned: dict[Key, tuple[int, int]] = {}
-        self._suspect = SuspectLogs(self._looked_through)
+        self._suspect = SuspectLogs(self)
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -102,7 +98,8 @@ class ReplicaFetchers:
             self._suspect.look_through(partition)
         return False
 
-    async def _looked_through(self, partition: Partition) -> None:
+    async def looked_through(self, partition: Partition) -> None:
+        """It is known up to where a partition's log is sound: follow it from there."""
         await self._manager.settle_losses()
         self._follow_state((partition.topic_id, partition.index))
 
@@ -113,9 +110,7 @@ class ReplicaFetchers:
         # Not before there is something to follow: a node alone needs none of it.
         from ottla.replica.following.replica_fetcher import ReplicaFetcher
 
-        fetcher = ReplicaFetcher(
-            slot[0], self._manager, self._connect, self._config, self._clock, broker_epoch=self._broker_epoch
-        )
+        fetcher = ReplicaFetcher(slot[0], self._manager, self._peers, self._config, self._clock)
         scope = trio.CancelScope()
         self._fetchers[slot] = (fetcher, scope)
         if self._nursery is not None:  # else `run` will start it, unless the node stops

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.client.security import Login
     from ottla.client.trio_connection import TrioConnection
     from ottla.kproto.schema import Request
-    from ottla.metadata.image import Endpoint, MetadataDelta, MetadataImage
+    from ottla.metadata.image import Endpoint, MetadataDelta, MetadataImage, MetadataView
 
 #: Kafka's `reconnect.backoff.ms` and `reconnect.backoff.max.ms` of connections among brokers.
 FIRST_BACKOFF_SECONDS: Final = 0.05
@@ -45,7 +45,7 @@ class Peers:
 
     def __init__(
         self,
-        image: Callable[[], MetadataImage],
+        metadata: MetadataView,
         *,
         node_id: int,
         listener: str | None,
@@ -53,7 +53,7 @@ class Peers:
     ) -> None:
         """`listener` is the name of the listener for brokers, None for the first that a broker has. `find_endpoint`
         says how to connect to an endpoint, or raises SecurityConfigError; without it that is plain TCP."""
-        self._image = image
+        self._metadata = metadata
         self._node_id = node_id
         self._listener = listener
         self._find_endpoint = find_endpoint
@@ -130,6 +130,12 @@ class Peers:
                     if connection is not None:
                         connection.close()
 
+    @property
+    def own_epoch(self) -> int:
+        """The epoch of this node's registration, -1 before there is one."""
+        registered = self._metadata.image.brokers.get(self._node_id)
+        return -1 if registered is None else registered.epoch
+
     def _endpoint(self, image: MetadataImage, node_id: int) -> Endpoint | None:
         broker = image.brokers.get(node_id)
         if broker is None or not broker.endpoints:
@@ -143,10 +149,10 @@ class Peers:
         assert node_id != self._node_id, "a broker has no connection to itself"
         link = self._links.get((node_id, channel))
         if link is None:
-            endpoint = self._endpoint(self._image(), node_id)
+            endpoint = self._endpoint(self._metadata.image, node_id)
             if endpoint is None:
                 raise UnreachableError(f"node {node_id}", "it is not registered")
-            link = self._links[node_id, channel] = _Link(endpoint, _process(self._image(), node_id))
+            link = self._links[node_id, channel] = _Link(endpoint, _process(self._metadata.image, node_id))
         return link
 
     async def _open(self, link: _Link) -> TrioConnection:

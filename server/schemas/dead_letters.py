@@ -13,8 +13,8 @@ one stay.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -28,7 +28,7 @@ from ottla.storage.state.producer_state import DuplicateBatch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.metadata.image import MetadataDelta, MetadataImage, TopicImage
+    from ottla.metadata.image import MetadataDelta, MetadataView, TopicImage
     from ottla.replica.append import Records
     from ottla.replica.batch_writer import BatchWriter
     from ottla.replica.manager import ReplicaManager
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ottla.server.schemas.validation import Misfits, Rule
     from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
+    from ottla.storage.worker_threads import WorkerThreads
 
 logger = logging.getLogger(__name__)
 
@@ -78,16 +79,15 @@ class DeadLetterTopics:
         clock: Clock,
         replica_manager: ReplicaManager,
         writer: BatchWriter,
-        image: Callable[[], MetadataImage],
-        offload: Callable[..., Awaitable[Any]],
+        metadata: MetadataView,
+        threads: WorkerThreads,
     ) -> None:
-        """`offload` runs in a worker thread what takes long."""
         self._config = config
         self._clock = clock
         self._replica_manager = replica_manager
         self._writer = writer
-        self._image = image
-        self._offload = offload
+        self._metadata = metadata
+        self._threads = threads
         # What is worked on at the same time takes memory: a batch as far as it inflates.
         self._limiter = trio.CapacityLimiter(_AT_A_TIME)
         #: The topics of which a failure was logged that has not ended since.
@@ -106,7 +106,7 @@ class DeadLetterTopics:
         partition.require_replicas(sender.required_acks)
         async with self._limiter:
             checked = await self._replica_manager.check_ahead(partition.log, records.view, self._clock.time_ms())
-            left: CheckedBatch = await self._offload(_without_misfits, checked, misfits)
+            left: CheckedBatch = await self._threads.offload(_without_misfits, checked, misfits)
             if not self._is_duplicate(partition, left, records, sender):
                 await self._write(rule, topic, partition, misfits, sender)
         assert left.changed is not None
@@ -114,7 +114,7 @@ class DeadLetterTopics:
 
     def _topic(self, rule: Rule, misfits: Misfits, sender: Sender) -> TopicImage:
         name = rule.dead_letter_topic
-        topic = self._image().topic(name)
+        topic = self._metadata.image.topic(name)
         why = ""
         if not sender.may_write(name):
             why = "its producer may not write to it"
@@ -147,7 +147,7 @@ class DeadLetterTopics:
         most_bytes = self._config.topic_config(topic.configs).max_message_bytes
         index = partition.index % len(topic.partitions)
         try:
-            batches = await self._offload(_letters, rule.topic, partition.index, misfits, most_bytes)
+            batches = await self._threads.offload(_letters, rule.topic, partition.index, misfits, most_bytes)
             for batch in batches:
                 await self._writer.write(topic, index, batch, timeout_ms=sender.timeout_ms)
         except (RecordTooLargeError, WriteRefusedError) as error:

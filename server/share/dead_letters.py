@@ -8,8 +8,8 @@ ShareGroupDLQRecordFetcher.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import Record, build_batch, iter_records, parse_batch_header
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from ottla.kproto.records import BatchHeader
     from ottla.metadata.controller import Controller
     from ottla.metadata.image import TopicImage
+    from ottla.replica.batch_writer import Peers
     from ottla.replica.manager import ReplicaManager
     from ottla.replica.partition import Partition
-    from ottla.server.share.config import ShareConfig
+    from ottla.server.share.config import ShareConfigs
     from ottla.server.share.records import Dead
     from ottla.settings.config import BrokerConfig
     from ottla.storage.clock import Clock
+    from ottla.storage.worker_threads import WorkerThreads
 
 logger = logging.getLogger(__name__)
 
@@ -117,21 +119,20 @@ class DeadLetterQueues:
         *,
         replica_manager: ReplicaManager,
         controller: Controller,
-        call: Callable[..., Awaitable[Any]],
+        peers: Peers,
         config: BrokerConfig,
-        group_config: Callable[[str], ShareConfig],
+        configs: ShareConfigs,
         clock: Clock,
-        offload: Callable[..., Awaitable[Any]],
+        threads: WorkerThreads,
     ) -> None:
-        """`call` asks another broker, `offload` runs in a worker thread what takes long."""
         self.counters: dict[str, QueueCounters] = {}
         self._replica_manager = replica_manager
         self._controller = controller
-        self._writer = BatchWriter(replica_manager, call, _CHANNEL)
+        self._writer = BatchWriter(replica_manager, peers, _CHANNEL)
         self._config = config
-        self._group_config = group_config
+        self._configs = configs
         self._clock = clock
-        self._offload = offload
+        self._threads = threads
 
     async def write(self, share: Origin, dead: Sequence[Dead]) -> list[Span]:
         """See `DeadLetters`. Returns nothing if the share partition has ended meanwhile."""
@@ -173,12 +174,14 @@ class DeadLetterQueues:
 
     async def _write_round(self, share: Origin, dead: Sequence[Dead]) -> list[Span]:
         group_id = share.key.group_id
-        own = self._group_config(group_id)
+        own = self._configs.of_share_group(group_id)
         queue = await self._queue(group_id, own.dead_letter_topic)
         most_bytes = self._config.topic_config(queue.configs).max_message_bytes
         copied = await self._read(share, dead[0].first) if own.copies_dead_letters else None
         source = _Source(group_id, share.partition.topic, share.partition.index)
-        batch, written = await self._offload(build_round, source, dead, copied, most_bytes, self._clock.time_ms())
+        batch, written = await self._threads.offload(
+            build_round, source, dead, copied, most_bytes, self._clock.time_ms()
+        )
         counters = self.counters_of(group_id)
         counters.requests += 1
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -19,7 +18,7 @@ from ottla.runtime.supervisor import Tasks
 from ottla.runtime.time_slice import TimeSlice
 from ottla.server.share.errors import ShareError
 from ottla.server.share.fetch import ShareFetchOperation, ShareFetchResult
-from ottla.server.share.partition import SharePartition
+from ottla.server.share.partition import SharePartition, ShareServices
 from ottla.server.share.sessions import SessionKey, ShareSession, ShareSessions
 from ottla.storage.errors import StorageError
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataDelta
     from ottla.replica.append import TopicIdPartition
     from ottla.replica.manager import ReplicaManager
-    from ottla.server.share.config import ShareConfig
+    from ottla.server.share.config import ShareConfig, ShareConfigs
     from ottla.server.share.dead_letters import DeadLetters
     from ottla.server.share.fetch import ShareFetchParams
     from ottla.server.share.records import Acknowledgement
@@ -64,7 +63,7 @@ class SharePartitionManager:
         *,
         replica_manager: ReplicaManager,
         persister: Persister,
-        config: Callable[[str], ShareConfig],
+        configs: ShareConfigs,
         clock: Clock,
         max_sessions: int,
         nursery: Tasks,
@@ -74,11 +73,9 @@ class SharePartitionManager:
         self.sessions = ShareSessions(max_sessions)
         self.counters = ShareCounters()
         self._replica_manager = replica_manager
-        self._persister = persister
-        self._config = config
-        self._clock = clock
+        self._configs = configs
         self._nursery = nursery
-        self._deadlines = Deadlines()
+        self._services = ShareServices(configs, persister, dead_letters, clock, Deadlines(), nursery)
         self._partitions: dict[SharePartitionKey, SharePartition] = {}
         self._is_closed = False
 
@@ -87,7 +84,7 @@ class SharePartitionManager:
 
     def config(self, group_id: str) -> ShareConfig:
         """A group's settings as they are now."""
-        return self._config(group_id)
+        return self._configs.of_share_group(group_id)
 
     # Share partitions
 
@@ -102,19 +99,7 @@ class SharePartitionManager:
             share.end(NotLeaderError(f"{share!r} is led in another epoch now"))
             share = None
         if share is None:
-            share = self._partitions[key] = SharePartition(
-                key,
-                partition,
-                config=partial(self._config, key.group_id),
-                persister=self._persister,
-                clock=self._clock,
-                deadlines=self._deadlines,
-                nursery=self._nursery,
-                changed=self._replica_manager.share_fetch_purgatory.signal,
-                ended=self._forget,
-                dead_letters=self.dead_letters,
-                dead_letters_ended=lambda share: self._end_unused(share.key.group_id),
-            )
+            share = self._partitions[key] = SharePartition(key, partition, self._services, self)
             self._nursery.start_soon(share.load)
         return share
 
@@ -125,7 +110,16 @@ class SharePartitionManager:
             raise UnknownTopicOrPartitionError(f"{key.group_id} has acquired nothing of {key.topic_id}-{key.partition}")
         return share
 
-    def _forget(self, share: SharePartition) -> None:
+    def share_changed(self, share: SharePartition) -> None:
+        """Fetches that wait for a share partition may look again."""
+        self._replica_manager.share_fetch_purgatory.signal(share)
+
+    def dead_letters_ended(self, share: SharePartition) -> None:
+        """The task has ended that wrote the dead letters of a share partition."""
+        self._end_unused(share.key.group_id)
+
+    def share_ended(self, share: SharePartition) -> None:
+        """Forget a share partition that can serve no more."""
         self.counters.expired_locks += share.expired_locks
         if self._partitions.get(share.key) is share:
             del self._partitions[share.key]

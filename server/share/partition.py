@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
@@ -31,13 +31,13 @@ from ottla.server.share.records import Lock, Transition
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ottla.coordinator.share.persister import Persister
     from ottla.coordinator.share.state import SharePartitionKey, ShareState, StateBatch
     from ottla.replica.partition import Partition
     from ottla.runtime.deadlines import Deadlines, Late
-    from ottla.server.share.config import ShareConfig
+    from ottla.server.share.config import ShareConfig, ShareConfigs
     from ottla.server.share.dead_letters import DeadLetters
     from ottla.server.share.records import Acknowledgement, Acquired, Span
     from ottla.storage.clock import Clock
@@ -91,31 +91,46 @@ class _TimedLock(Lock):
         self._share.lock_expired(self)
 
 
+class ShareServices(NamedTuple):
+    """What the share partitions of a node have in common."""
+
+    configs: ShareConfigs
+    persister: Persister
+    dead_letters: DeadLetters
+    clock: Clock
+    deadlines: Deadlines
+    nursery: Tasks
+
+
+class SharePartitionOwner(Protocol):
+    """Hears of what becomes of its share partitions."""
+
+    def share_changed(self, share: SharePartition) -> None:
+        """Fetches that wait may look again."""
+
+    def share_ended(self, share: SharePartition) -> None:
+        """It can serve no more."""
+
+    def dead_letters_ended(self, share: SharePartition) -> None:
+        """The task has ended that wrote its dead letters."""
+
+
 class SharePartition:
     """One group's share of a partition that this node leads, in one leader epoch and one state epoch.
 
-    Its owner creates it, runs `load` and calls `end`. `changed` is called when waiting fetches may look again, `ended`
-    when it can serve no more. Every change of a record's state is stored by the persister before it counts, except the
-    end of a lock: that counts at once, and is stored as soon as it can be.
+    Its owner creates it, runs `load` and calls `end`. Every change of a record's state is stored by the persister
+    before it counts, except the end of a lock: that counts at once, and is stored as soon as it can be.
 
     Dead letters are written by one task at a time, at least once: until the change of state is stored, the next leader
-    writes them again. `is_writing_dead_letters` while the task runs; `dead_letters_ended` is called at its end.
+    writes them again. `is_writing_dead_letters` while the task runs.
     """
 
     def __init__(
         self,
         key: SharePartitionKey,
         partition: Partition,
-        *,
-        config: Callable[[], ShareConfig],
-        persister: Persister,
-        clock: Clock,
-        deadlines: Deadlines,
-        nursery: Tasks,
-        changed: Callable[[SharePartition], None],
-        ended: Callable[[SharePartition], None],
-        dead_letters: DeadLetters,
-        dead_letters_ended: Callable[[SharePartition], None],
+        services: ShareServices,
+        owner: SharePartitionOwner,
     ) -> None:
         self.key = key
         self.partition = partition
@@ -129,21 +144,24 @@ class SharePartition:
         self.is_fetching = False
         self.expired_locks = 0
         self.is_writing_dead_letters = False
-        self._dead_letters = dead_letters
-        self._dead_letters_ended = dead_letters_ended
+        self._owner = owner
         self._term = partition.term
-        self._config = config
-        self._persister = persister
-        self._clock = clock
-        self._deadlines = deadlines
-        self._nursery = nursery
-        self._changed = changed
-        self._ended = ended
+        self._configs = services.configs
+        self._persister = services.persister
+        self._dead_letters = services.dead_letters
+        self._clock = services.clock
+        self._deadlines = services.deadlines
+        self._nursery = services.nursery
         self._state_epoch = -1
         self._in_flight: InFlight
 
     def __repr__(self) -> str:
         return f"<{self.key.group_id} {self.partition.topic}-{self.partition.index} {self.life.value}>"
+
+    @property
+    def _config(self) -> ShareConfig:
+        """The group's settings as they are now."""
+        return self._configs.of_share_group(self.key.group_id)
 
     @property
     def is_current(self) -> bool:
@@ -188,7 +206,7 @@ class SharePartition:
             self.end(error)
 
     def _begin(self, start_offset: int, state: ShareState) -> None:
-        config = self._config()
+        config = self._config
         self._in_flight = InFlight(
             start_offset,
             state.batches,
@@ -207,11 +225,11 @@ class SharePartition:
         if self.life is Life.LOADING:
             self.life = Life.ACTIVE
             self.active_since = trio.current_time()
-            self._changed(self)
+            self._owner.share_changed(self)
             self._write_dead_letters_soon()
 
     async def _first_offset(self) -> int:
-        reset = self._config().auto_offset_reset
+        reset = self._config.auto_offset_reset
         back_ms = duration_ms(reset)
         if back_ms is not None:
             found = await self._find(self._clock.time_ms() - back_ms)
@@ -238,8 +256,8 @@ class SharePartition:
         if was_active:
             for lock in {run.lock for run in self._in_flight.runs() if run.lock is not None}:
                 lock.free()
-        self._ended(self)
-        self._changed(self)
+        self._owner.share_ended(self)
+        self._owner.share_changed(self)
 
     def require_active(self) -> None:
         """Raise unless records can be given and taken back."""
@@ -268,7 +286,7 @@ class SharePartition:
 
     def _follow_config(self) -> ShareConfig:
         """The settings of the group as they are now, which are obeyed from now on."""
-        config = self._config()
+        config = self._config
         self._in_flight.follow_config(
             max_records=config.max_records,
             max_delivery_count=config.max_delivery_count,
@@ -312,7 +330,7 @@ class SharePartition:
                 self.require_active()
         except BaseException:
             steps.close()
-            self._changed(self)  # A lock may have ended meanwhile.
+            self._owner.share_changed(self)  # A lock may have ended meanwhile.
             raise
         await self._settle(transition)
 
@@ -336,7 +354,7 @@ class SharePartition:
             raise
         finally:
             self._in_flight.complete(transition, stored=is_stored)
-            self._changed(self)
+            self._owner.share_changed(self)
             self._write_dead_letters_soon()
 
     async def _store(self, batches: Sequence[StateBatch]) -> None:
@@ -353,7 +371,7 @@ class SharePartition:
     # Locks
 
     def _new_lock(self, member_id: str) -> Lock:
-        return _TimedLock(self, member_id, self._deadlines, self._config().lock_duration_ms / 1000)
+        return _TimedLock(self, member_id, self._deadlines, self._config.lock_duration_ms / 1000)
 
     def lock_expired(self, lock: Lock) -> None:
         """A member has not acknowledged in time: what it held is given to others."""
@@ -364,7 +382,7 @@ class SharePartition:
         expired = self._in_flight.expire(lock)
         if expired:
             self._nursery.start_soon(self._store_expired, expired)
-        self._changed(self)
+        self._owner.share_changed(self)
 
     async def _store_expired(self, expired: Sequence[StateBatch]) -> None:
         try:
@@ -392,12 +410,12 @@ class SharePartition:
                     await self._archive_dead(written)
         finally:
             self.is_writing_dead_letters = False
-            self._dead_letters_ended(self)
+            self._owner.dead_letters_ended(self)
 
     async def _archive_dead(self, spans: Iterable[tuple[int, int]]) -> None:
         """They are written, or could not be. It counts at once: what is lost of it is only written again."""
         archived = [batch for first, last in spans for batch in self._in_flight.archive_dead(first, last)]
-        self._changed(self)
+        self._owner.share_changed(self)
         try:
             await self._store(archived)
         except _FENCING as error:

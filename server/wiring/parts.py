@@ -96,15 +96,16 @@ class Parts:
         self._supervisor = environment.supervisor
         self.controller = Controller(store, config, node_id=config.node_id, note_start=log_manager.node_dir.note_start)
         self.peers = Peers(
-            lambda: self.controller.image,
+            self.controller,
             node_id=config.node_id,
             listener=config.inter_broker_listener_name,
             find_endpoint=partial(optional.peer_endpoint, config, environment.network),
         )
         self._tokens = optional.delegation_tokens(config, self.controller, environment.clock)
         self._join_cluster()
-        self.high_watermarks = HighWatermarks(environment.disk, log_manager.node_dir.path, environment.run_blocking)
-        self.kept_logs = KeptLogs(environment.disk, log_manager.node_dir.path, environment.run_blocking)
+        threads, folder = log_manager.context, log_manager.node_dir.path
+        self.high_watermarks = HighWatermarks(environment.disk, folder, threads)
+        self.kept_logs = KeptLogs(environment.disk, folder, threads)
         self.remote_storage = optional.remote_storage(
             config, environment.disk, environment.clock, log_manager.node_dir, environment.object_store
         )
@@ -112,10 +113,9 @@ class Parts:
         log_manager.set_listener(self.replica_manager)
         self.fetchers = ReplicaFetchers(
             self.replica_manager,
-            self.peers.connect,
+            self.peers,
             config,
             environment.clock,
-            broker_epoch=self._broker_epoch,
             supervisor=self._supervisor,
         )
         apis = ApiTable.default(takes_telemetry=bool(config.ottla_http_listen), release=config.ottla_kafka_release)
@@ -244,7 +244,7 @@ class Parts:
             coordinators,
             self.controller,
             self.peers,
-            self.log_manager.context.offload,
+            self.log_manager.context,
             tasks,
         )
         broker.add_services(coordinators, share, Mirror(config, partial(optional.new_link, broker)))
@@ -307,10 +307,6 @@ class Parts:
             directory_id=node_dir.directory_id,
             was_clean=node_dir.was_clean is not False,
         )
-
-    def _broker_epoch(self) -> int:
-        registered = self.controller.image.brokers.get(self._config.node_id)
-        return -1 if registered is None else registered.epoch
 
     def end_waits(self) -> None:
         """End all waits for other clients, brokers and the metadata store; waits for a flush under way go on."""

@@ -85,7 +85,7 @@ class StorageContext:
         self.tail = TailCache(config.tail_cache_bytes)
         self.damage = KnownDamage()
         self.turn = Turn()
-        self.space = Space(disk, reserve_path, config.disk_reserve_bytes, self.offload)
+        self.space = Space(disk, reserve_path, config.disk_reserve_bytes, self)
         self.listener: StoreListener | None = None
         self.boot_id = ""
         #: How long the blocks of all stores took to be written, and synced where they were; and their bytes.

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import trio
 
 from ottla.storage.disk.disk import Disk
 from ottla.storage.disk.passing import is_full
+from ottla.storage.worker_threads import WorkerThreads
 
 __all__ = ["Space", "SpaceUser"]
 
@@ -50,21 +51,19 @@ class Space:
         "_first",
         "_lock",
         "_needed_bytes",
-        "_offload",
         "_path",
         "_reserve_bytes",
         "_room",
+        "_threads",
         "_users",
         "full_since",
     )
 
-    def __init__(
-        self, disk: Disk, reserve_path: str, reserve_bytes: int, offload: Callable[[Callable[[], Any]], Awaitable[Any]]
-    ) -> None:
+    def __init__(self, disk: Disk, reserve_path: str, reserve_bytes: int, threads: WorkerThreads) -> None:
         self._disk = disk
         self._path = reserve_path
         self._reserve_bytes = reserve_bytes
-        self._offload = offload
+        self._threads = threads
         # Who looks for room or makes it holds it: a reserve that another gives up meanwhile would look like room.
         self._lock = trio.Lock()
         # In their order, so that a simulation tells them in the same order each time.
@@ -121,7 +120,7 @@ class Space:
         """
         assert self.is_full
         async with self._lock:
-            return bool(await self._offload(lambda: self._find_room(needed_bytes + _MARGIN_BYTES)))
+            return bool(await self._threads.offload(lambda: self._find_room(needed_bytes + _MARGIN_BYTES)))
 
     def _find_room(self, needed_bytes: int) -> bool:
         folder = os.path.dirname(self._path)
@@ -155,7 +154,7 @@ class Space:
         async with self._lock:
             if if_full and not self.is_full:
                 return False
-            given_up = bool(await self._offload(self._give_up_reserve))
+            given_up = bool(await self._threads.offload(self._give_up_reserve))
             if given_up:
                 self.filled("the reserve was given up")
             return given_up
@@ -169,10 +168,10 @@ class Space:
         """Keep the reserve, and watch for room while there is none. Forever, until cancelled."""
         if self._reserve_bytes:
             # Making the reserve is not part of the start.
-            if not self.is_full and await self._offload(self._has_room):
+            if not self.is_full and await self._threads.offload(self._has_room):
                 await trio.sleep(_START_SECONDS)
             async with self._lock:
-                if not await self._offload(self._restore):
+                if not await self._threads.offload(self._restore):
                     self.filled("there is no room for the reserve")
         while True:
             await self._filled.wait()
@@ -182,7 +181,7 @@ class Space:
     async def _resume(self) -> bool:
         """Let the stores write on if there is room for it, with the reserve."""
         async with self._lock:
-            if not await self._offload(self._restore):
+            if not await self._threads.offload(self._restore):
                 return False
             self._filled = trio.Event()
             self.full_since, self._needed_bytes = None, 0

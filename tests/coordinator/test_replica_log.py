@@ -12,7 +12,7 @@ import trio
 from ottla.coordinator.errors import NotCoordinatorError
 from ottla.coordinator.replica_log import ReplicaLog
 from ottla.storage.errors import LogClosedError
-from tests.one_topic import OneTopic
+from tests.doubles.one_topic import OneTopic
 
 
 class MovedAway:

@@ -33,7 +33,7 @@ from ottla.kproto.records import EndTxnMarker, Record, build_batch, build_end_tx
 from ottla.metadata.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.runtime.stages import finish
 from ottla.storage.clock import ManualClock
-from tests.one_topic import OneTopic
+from tests.doubles.one_topic import OneTopic
 
 Serve = Callable[..., Any]
 

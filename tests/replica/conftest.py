@@ -33,7 +33,7 @@ from ottla.storage.log.partition_log import AppendInfo
 from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.memory.iobuf import IOBuf
 from ottla.storage.state.leader_epochs import LeaderEpochs
-from tests.replica_configs import FixedRules
+from tests.doubles.replica_configs import FixedRules
 from tests.servers import serve_handlers, serve_node
 
 __all__ = ["serve_handlers", "serve_node"]

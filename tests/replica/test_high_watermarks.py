@@ -11,6 +11,7 @@ import trio
 
 from ottla.replica.high_watermarks import FILE, HighWatermarks
 from ottla.storage.disk.memory_disk import MemoryDisk
+from tests.doubles.worker_threads import InPlace
 
 TOPIC = UUID(int=7)
 
@@ -33,7 +34,7 @@ def disk() -> MemoryDisk:
 
 
 async def loaded(disk: MemoryDisk) -> HighWatermarks:
-    found = HighWatermarks(disk, "/node", in_place)
+    found = HighWatermarks(disk, "/node", InPlace())
     await found.load()
     return found
 

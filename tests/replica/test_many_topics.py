@@ -14,8 +14,8 @@ from ottla.storage.clock import ManualClock
 from ottla.storage.config import StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
+from tests.doubles.replica_configs import FixedRules
 from tests.replica.test_real_logs import in_place
-from tests.replica_configs import FixedRules
 
 TOPICS = 600
 A_CALL = 256

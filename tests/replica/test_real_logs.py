@@ -30,7 +30,7 @@ from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
 from ottla.storage.log.partition_log import AppendOrigin
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
-from tests.replica_configs import FixedRules
+from tests.doubles.replica_configs import FixedRules
 
 TOPIC_ID = UUID(int=7)
 TOPIC = TopicImage("topic", TOPIC_ID, (PartitionState(leader=0, replicas=(0,), isr=(0,)),) * 3)

@@ -44,6 +44,8 @@ LEADER, OWN = 1, 2
 class Leader:
     """Answers as the test says, and holds fetches while there is nothing to say."""
 
+    own_epoch = 5
+
     def __init__(self) -> None:
         self.connections = 0
         self.fetches: list[FetchRequest] = []
@@ -131,7 +133,7 @@ def in_epoch(leader_epoch: int, isr: tuple[int, ...] = (LEADER,)) -> PartitionSt
 def fetcher_of(leader: Leader, follower_quota: ReplicaQuota | None = None) -> ReplicaFetcher:
     manager: Any = Manager(follower_quota or Unthrottled())
     config = BrokerConfig({"replica.fetch.backoff.ms": "1000"})
-    return ReplicaFetcher(LEADER, manager, leader.connect, config, ManualClock(), broker_epoch=lambda: 5)
+    return ReplicaFetcher(LEADER, manager, leader, config, ManualClock())
 
 
 async def test_a_change_of_the_in_sync_set_alone_interrupts_no_fetch() -> None:

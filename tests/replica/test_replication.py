@@ -28,8 +28,8 @@ from ottla.storage.config import StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
-from tests.one_topic import OneTopic
-from tests.replica_configs import FixedRules
+from tests.doubles.one_topic import OneTopic
+from tests.doubles.replica_configs import FixedRules
 
 TOPIC_ID = UUID(int=7)
 KEY = TopicIdPartition(TOPIC_ID, 0)

@@ -35,6 +35,7 @@ from ottla.storage.kept_logs import cut_files, read_kept_logs
 from ottla.storage.log.partition_log import AppendOrigin, PartitionLog
 from ottla.storage.log_manager import LogManager
 from tests.clusters import Cluster, Member, RunCluster, run_cluster
+from tests.doubles.worker_threads import InPlace
 from tests.partitions import change_partition
 from tests.replica.test_damaged_replicas import damage
 from tests.replica.test_followers import (
@@ -107,9 +108,9 @@ async def test_a_log_that_others_have_by_the_metadata_is_kept_and_named(
             log.append_as_leader(batch, None, leader_epoch=4, origin=AppendOrigin.CLIENT, now_ms=0)
     async with logs_of(disk, config) as manager:
         node_path = manager.node_dir.path
-        kept = KeptLogs(disk, node_path, in_place)
+        kept = KeptLogs(disk, node_path, InPlace())
         await kept.load()
-        strays_of_node = StrayLogs(manager, kept, HighWatermarks(disk, node_path, in_place), node_id=1)
+        strays_of_node = StrayLogs(manager, kept, HighWatermarks(disk, node_path, InPlace()), node_id=1)
         delta = first_delta(*states)
         await strays_of_node.apply(delta)
         # Later ones are none of its business.

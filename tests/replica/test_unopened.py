@@ -23,8 +23,8 @@ from ottla.storage.config import StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
 from ottla.storage.turn import Turn
+from tests.doubles.replica_configs import FixedRules
 from tests.replica.test_real_logs import in_place
-from tests.replica_configs import FixedRules
 
 ALONE = PartitionState.initial((0,))
 

@@ -48,7 +48,7 @@ from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
-from tests.replica_configs import FixedRules
+from tests.doubles.replica_configs import FixedRules
 from tests.servers import answered
 
 PARTITIONS = 2

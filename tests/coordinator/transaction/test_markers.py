@@ -45,7 +45,7 @@ from ottla.storage.errors import (
     TransactionCoordinatorFencedError,
 )
 from tests.coordinator.transaction.world import P0, P1
-from tests.one_topic import OneTopic
+from tests.doubles.one_topic import OneTopic
 
 Serve = Callable[..., Any]
 

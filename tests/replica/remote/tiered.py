@@ -32,7 +32,7 @@ from ottla.storage.log_manager import LogManager
 from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.tiers.reading.disk_cache import DiskCache
 from ottla.tiers.stores.memory_store import MemoryObjectStore
-from tests.replica_configs import FixedRules
+from tests.doubles.replica_configs import FixedRules
 from tests.tiers.faults import FaultyObjectStore
 
 TOPIC_ID = UUID(int=7)

@@ -29,7 +29,7 @@ class Doors:
         self.tried: list[int] = []
         self.answering = True
         self.is_up = True
-        self.peers = Peers(lambda: self.image, node_id=1, listener="INTERNAL", find_endpoint=self._find)
+        self.peers = Peers(self, node_id=1, listener="INTERNAL", find_endpoint=self._find)
 
     async def move(self, *endpoints: Endpoint) -> None:
         after = MetadataImage(brokers={2: BrokerImage(2, endpoints)} if endpoints else {})

@@ -25,6 +25,7 @@ from ottla.server.share.records import Cause, Dead
 from ottla.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
 from ottla.storage.errors import RecordTooLargeError
+from tests.doubles.worker_threads import InPlace
 
 NOW_MS = 1_700_000_000_000
 SOURCE: Any = SimpleNamespace(group_id="g", topic="t", partition=3)
@@ -148,16 +149,15 @@ class World:
         self.queues = DeadLetterQueues(
             replica_manager=replica_manager,
             controller=controller,
-            call=self.call,
+            peers=self,
             config=BrokerConfig({name.replace("_", "."): value for name, value in settings.items()}),
-            group_config=lambda group: self.config,
+            configs=self,
             clock=ManualClock(NOW_MS),
-            offload=self.offload,
+            threads=InPlace(),
         )
 
-    async def offload(self, function: Any, *args: Any) -> Any:
-        await trio.lowlevel.checkpoint()
-        return function(*args)
+    def of_share_group(self, group_id: str) -> ShareConfig:
+        return self.config
 
     async def create_topic(self, topic: Any) -> Any:
         await trio.lowlevel.checkpoint()

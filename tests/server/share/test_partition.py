@@ -21,7 +21,7 @@ from ottla.server.share.config import ShareConfig, duration_ms
 from ottla.server.share.dead_letters import Origin, QueueCounters
 from ottla.server.share.errors import InvalidRecordStateError
 from ottla.server.share.in_flight import ACCEPT, GAP, REJECT, RELEASE
-from ottla.server.share.partition import Life, SharePartition
+from ottla.server.share.partition import Life, SharePartition, ShareServices
 from ottla.server.share.records import Acknowledgement, Acquired, Cause, Dead, Span
 from ottla.storage.clock import ManualClock
 
@@ -102,19 +102,20 @@ class World:
         self.ended: list[SharePartition] = []
         self.ended_letters: list[SharePartition] = []
         self.queue = Queue()
-        self.share = SharePartition(
-            KEY,
-            partition,
-            config=lambda: self.config,
-            persister=self.persister,
-            clock=ManualClock(1_000),
-            deadlines=Deadlines(),
-            nursery=nursery,
-            changed=lambda share: None,
-            ended=self.ended.append,
-            dead_letters=self.queue,
-            dead_letters_ended=self.ended_letters.append,
-        )
+        services = ShareServices(self, self.persister, self.queue, ManualClock(1_000), Deadlines(), nursery)
+        self.share = SharePartition(KEY, partition, services, self)
+
+    def of_share_group(self, group_id: str) -> ShareConfig:
+        return self.config
+
+    def share_changed(self, share: SharePartition) -> None:
+        """No fetch waits."""
+
+    def share_ended(self, share: SharePartition) -> None:
+        self.ended.append(share)
+
+    def dead_letters_ended(self, share: SharePartition) -> None:
+        self.ended_letters.append(share)
 
     def acquire(self, member: str, count: int = 10) -> list[Acquired]:
         assert self.share.can_acquire()

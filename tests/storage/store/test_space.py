@@ -11,6 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from ottla.storage.disk import RealDisk
 from ottla.storage.store.space import Space
+from tests.doubles.worker_threads import RealThreads
 from tests.storage.held_disk import until
 
 RESERVE_BYTES = 2_000_000
@@ -41,7 +42,7 @@ async def test_a_reserve_that_is_given_up_meanwhile_is_not_taken_for_room(
     path.write_bytes(bytes(RESERVE_BYTES))
     disk = SmallDisk(path)
     disk.may_answer.set()
-    space = Space(disk, str(path), RESERVE_BYTES, trio.to_thread.run_sync)
+    space = Space(disk, str(path), RESERVE_BYTES, RealThreads())
     is_given_up: list[bool] = []
 
     async def give_up() -> None:
@@ -70,7 +71,7 @@ async def test_the_reserve_is_kept_if_there_is_room_by_then(tmp_path: Path) -> N
     path = tmp_path / "reserve"
     path.write_bytes(bytes(RESERVE_BYTES))
     disk = SmallDisk(path)
-    space = Space(disk, str(path), RESERVE_BYTES, trio.to_thread.run_sync)
+    space = Space(disk, str(path), RESERVE_BYTES, RealThreads())
     space.filled("a write found no room", 60_000)
     is_given_up: list[bool] = []
 
