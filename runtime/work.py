@@ -6,17 +6,17 @@ up to a hundred times the memory that it took on the wire, and microseconds of t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterable, Iterator
 from heapq import merge
 from itertools import islice
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
 from ottla.kproto.compiler.layout import STEP_ELEMENTS
 from ottla.runtime.errors import CloseConnectionError
-from ottla.runtime.time_slice import SLICE_SECONDS
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,16 +89,16 @@ class Over(Generic[T]):
         raise StopAsyncIteration
 
 
-class Work:
-    """The work on one request. Without a queue it is only counted and sliced."""
+class Work(TimeSlice):
+    """The work on one request: its slice of time, and a count. Without a queue it is only counted and sliced."""
 
-    __slots__ = ("_allowed", "_began", "_is_in_queue", "_queue", "elements", "left")
+    __slots__ = ("_allowed", "_is_in_queue", "_queue", "elements", "left")
 
     def __init__(self, large_request_queue: LargeRequestQueue | None = None) -> None:
+        super().__init__()
         self._queue = large_request_queue
         self._is_in_queue = False
         self._allowed = LIGHT_ELEMENTS
-        self._began = perf_counter()
         #: How many elements were worked on.
         self.elements = 0
         #: What was needed on the way and is freed in steps when the answer is made.
@@ -112,9 +112,13 @@ class Work:
         self.elements += elements
         if self.elements > self._allowed:
             await self._enter_queue()
-        if perf_counter() - self._began > SLICE_SECONDS:
-            await trio.lowlevel.checkpoint()
-            self._began = perf_counter()
+        if self.is_over:
+            await self.maybe_yield()
+
+    def is_due(self, elements: int = 1) -> bool:
+        """Count these where `charge` cannot be awaited: whether its caller has to await `charge(0)` now."""
+        self.elements += elements
+        return self.elements > self._allowed or self.is_over
 
     def over(self, items: Iterable[T], *, counts: bool = True) -> Over[T]:
         """Iterate with `charge` before each item; what was counted when it was parsed does not count again."""
@@ -167,11 +171,12 @@ class Work:
 
     async def _enter_queue(self) -> None:
         if self._queue is None:
+            self._allowed = sys.maxsize
             return
         if not self._is_in_queue:
             await self._queue.enter()
             self._is_in_queue = True
-            self._began = perf_counter()
+            self.renew()
         self._allowed = self._queue.max_elements()
         if self.elements > self._allowed:
             raise CloseConnectionError(

@@ -57,7 +57,7 @@ async def test_heavy_work_is_done_one_after_the_other(queue: LargeRequestQueue, 
 
 
 async def test_names_are_sorted_a_run_at_a_time(queue: LargeRequestQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.runtime.work.SLICE_SECONDS", 0)
+    monkeypatch.setattr("ottla.runtime.time_slice.SLICE_SECONDS", 0)
     names = [f"{n * 7919 % 5_000:04}" for n in range(LIMIT + 500)]
     taken = 0
 
