@@ -36,6 +36,9 @@ MAX_BATCH_BYTES: Final = 512 * 1024
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 """Beyond this, more writes to one partition are refused with CoordinatorNotAvailableError."""
 
+PLANNED_RECORDS: Final = 32
+"""What one plan writes of more: to plan, append and replay these, which is done at once, takes less than 0.5 ms."""
+
 MAX_REASONS: Final = 10
 """How many different reasons for passing over records are logged for one load."""
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from ottla.kproto.records import BatchHeader, EndTxnMarker, iter_batches, iter_records, parse_end_txn_marker
 from ottla.runtime.time_slice import TimeSlice
-
-RECORDS_A_STEP: Final = 32
 
 
 class UnreadableRecordError(Exception):
@@ -85,7 +83,7 @@ def replay_records(shard: Shard, batches: memoryview, position: int, header: Bat
     """
     producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
     replay = shard.replay
-    for count, (offset, _, key, value, _) in enumerate(iter_records(batches, position, header), 1):
+    for offset, _, key, value, _ in iter_records(batches, position, header):
         if key is None:
             raise UnreadableRecordError(f"the record at offset {offset} has no key")
         try:
@@ -94,9 +92,7 @@ def replay_records(shard: Shard, batches: memoryview, position: int, header: Bat
             yield Skipped(offset, str(error))
         except Exception as error:
             raise UnreadableRecordError(f"the record at offset {offset} cannot be read: {error}") from error
-        if not count % RECORDS_A_STEP:
-            yield None
-    yield None
+        yield None
 
 
 async def replay_batches(
@@ -115,7 +111,8 @@ async def replay_batches(
             for skipped in steps:
                 if skipped is not None:
                     note(skipped)
-                await time_slice.maybe_yield()
+                if time_slice.is_over:
+                    await time_slice.maybe_yield()
         except UnreadableRecordError:
             raise
         except Exception as error:

@@ -26,7 +26,7 @@ from ottla.coordinator.group.migration.classic_members import ClassicMembers
 from ottla.coordinator.group.migration.migration import Migration
 from ottla.coordinator.group.modern.protocol import GroupServices
 from ottla.coordinator.group.offsets import commits
-from ottla.coordinator.group.offsets.group_offsets import DELETED_AT_ONCE, GroupOffsets
+from ottla.coordinator.group.offsets.group_offsets import GroupOffsets
 from ottla.coordinator.group.offsets.retention import Retention
 from ottla.coordinator.group.protocol import GroupProtocols
 from ottla.coordinator.group.shard.shards import GroupShards
@@ -36,6 +36,7 @@ from ottla.coordinator.group.share.offsets import ShareOffsets
 from ottla.coordinator.group.share.protocol import ShareProtocol
 from ottla.coordinator.group.streams.groups import StreamsGroups
 from ottla.coordinator.group.streams.protocol import StreamsProtocol
+from ottla.coordinator.partition import PLANNED_RECORDS
 from ottla.runtime.supervisor import Loop, Tasks
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ class GroupCoordinator:
                 # Many offsets go in several steps, so that none holds up others; what is committed meanwhile goes with
                 # the group.
                 keys = shard.offsets.keys(group_id)
-                for start in range(0, len(keys) - DELETED_AT_ONCE, DELETED_AT_ONCE):
-                    await self._delete(shard, group_id, keys[start : start + DELETED_AT_ONCE])
+                for start in range(0, len(keys) - PLANNED_RECORDS, PLANNED_RECORDS):
+                    await self._delete(shard, group_id, keys[start : start + PLANNED_RECORDS])
                 await self._delete(shard, group_id, None)
 
     async def _delete(self, shard: GroupShard, group_id: str, keys: Sequence[bytes] | None) -> None:

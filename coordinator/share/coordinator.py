@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -21,6 +21,7 @@ from ottla.coordinator.errors import (
     UninitializedShareError,
     UnknownSharePartitionError,
 )
+from ottla.coordinator.partition import PLANNED_RECORDS
 from ottla.coordinator.partitioning import coordinator_partition
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.share import records
@@ -51,9 +52,6 @@ if TYPE_CHECKING:
     from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
-
-_REMOVED_AT_ONCE: Final = 64
-"""How many share partitions one write removes: less than 0.5 ms."""
 
 NOTHING_KNOWN = ShareState(0, 0, UNINITIALIZED_START_OFFSET, UNINITIALIZED_COUNT)
 """The answer about a share partition that was never initialized."""
@@ -294,8 +292,8 @@ class ShareCoordinator:
                 if not self._topics.is_living(key.topic_id):
                     gone.append(key)
                 await time_slice.maybe_yield()
-            for start in range(0, len(gone), _REMOVED_AT_ONCE):
-                plan = partial(tombstones, gone[start : start + _REMOVED_AT_ONCE])
+            for start in range(0, len(gone), PLANNED_RECORDS):
+                plan = partial(tombstones, gone[start : start + PLANNED_RECORDS])
                 await self._runtime.begin_planned_write(shard.partition, plan, shard=shard).wait()
         except CoordinatorError as error:
             keys = {"topic": records.SHARE_GROUP_STATE, "partition": shard.partition, "error": str(error)}

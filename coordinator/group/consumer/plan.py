@@ -14,10 +14,10 @@ from ottla.coordinator.group.consumer.group import ConsumerConfig, ConsumerGroup
 from ottla.coordinator.group.consumer.member import ConsumerMember, ResolvedRegex, Subscription
 from ottla.coordinator.group.topics import GroupTopics, MayDescribe
 from ottla.coordinator.replay import CoordinatorRecord
+from ottla.runtime.time_slice import TimeSlice
 
 ASSIGNED_ON_THE_LOOP: Final = 200
 """So many members and partitions are assigned in less than 500 µs; more are assigned in a worker thread."""
-_LOOKED_AT_ONCE: Final = 100
 
 
 class Plan:
@@ -111,11 +111,11 @@ class Plan:
         if self._may_describe is None:
             return names
         left = set()
-        for number, name in enumerate(names, 1):
+        time_slice = TimeSlice()
+        for name in names:
             if self._may_describe(name):
                 left.add(name)
-            if not number % _LOOKED_AT_ONCE:
-                await trio.lowlevel.checkpoint()
+            await time_slice.maybe_yield()
         return frozenset(left)
 
     async def _new_epochs(self, now_ms: int) -> list[CoordinatorRecord]:

@@ -6,13 +6,14 @@ Whatever is refused is a CoordinatorError.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.errors import GroupIdNotFoundError, IllegalGenerationError
 from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.offsets import commits
 from ottla.coordinator.group.offsets.transaction_guards import TransactionGuard, TransactionGuards
 from ottla.coordinator.group.shard import offset_records
+from ottla.coordinator.partition import PLANNED_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from ottla.coordinator.replay import CoordinatorRecord, Producer
     from ottla.kproto.records import EndTxnMarker
     from ottla.storage.clock import Clock
-
-DELETED_AT_ONCE: Final = 64
-"""How many offsets of a group go at a time. To plan, append and replay these takes less than 0.5 ms."""
 
 
 class GroupOffsets:
@@ -159,7 +157,7 @@ class GroupOffsets:
             refused.update(refusals)
             return written
 
-        for start in range(0, len(asked) or 1, DELETED_AT_ONCE):
-            some = partial(plan, asked[start : start + DELETED_AT_ONCE])
+        for start in range(0, len(asked) or 1, PLANNED_RECORDS):
+            some = partial(plan, asked[start : start + PLANNED_RECORDS])
             await self._runtime.begin_planned_write(shard.partition, some, shard=shard).wait()
         return refused

@@ -2,7 +2,7 @@
 
 import logging
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 import trio
 
@@ -11,18 +11,13 @@ from ottla.coordinator.group.config import OFFSETS_TOPIC, GroupConfig
 from ottla.coordinator.group.locks import GroupLocks
 from ottla.coordinator.group.offsets import commits
 from ottla.coordinator.group.shard.shard import GroupShard
+from ottla.coordinator.partition import PLANNED_RECORDS
 from ottla.coordinator.replay import CoordinatorRecord
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
-
-STEP: Final = 4
-"""How many offsets are looked at before other tasks may run. That takes less than 0.1 ms."""
-
-WRITTEN: Final = 32
-"""How many offsets are removed by one write. To plan it takes less than 0.5 ms."""
 
 
 class LeftOver(Protocol):
@@ -69,8 +64,8 @@ class Retention:
         """Expired offsets are checked again when the write's turn has come: they may have been committed again."""
         keys = await self._find_expired(shard, group_id)
         # Even without offsets the group itself may go.
-        for start in range(0, len(keys) or 1, WRITTEN):
-            plan = partial(self._expired, shard, group_id, keys[start : start + WRITTEN])
+        for start in range(0, len(keys) or 1, PLANNED_RECORDS):
+            plan = partial(self._expired, shard, group_id, keys[start : start + PLANNED_RECORDS])
             if keys or plan():
                 async with self._locks.exclusively(group_id):
                     with trio.CancelScope(shield=True):
@@ -84,10 +79,10 @@ class Retention:
         found: list[bytes] = []
         keys = shard.offsets.committed_keys(group_id)
         time_slice = TimeSlice()
-        for start in range(0, len(keys), STEP):
+        for key in keys:
             found += shard.offsets.expired(
                 group_id,
-                keys[start : start + STEP],
+                (key,),
                 now_ms=self._clock.time_ms(),
                 retention_ms=self._config.offsets_retention_ms,
                 since_ms=expiry.since_ms,
