@@ -38,8 +38,8 @@ _Noted = tuple[int, int]
 """A high watermark, and the leader epoch in which it was known."""
 _NOTHING: Final[_Noted] = (0, NO_EPOCH)
 
-_AT_ONCE: Final = 64
-_ENCODED_AT_ONCE: Final = 500
+#: The interpreter belongs to the one call that encodes them: other threads wait for it.
+_ENCODED_BY_ONE_CALL: Final = 500
 
 
 class HighWatermarks:
@@ -115,8 +115,8 @@ class HighWatermarks:
             if key in self._written:
                 found[key] = self._written[key]
         last_id, prefix = None, ""
-        for number, partition in enumerate(partitions):
-            if not number % _AT_ONCE:
+        for partition in partitions:
+            if time_slice.is_over:
                 await time_slice.maybe_yield()
             if len(partition.replicas) < 2:
                 continue
@@ -165,7 +165,7 @@ def _pieces(found: dict[str, _Noted]) -> Iterator[bytes]:
     """The file's content. The event loop has its turn between them, which it has not while one piece is encoded."""
     items = iter(found.items())
     before = b"{"
-    while some := dict(islice(items, _ENCODED_AT_ONCE)):
+    while some := dict(islice(items, _ENCODED_BY_ONE_CALL)):
         yield before + json.dumps(some)[1:-1].encode()
         before = b", "
     yield b"}" if found else b"{}"

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TOPICS_A_STEP: Final = 64
-_PARTITIONS_A_STEP: Final = 50
+#: The logs of so many partitions are deleted by one call of a worker thread.
+_DELETED_BY_ONE_CALL: Final = 50
 #: The stores of so many partitions are opened by one call of a worker thread.
 _OPENED_AHEAD: Final = 256
 #: The same while clients may wait for others.
@@ -207,8 +207,8 @@ class HostedPartitions:
             return changes
         at_once = []
         time_slice = TimeSlice()
-        for number, change in enumerate(changes):
-            if not number % _TOPICS_A_STEP:
+        for change in changes:
+            if time_slice.is_over:
                 await time_slice.maybe_yield()
             topic, index, _, state = change
             if may_be_left(topic, state, self._node_id):
@@ -226,17 +226,17 @@ class HostedPartitions:
             if self._offline:
                 self._offline = {key: it for key, it in self._offline.items() if key[0] != topic.topic_id}
             held = list(self._topics.get(topic.topic_id, {}).values())
-            for first in range(0, len(held), _PARTITIONS_A_STEP):
-                some = held[first : first + _PARTITIONS_A_STEP]
+            for first in range(0, len(held), _DELETED_BY_ONE_CALL):
+                some = held[first : first + _DELETED_BY_ONE_CALL]
                 for partition in some:
                     partition.delete()
                 await self._remove(topic, some)
         await self._follow_all(await self._leave_for_later(delta), delta)
         if any(resource.type is ResourceType.BROKER for resource in delta.changed_configs):
-            for number, topic_id in enumerate(list(self._topics), 1):
+            time_slice = TimeSlice()
+            for topic_id in list(self._topics):
                 self._reconfigure(delta.after.topic_by_id(topic_id))
-                if number % _TOPICS_A_STEP == 0:
-                    await trio.lowlevel.checkpoint()
+                await time_slice.maybe_yield()
         for topic in delta.reconfigured_topics:
             await self._change_mirroring(topic)
             self._reconfigure(topic)

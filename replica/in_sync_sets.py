@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
-_AT_ONCE: Final = 64
 _NAMED: Final = 5
 
 ChangePartitions = Callable[
@@ -104,8 +103,8 @@ class InSyncSets:
         while True:
             await trio.sleep(self._max_lag_ms / 2000)
             time_slice = TimeSlice()
-            for number, partition in enumerate(self._partitions):
-                if not number % _AT_ONCE:
+            for partition in self._partitions:
+                if time_slice.is_over:
                     await time_slice.maybe_yield()
                 if len(partition.replicas) < 2:
                     continue

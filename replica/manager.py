@@ -61,8 +61,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _COORDINATOR: Final = AppendOrigin.COORDINATOR
-#: An append to more partitions lets others run in between.
-_APPENDED_AT_ONCE: Final = 32
 #: How many threads look at records: this limits the memory that it takes.
 _CHECKING_THREADS: Final = 2
 MIN_FETCH_BYTES: Final = 65_536
@@ -276,15 +274,14 @@ class ReplicaManager:
         operation = AppendOperation(required_acks, timeout_ms, waits_for_room=is_coordinator)
         may_write_internal = internal_topics_allowed or is_coordinator
         find = self._partitions.get
-        left = _APPENDED_AT_ONCE
+        time_slice = TimeSlice() if len(entries) > 1 else None
         has_waited = bool(self.unopened.left)
         if has_waited:
             yield from self.unopened.until_open(key for key, _ in entries)
         for (topic_id, index), (view, fragment, guard, checked) in entries:
-            left -= 1
-            if not left:
-                left = _APPENDED_AT_ONCE
+            if time_slice is not None and time_slice.is_over:
                 yield trio.lowlevel.checkpoint
+                time_slice.renew()
             partition = None
             try:
                 partition = find(topic_id, index)

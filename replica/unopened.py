@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.runtime.stages import Stages, finish
+from ottla.runtime.time_slice import TimeSlice, chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 OPENED_AT_START: Final = 256
 """Of how many partitions a start leaves none."""
-_LOOKED_AT_ONCE: Final = 500
 
 
 def may_be_left(topic: TopicImage, state: PartitionState, node_id: int) -> bool:
@@ -66,15 +66,19 @@ class Unopened:
     def until_open(self, keys: Iterable[Key]) -> Stages[None]:
         """Wait until none of these is left."""
         asked = []
-        for number, key in enumerate(keys, 1):
-            if not number % _LOOKED_AT_ONCE:
+        time_slice = TimeSlice()
+        for some in chunks(keys):
+            if time_slice.is_over:
                 yield trio.lowlevel.checkpoint
-            if key in self.left:
-                asked.append(key)
-                self._wanted.setdefault(key, trio.lowlevel.ParkingLot())
-        for number, key in enumerate(asked, 1):
-            if not number % _LOOKED_AT_ONCE:
+                time_slice.renew()
+            for key in some:
+                if key in self.left:
+                    asked.append(key)
+                    self._wanted.setdefault(key, trio.lowlevel.ParkingLot())
+        for key in asked:
+            if time_slice.is_over:
                 yield trio.lowlevel.checkpoint
+                time_slice.renew()
             if key in self._wanted:
                 yield partial(self._until_one, key)
 

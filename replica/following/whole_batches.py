@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-_BATCHES_AT_ONCE: Final = 16
-_BYTES_AT_ONCE: Final = 1 << 18
+#: What one append takes, during which nothing else runs.
+_MAX_PIECE_BATCHES: Final = 16
+_MAX_PIECE_BYTES: Final = 1 << 18
 _BATCH_PREFIX_BYTES: Final = 12
 
 
@@ -20,7 +21,7 @@ def pieces(records: memoryview) -> Iterator[memoryview]:
             break
         end += size_bytes
         count += 1
-        if count == _BATCHES_AT_ONCE or end - start >= _BYTES_AT_ONCE:
+        if count == _MAX_PIECE_BATCHES or end - start >= _MAX_PIECE_BYTES:
             yield records[start:end]
             start, count = end, 0
     if count:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Copier"]
 
-_PARTITIONS_AT_ONCE: Final = 8
+_CONCURRENT_PARTITIONS: Final = 8
 #: Nothing to tell anybody: somebody else leads, or has copied it already, or the log was deleted.
 _PASSING: Final = (FencedUploadError, OverlappingUploadError, StaleUploadError, LogClosedError)
 
@@ -72,8 +72,8 @@ class Copier:
             if stretch is not None:
                 stretches.append(((held, remote), stretch))
         has_copied = False
-        for first in range(0, len(stretches), _PARTITIONS_AT_ONCE):
-            has_copied |= await self._copy(stretches[first : first + _PARTITIONS_AT_ONCE], failures)
+        for first in range(0, len(stretches), _CONCURRENT_PARTITIONS):
+            has_copied |= await self._copy(stretches[first : first + _CONCURRENT_PARTITIONS], failures)
         return has_copied
 
     async def _stretch(self, held: Partition, remote: RemoteLog, now_ms: int) -> LogStretch | None:

@@ -23,6 +23,7 @@ from ottla.replica.remote.failure_log import FailureLog
 from ottla.replica.tiered.remote_log import RemoteCounters, RemoteLog, SharedByRemoteLogs
 from ottla.replica.tiered.rules import is_given_up
 from ottla.runtime.backoff import Backoff
+from ottla.runtime.time_slice import TimeSlice, chunks
 from ottla.storage.errors import LogClosedError, StorageError
 from ottla.tiers.errors import FencedUploadError, StaleUploadError, SupersededError, TierError
 from ottla.tiers.manifest_file import ManifestFile
@@ -46,8 +47,7 @@ __all__ = ["RemoteSettings", "RemoteStorage"]
 
 logger = logging.getLogger(__name__)
 
-_LOOKS_AT_ONCE: Final = 8
-_PARTITIONS_A_STEP: Final = 64
+_CONCURRENT_LOOKS: Final = 8
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _MAX_PAUSE_SECONDS: Final = 30.0
 #: Somebody else leads by now, or the log was deleted: nothing to tell anybody.
@@ -155,9 +155,10 @@ class RemoteStorage:
                 self._given_up[topic.topic_id] = names
             else:
                 self._given_up.pop(topic.topic_id, None)
-        for number, change in enumerate(delta.changed_partitions, 1):
-            if number % _PARTITIONS_A_STEP == 0:
-                await trio.lowlevel.checkpoint()
+        time_slice = TimeSlice()
+        for change in delta.changed_partitions:
+            if time_slice.is_over:
+                await time_slice.maybe_yield()
             if change.after.leader != self._node_id or not self._may_be_remote(change.topic):
                 continue
             try:
@@ -217,7 +218,7 @@ class RemoteStorage:
             while not self._looks:
                 self._wanted = trio.Event()
                 await self._wanted.wait()
-            some = list(self._looks.items())[:_LOOKS_AT_ONCE]
+            some = list(self._looks.items())[:_CONCURRENT_LOOKS]
             before = len(self._looks)
             async with trio.open_nursery() as nursery:
                 for key, look in some:
@@ -383,12 +384,11 @@ async def _held(manager: ReplicaManager, is_wanted: Callable[[Partition], bool])
 
     No generator: one that is cancelled while it is asked is left unfinished.
     """
-    found = []
-    for number, held in enumerate(manager.partitions(), 1):
-        if number % _PARTITIONS_A_STEP == 0:
-            await trio.lowlevel.checkpoint()
-        if is_wanted(held):
-            found.append(held)
+    found: list[Partition] = []
+    time_slice = TimeSlice()
+    for some in chunks(manager.partitions()):
+        found += [held for held in some if is_wanted(held)]
+        await time_slice.maybe_yield()
     return found
 
 
