@@ -25,7 +25,7 @@ MAX_TOKENS: Final = 10_000
 MAX_TOKENS_OF_REQUESTER: Final = 5_000
 MAX_NAMES_LENGTH: Final = 4_096
 
-_MAX_REMOVED_AT_ONCE: Final = 500
+_TOKENS_A_TRANSACTION: Final = 500
 _USER: Final = "User"
 _MAX_TIMESTAMP_MS: Final = (1 << 63) - 1
 
@@ -119,4 +119,4 @@ def expiring(token: DelegationToken, period_ms: int, now_ms: int) -> DelegationT
 def expired(tokens: Mapping[str, DelegationToken], now_ms: int) -> TokenChanges:
     """The change that removes expired tokens, some hundreds at a time."""
     over = (token_id for token_id, token in tokens.items() if not token.is_good(now_ms))
-    return dict.fromkeys(islice(over, _MAX_REMOVED_AT_ONCE))
+    return dict.fromkeys(islice(over, _TOKENS_A_TRANSACTION))

@@ -13,7 +13,6 @@ from ottla.storage.histogram import BOUNDS_SECONDS, Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_SAMPLES_A_LOOK: Final = 16
 _CHUNK_CHARACTERS: Final = 32_768
 _BOUNDS: Final = tuple(f'le="{bound}"' for bound in (*BOUNDS_SECONDS, "+Inf"))
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -27,11 +26,11 @@ async def render(families: AsyncGenerator[Family, None]) -> AsyncGenerator[bytes
     async with aclosing(families):
         async for metric, samples in families:
             lines.append(f"# HELP {metric.name} {_help(metric.help)}\n# TYPE {metric.name} {metric.kind}\n")
-            for number, (labels, value) in enumerate(samples):
+            for labels, value in samples:
                 for line in _lines(metric, labels, value):
                     lines.append(line)
                     size += len(line)
-                if number % _SAMPLES_A_LOOK == 0:
+                if time_slice.is_over:
                     await time_slice.maybe_yield()
                 if size > _CHUNK_CHARACTERS:
                     yield _encoded(lines)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from random import Random
-from typing import Final
 
 from ottla.metadata.errors import InvalidReplicaAssignmentError, InvalidReplicationFactorError
 from ottla.metadata.image import BrokerImage, PartitionState
 from ottla.runtime.time_slice import TimeSlice
-
-_PLACED_A_STEP: Final = 16
 
 
 async def place_replicas(
@@ -41,10 +38,9 @@ async def place_replicas(
     placer = _Placer(brokers, Random(seed), existing)
     placed: list[tuple[int, ...]] = []
     time_slice = TimeSlice()
-    while len(placed) < partitions:
+    for _ in range(partitions):
         await time_slice.maybe_yield()
-        some = min(_PLACED_A_STEP, partitions - len(placed))
-        placed += [placer.place(replication_factor) for _ in range(some)]
+        placed.append(placer.place(replication_factor))
     return placed
 
 
