@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, count
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.kproto.api_keys import ApiKey
@@ -37,16 +37,16 @@ def item_errors_in_steps(request: Request, version: int, code: ErrorCode) -> Ste
     if request.API_KEY is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         return None
     response = response_class(request.API_KEY)()
-    yield from _fail_items(response, request, version, code, count(1))
+    yield from _fail_items(response, request, version, code)
     return response
 
 
 def error_response_in_steps(request: Request, version: int, code: ErrorCode) -> Steps[Response | None]:
-    """`error_response` with stops, for a request that names many things."""
+    """`error_response` with a stop after each thing that the request names."""
     if request.API_KEY is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         return None
     response = response_class(request.API_KEY)()
-    yield from _fail(response, request, version, code, count(1))
+    yield from _fail(response, request, version, code)
     return response
 
 
@@ -66,14 +66,10 @@ _ALIASES: Final = {
     "topic_name": ("name",),
     "user": ("name",),
 }
-_STEP: Final = 64
 
 
-def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode, made: Iterator[int]) -> Steps[None]:
-    """Set the answer's error code, or else fail each element of its first list that has one somewhere.
-
-    `made` counts what is made on all levels, so that many short lists are as good a reason to stop as one long one.
-    """
+def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode) -> Steps[None]:
+    """Set the answer's error code, or else fail each element of its first list that has one somewhere."""
     fields = [field for field in answer.FIELDS if field.versions.includes(version)]
     for field in fields:
         if field.name == "error_message" and field.nullable.includes(version):
@@ -85,10 +81,10 @@ def _fail(answer: Struct, asked: Any, version: int, code: ErrorCode, made: Itera
             if key is None or version > _SAID_TWICE.get(key, -1):
                 return
             break
-    yield from _fail_items(answer, asked, version, code, made)
+    yield from _fail_items(answer, asked, version, code)
 
 
-def _fail_items(answer: Struct, asked: Any, version: int, code: ErrorCode, made: Iterator[int]) -> Steps[None]:
+def _fail_items(answer: Struct, asked: Any, version: int, code: ErrorCode) -> Steps[None]:
     fields = [field for field in answer.FIELDS if field.versions.includes(version)]
     for field in fields:
         element = field.element
@@ -96,13 +92,12 @@ def _fail_items(answer: Struct, asked: Any, version: int, code: ErrorCode, made:
             failed: list[Any] = []
             setattr(answer, field.name, failed)
             for item in _asked(asked, version):
-                failed.append((yield from _failed(element, item, version, code, made)))
-                if not next(made) % _STEP:
-                    yield
+                failed.append((yield from _failed(element, item, version, code)))
+                yield
             return
 
 
-def _failed(element: StructType, item: Any, version: int, code: ErrorCode, made: Iterator[int]) -> Steps[Any]:
+def _failed(element: StructType, item: Any, version: int, code: ErrorCode) -> Steps[Any]:
     """The answer to one thing that was asked: it names the same thing, and fails."""
     failed = element()
     # What is -1 unless somebody knows better tells of a result, and does not name anything.
@@ -117,22 +112,21 @@ def _failed(element: StructType, item: Any, version: int, code: ErrorCode, made:
         for field in element.FIELDS:
             inner, named = field.element, getattr(item, field.name, None)
             if isinstance(inner, StructType) and isinstance(named, list) and not _has_error_code(inner, version):
-                setattr(failed, field.name, (yield from _same_items(inner, named, made)))
+                setattr(failed, field.name, (yield from _same_items(inner, named)))
     else:
         # In a list of bare names or numbers these are what the first field repeats.
         setattr(failed, fields[0].name, item)
-    yield from _fail(failed, item, version, code, made)
+    yield from _fail(failed, item, version, code)
     return failed
 
 
-def _same_items(element: StructType, named: list[Any], made: Iterator[int]) -> Steps[list[Any]]:
+def _same_items(element: StructType, named: list[Any]) -> Steps[list[Any]]:
     """What the items of a list say that has no errors of its own."""
     same = []
     for item in named:
         if _says_all(element, item):
             same.append(_same(element, item))
-        if not next(made) % _STEP:
-            yield
+        yield
     return same
 
 

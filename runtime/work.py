@@ -140,15 +140,16 @@ class Work(TimeSlice):
         await self.charge(0)
         self.elements -= elements
 
-    async def run(self, steps: Generator[None, None, R], *, counts: bool = True) -> R:
-        """Do what stops after each STEP_ELEMENTS elements."""
+    async def run(self, steps: Generator[None, None, R], *, elements: int = STEP_ELEMENTS, counts: bool = True) -> R:
+        """Do what stops after so many elements."""
         while True:
             try:
                 next(steps)
             except StopIteration as end:
                 result: R = end.value
                 return result
-            await self.charge(STEP_ELEMENTS if counts else 0)
+            if self.is_due(elements if counts else 0):
+                await self.charge(0)
 
     def leave(self, *containers: Container) -> None:
         """Let these be emptied in steps when the answer is made: freeing 50,000 objects at once takes tens of ms.

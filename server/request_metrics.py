@@ -22,7 +22,7 @@ from ottla.kproto.messages import response_class
 from ottla.kproto.schema import StructType
 from ottla.storage.histogram import Histogram
 
-_COUNTED_AT_ONCE: Final = 64
+_MAX_UNCOUNTED: Final = 64
 
 PHASES = ("queue", "local", "remote", "send", "total")
 
@@ -119,7 +119,7 @@ class RequestMetrics:
         """Count one answered request by its sizes and by the seconds of its parts."""
         recorded = self._recorded
         recorded.append((request_bytes, response_bytes, queue, local, remote, send))
-        if len(recorded) >= _COUNTED_AT_ONCE:
+        if len(recorded) >= _MAX_UNCOUNTED:
             self._count()
 
     def _count(self) -> None:
@@ -167,10 +167,9 @@ def _count_in_steps(errors: _Errors, answer: Any) -> Steps[None]:
         return
     for field in getattr(answer, "FIELDS", ()):
         if field.kind == "array" and isinstance(field.element, StructType) and _tells_errors(field.element):
-            for number, item in enumerate(getattr(answer, field.name) or ()):
+            for item in getattr(answer, field.name) or ():
                 yield from _count_in_steps(errors, item)
-                if number & 127 == 127:
-                    yield
+                yield
 
 
 def error_counter(key: ApiKey) -> ErrorCounter:

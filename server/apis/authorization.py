@@ -68,7 +68,7 @@ def _failed(
     context: RequestContext, code: ErrorCode, steps_of: Callable[..., Any] = error_response_in_steps
 ) -> Stages[Response]:
     steps = steps_of(context.request, context.header.api_version, code)
-    response: Response | None = yield partial(context.work.run, steps)
+    response: Response | None = yield partial(context.work.run, steps, elements=1)
     if response is None:
         raise CloseConnectionError(f"{context.api.key.name} is refused with {code.name} and has no answer to say so")
     return response

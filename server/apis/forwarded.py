@@ -53,6 +53,7 @@ def answered_up_to_date(handle: Handle, *, is_timed: bool) -> Callable[[Any, Req
                 code = error_code(error)
             else:
                 return await finish(handler(request, context))
-        return await context.work.run(error_response_in_steps(request, context.header.api_version, code))
+        steps = error_response_in_steps(request, context.header.api_version, code)
+        return await context.work.run(steps, elements=1)
 
     return answer

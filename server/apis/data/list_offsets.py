@@ -53,8 +53,6 @@ API = Api(
 
 logger = logging.getLogger(__name__)
 
-#: So many partitions are looked at in a few tens of microseconds.
-_AT_ONCE: Final = 16
 _CONSUMER: Final = -1
 _DEBUGGING_CONSUMER: Final = -2
 _READ_COMMITTED: Final = 1
@@ -81,7 +79,7 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Resp
         steps = error_response_in_steps(request, context.header.api_version, ErrorCode.UNKNOWN_SERVER_ERROR)
         refused: Response | None = yield partial(context.work.run, steps, counts=False)
         return refused
-    number = 0
+    work = context.work
     topics: dict[str, ListOffsetsTopicResponse] = {}
     answers: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
     for topic in request.topics:
@@ -92,9 +90,8 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Resp
         if answered is None:
             answered = topics[topic.name] = ListOffsetsTopicResponse(name=topic.name)
         for asked in topic.partitions:
-            number += 1
-            if number % _AT_ONCE == 0:
-                yield partial(context.work.charge, _AT_ONCE)
+            if work.is_due():
+                yield partial(work.charge, 0)
             key = (topic.name, asked.partition_index)
             if key in answers:
                 _take_back(answers[key])

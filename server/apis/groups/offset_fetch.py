@@ -31,6 +31,7 @@ from ottla.kproto.messages.groups.offset_fetch import (
 )
 from ottla.kproto.schema import ZERO_UUID
 from ottla.metadata.acls import AclOperation, AclResource
+from ottla.runtime.time_slice import chunks
 from ottla.security.access import Access
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api
@@ -63,9 +64,6 @@ class _Topic(NamedTuple):
     topic_id: UUID
     partitions: Sequence[TopicPartition]
     error_code: ErrorCode = ErrorCode.NONE
-
-
-_AT_ONCE: Final = 128
 
 
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
@@ -130,7 +128,8 @@ async def _fetch(
             async for partition in context.work.over(topic.partitions, counts=False)
         ]
     found: _Found = {}
-    for some in _slices(partitions):
+    # The group may have to answer even if nothing is asked of it.
+    for some in chunks(partitions) if partitions else [[]]:
         await context.work.charge(0)
         committed = groups.offsets.fetch(
             group_id, some, require_stable=request.require_stable, member_id=member[0], member_epoch=member[1]
@@ -159,11 +158,6 @@ async def _all(group_id: str, context: RequestContext) -> list[TopicPartition]:
     """The partitions for which the group has offsets, in order."""
     found = context.broker.group_coordinator.offsets.committed_partitions(group_id)
     return [partition async for partition in context.work.over(await context.work.sorted(found), counts=False)]
-
-
-def _slices(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
-    """Slices that are found quickly enough; one empty slice if there are none, since the group may have to answer."""
-    return [partitions[first : first + _AT_ONCE] for first in range(0, max(1, len(partitions)), _AT_ONCE)]
 
 
 def _answer(found: CommittedOffset | Exception | None) -> _Answer:

@@ -33,6 +33,7 @@ from ottla.metadata.image import INTERNAL_TOPICS, MetadataImage, TopicImage
 from ottla.metadata.topic_names import check_topic_name
 from ottla.metastore.errors import MetadataError
 from ottla.runtime.stages import Stages
+from ottla.runtime.time_slice import chunks
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api, general_codec
 from ottla.server.apis.errors import error_code, error_response_in_steps
@@ -60,9 +61,6 @@ API = Api(
 #: They are kept encoded, so that a partition costs little.
 _PARTITIONS_AS_ELEMENT: Final = 8
 
-_DISTINGUISHED_AT_ONCE: Final = 128
-#: This many topics are looked at in a few tens of microseconds.
-_LOOKED_AT_ONCE: Final = 16
 #: Who is answered so hears nothing of what may be done to the topic.
 _NO_OPERATIONS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 Answer = TopicImage | MetadataResponseTopic
@@ -112,9 +110,10 @@ def _all(context: RequestContext) -> Stages[list[Answer]]:
     if access is None:
         return list(topics)
     seen: list[Answer] = []
-    for number, it in enumerate(topics, 1):
-        if number % _LOOKED_AT_ONCE == 0:
-            yield partial(context.work.charge, _LOOKED_AT_ONCE)
+    work = context.work
+    for it in topics:
+        if work.is_due():
+            yield partial(work.charge, 0)
         if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, it.name, is_asked=False):
             seen.append(it)
     return seen
@@ -124,17 +123,17 @@ def _named(
     asked: Sequence[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
 ) -> Stages[list[Answer]]:
     """The topics that were asked for, each once."""
-    distinct = {}
-    for number, it in enumerate(asked, 1):
-        if number % _DISTINGUISHED_AT_ONCE == 0:
-            yield partial(context.work.charge, 0)
-        distinct[it.topic_id, it.name] = it
-    if len(distinct) > _DISTINGUISHED_AT_ONCE:
-        context.work.leave(distinct)
+    work = context.work
+    distinct: dict[tuple[UUID, str | None], MetadataRequestTopic] = {}
+    for some in chunks(asked):
+        if work.is_over:
+            yield partial(work.charge, 0)
+        distinct.update(((it.topic_id, it.name), it) for it in some)
+    work.leave(distinct)
     answered: list[Answer] = []
-    for number, it in enumerate(distinct.values(), 1):
-        if number % _LOOKED_AT_ONCE == 0:
-            yield partial(context.work.charge, _LOOKED_AT_ONCE)
+    for it in distinct.values():
+        if work.is_due():
+            yield partial(work.charge, 0)
         found = _find(it, request, context)
         if found is None:
             found = yield partial(_create, it.name or "", context)
@@ -146,7 +145,7 @@ def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stage
     encoded = []
     access = context.access
     asks_operations = view.topic_operations != NOT_ASKED
-    uncounted = 0
+    work = context.work
     for topic in topics:
         if isinstance(topic, TopicImage):
             if access is not None and asks_operations:
@@ -154,7 +153,7 @@ def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stage
                 view = view._replace(topic_operations=may)
             kept = _ENCODED.kept(topic, view)
             if kept is None:
-                kept = yield partial(_ENCODED.get, topic, view, context.work)
+                kept = yield partial(_ENCODED.get, topic, view, work)
             encoded.append(kept)
         else:
             if asks_operations and topic.error_code not in _NO_OPERATIONS:
@@ -163,10 +162,8 @@ def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stage
                     may = access.operations(TOPIC_OPERATIONS, AclResource.TOPIC, topic.name or "")
                 topic.topic_authorized_operations = may
             encoded.append(encode_topic(topic, view.version))
-        uncounted += 1 + len(topic.partitions) // _PARTITIONS_AS_ELEMENT
-        if uncounted >= _LOOKED_AT_ONCE:
-            yield partial(context.work.charge, uncounted)
-            uncounted = 0
+        if work.is_due(1 + len(topic.partitions) // _PARTITIONS_AS_ELEMENT):
+            yield partial(work.charge, 0)
     return encoded
 
 

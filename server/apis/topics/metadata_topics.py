@@ -14,13 +14,13 @@ from ottla.kproto.hot.metadata import EncodedTopic, encode_partitions, encode_to
 from ottla.kproto.messages.topics.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.metadata.changes.eligible_leaders import shown
 from ottla.metadata.image import NO_LEADER, PartitionState, TopicImage
+from ottla.runtime.time_slice import chunks
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.runtime.work import Work
 
-_PARTITIONS_A_STEP: Final = 32
 _ENTRY_BYTES: Final = 400
 
 
@@ -85,9 +85,8 @@ def _size_of(encoded: EncodedTopic) -> int:
 
 async def _encode(topic: TopicImage, view: View, work: Work) -> EncodedTopic:
     pieces = []
-    for first in range(0, len(topic.partitions), _PARTITIONS_A_STEP):
-        some = topic.partitions[first : first + _PARTITIONS_A_STEP]
-        partitions = [_partition(number, state, view) for number, state in enumerate(some, first)]
+    for some in chunks(enumerate(topic.partitions)):
+        partitions = [_partition(number, state, view) for number, state in some]
         pieces.append(encode_partitions(partitions, view.version))
         await work.charge(0)
     head = MetadataResponseTopic(

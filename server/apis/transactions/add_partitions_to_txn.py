@@ -51,7 +51,7 @@ _FIRST_BATCHED: Final = 4
 _FIRST_FENCED: Final = 2
 _FIRST_OF_V2: Final = 5
 #: Transactions of one request that are stored together.
-_ADDED_AT_ONCE: Final = 64
+_TRANSACTIONS_A_WRITE: Final = 64
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) ->
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             result
-            for first in range(0, len(request.transactions), _ADDED_AT_ONCE)
-            for result in await _some(request.transactions[first : first + _ADDED_AT_ONCE], context)
+            for first in range(0, len(request.transactions), _TRANSACTIONS_A_WRITE)
+            for result in await _some(request.transactions[first : first + _TRANSACTIONS_A_WRITE], context)
         ]
     )
 

@@ -33,7 +33,7 @@ from ottla.server.apis.rules import Cluster, Rule
 API = Api(ApiKey.WRITE_TXN_MARKERS, Rule([Cluster([AclOperation.ALTER, AclOperation.CLUSTER_ACTION])]))
 
 #: Markers that are written together, and flushed together.
-_WRITTEN_AT_ONCE: Final = 64
+_MARKERS_A_WRITE: Final = 64
 
 # For markers, a group coordinator that is not here (yet) is the same as a leader that is not here.
 _NOT_LED: Final = (
@@ -46,8 +46,8 @@ _NOT_LED: Final = (
 async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
     """One result for each producer, whose partitions are those of all its markers; none if they name no partition."""
     codes: dict[int, dict[Partition, ErrorCode]] = {}
-    for first in range(0, len(request.markers), _WRITTEN_AT_ONCE):
-        for one in await _write_some(request.markers[first : first + _WRITTEN_AT_ONCE], context):
+    for first in range(0, len(request.markers), _MARKERS_A_WRITE):
+        for one in await _write_some(request.markers[first : first + _MARKERS_A_WRITE], context):
             if one.codes:
                 codes.setdefault(one.producer_id, {}).update(one.codes)
     return WriteTxnMarkersResponse(
