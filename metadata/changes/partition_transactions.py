@@ -57,7 +57,7 @@ async def changes_of_all(
     time_slice = TimeSlice()
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
-            if not index % 128:
+            if time_slice.is_over:
                 await time_slice.maybe_yield()
             if change(state) is not state:
                 changes[topic.topic_id, index] = change

@@ -17,7 +17,6 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
 
@@ -54,8 +53,6 @@ LONGEST_INTERVAL_MS: Final = 300_000
 LEAST_EXPIRY_MS: Final = 60_000
 COMPRESSIONS: Final = (4, 3, 1, 2)
 """The codecs that a client may use, the best first: zstd, lz4, gzip, snappy. 0 (none) is accepted too."""
-#: Data points that are entered between two looks at the clock: each takes up to 10 µs.
-_ENTERED_AT_ONCE: Final = 8
 
 #: Ids that nobody may have: Uuid.RESERVED of Kafka.
 _RESERVED: Final = frozenset({UUID(int=0), UUID(int=1)})
@@ -264,12 +261,12 @@ class ClientMetrics:
 
     async def _enter(self, client_id: UUID, client: Client, points: Iterable[DataPoint]) -> None:
         """Keep what was pushed, as long as the client is there: it may go while its metrics are read or entered."""
-        time_slice, rest = TimeSlice(), iter(points)
-        while some := list(islice(rest, _ENTERED_AT_ONCE)):
+        time_slice = TimeSlice()
+        for point in points:
             await time_slice.maybe_yield()
             if self._clients.get(client_id) is not client:
                 return
-            self.dropped_series += client.pushed.take(some, self._take_room)
+            self.dropped_series += client.pushed.take((point,), self._take_room)
 
     def _take_room(self) -> bool:
         if self._series >= self._config.ottla_metrics_max_client_series:

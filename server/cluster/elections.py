@@ -53,7 +53,7 @@ async def plan_elections(image: MetadataImage, topics: Iterable[TopicImage], con
     for topic in topics:
         unclean: bool | None = None
         for index, state in enumerate(topic.partitions):
-            if not index % 128:
+            if time_slice.is_over:
                 await time_slice.maybe_yield()
             update: PartitionUpdate = partial(follow_live, live=live)
             after = update(state)
@@ -81,7 +81,7 @@ async def plan_preferred(image: MetadataImage) -> dict[PartitionKey, PartitionUp
     time_slice = TimeSlice()
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
-            if not index % 128:
+            if time_slice.is_over:
                 await time_slice.maybe_yield()
             preferred = state.replicas[0]
             if state.leader != preferred and preferred in live and preferred in state.isr:

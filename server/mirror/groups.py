@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_GROUPS_AT_ONCE: Final = 50
+_GROUPS_A_REQUEST: Final = 50
 _BY_NAME: Final = 9
 """The last version of OffsetFetch that names topics."""
 _LATEST: Final = -1
@@ -91,8 +91,8 @@ class MirroredGroups:
         self._failure = None
         groups = [group for group in await self._list() if self._is_coordinated_here(group)]
         for coordinator, some in (await self._by_coordinator(groups)).items():
-            for first in range(0, len(some), _GROUPS_AT_ONCE):
-                await self._follow_some(coordinator, some[first : first + _GROUPS_AT_ONCE])
+            for first in range(0, len(some), _GROUPS_A_REQUEST):
+                await self._follow_some(coordinator, some[first : first + _GROUPS_A_REQUEST])
         if self._failure is not None:
             raise self._failure
 
@@ -156,8 +156,8 @@ class MirroredGroups:
 
     async def _by_coordinator(self, groups: Sequence[str]) -> Mapping[int, list[str]]:
         found: dict[int, list[str]] = defaultdict(list)
-        for first in range(0, len(groups), _GROUPS_AT_ONCE):
-            request = FindCoordinatorRequest(coordinator_keys=list(groups[first : first + _GROUPS_AT_ONCE]))
+        for first in range(0, len(groups), _GROUPS_A_REQUEST):
+            request = FindCoordinatorRequest(coordinator_keys=list(groups[first : first + _GROUPS_A_REQUEST]))
             for coordinator in (await self._source.call_any(request)).coordinators:
                 if coordinator.error_code == ErrorCode.NONE:
                     found[coordinator.node_id].append(coordinator.key)

@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T", NewTopic, NewPartitions)
 R = TypeVar("R")
 
-_DESCRIBED_AT_ONCE: Final = 100
-_MADE_AT_ONCE: Final = 20
-_PARTITIONS_AT_ONCE: Final = 2000
+_TOPICS_A_REQUEST: Final = 100
+_TOPICS_A_CREATION: Final = 20
+_PARTITIONS_A_CREATION: Final = 2000
 _SET_ON_THE_TOPIC: Final = 1
 """The source of a config that DescribeConfigs tells (DYNAMIC_TOPIC_CONFIG)."""
 
@@ -80,7 +80,7 @@ def in_batches(topics: Sequence[NewTopic]) -> Iterator[list[NewTopic]]:
     some: list[NewTopic] = []
     for topic in topics:
         if some and (
-            len(some) == _MADE_AT_ONCE or sum(it.num_partitions for it in (*some, topic)) > _PARTITIONS_AT_ONCE
+            len(some) == _TOPICS_A_CREATION or sum(it.num_partitions for it in (*some, topic)) > _PARTITIONS_A_CREATION
         ):
             yield some
             some = []
@@ -173,10 +173,10 @@ def is_copied(config: str) -> bool:
 async def _configs(source: Source, topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """The configs of the source's topics themselves; a topic that may not be described is left out."""
     found: dict[str, dict[str, str]] = {}
-    for first in range(0, len(topics), _DESCRIBED_AT_ONCE):
+    for first in range(0, len(topics), _TOPICS_A_REQUEST):
         asked = [
             DescribeConfigsResource(resource_type=ResourceType.TOPIC, resource_name=name, configuration_keys=None)
-            for name in topics[first : first + _DESCRIBED_AT_ONCE]
+            for name in topics[first : first + _TOPICS_A_REQUEST]
         ]
         answer = await source.call_any(DescribeConfigsRequest(resources=asked))
         for result in answer.results:

@@ -42,7 +42,6 @@ RELEASE: Final = 2
 REJECT: Final = 3
 RENEW: Final = 4
 
-_PIECES_A_STEP: Final = 16
 """Pieces of one kind that are acknowledged in less than 0.1 ms."""
 
 _STATES: Final = {
@@ -260,7 +259,6 @@ class InFlight:
         # As if it held one more: it is not given up, and so ends, though what was put under it is over before the rest.
         renewed.take(1)
         is_whole = False
-        pieces = 0
         try:
             for acknowledgement in acknowledgements:
                 if acknowledgement.last < self.start_offset:
@@ -268,9 +266,6 @@ class InFlight:
                 self._require_in_flight(acknowledgement)
                 # So there are no more pieces than records are in flight, whatever a member says of others.
                 for first, last, kind in _pieces(acknowledgement.without_before(self.start_offset)):
-                    pieces += 1
-                    if not pieces % _PIECES_A_STEP:
-                        yield
                     for batch, run in self._runs_between(first, last):
                         self._require_held(run, member_id, may_be=may_renew or kind != RENEW)
                         part = batch.isolate(run, first, last)
@@ -279,6 +274,7 @@ class InFlight:
                         else:
                             part.reject(is_rejected=kind == REJECT)
                             self._begin(transition, part, _STATES[kind])
+                    yield
             is_whole = True
         finally:
             if not is_whole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ottla.server.share.records import Acknowledgement
     from ottla.storage.clock import Clock
 
-#: To begin a task takes some 10 µs.
-_BEGUN_AT_ONCE: Final = 32
 
 logger = logging.getLogger(__name__)
 
@@ -248,9 +246,11 @@ async def _each(
         await one(asked[0])
         return outcomes
     async with trio.open_nursery() as nursery:
-        for number, each in enumerate(asked, 1):
+        time_slice = TimeSlice()
+        for each in asked:
             nursery.start_soon(one, each)
-            if not number % _BEGUN_AT_ONCE:
+            if time_slice.is_over:
                 # Cancellation is shielded here: all of them must begin.
                 await trio.lowlevel.cancel_shielded_checkpoint()
+                time_slice.renew()
     return outcomes

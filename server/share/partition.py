@@ -326,8 +326,9 @@ class SharePartition:
         steps = self._in_flight.acknowledging(transition, member_id, acknowledgements, may_renew=may_renew)
         try:
             for _ in steps:
-                await time_slice.maybe_yield()
-                self.require_active()
+                if time_slice.is_over:
+                    await time_slice.maybe_yield()
+                    self.require_active()
         except BaseException:
             steps.close()
             self._owner.share_changed(self)  # A lock may have ended meanwhile.

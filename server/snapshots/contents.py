@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import trio
-
 from ottla.kproto.records import Record, build_batch
+from ottla.runtime.time_slice import TimeSlice
 from ottla.tiers.errors import SnapshotTooLargeError
 from ottla.tiers.offload import in_a_thread
 from ottla.tiers.snapshot import MAX_SNAPSHOT_BYTES
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["committed_offsets", "whole_log"]
 
-_GROUPS_A_STEP: Final = 16
 _RECORDS_A_BATCH: Final = 10_000
 
 
@@ -28,9 +26,9 @@ async def committed_offsets(offsets: OffsetCache) -> bytes:
     """
     found: dict[bytes, bytes] = {}
     size_bytes = 0
-    for number, group_id in enumerate(offsets.groups(), 1):
-        if number % _GROUPS_A_STEP == 0:
-            await trio.lowlevel.checkpoint()
+    time_slice = TimeSlice()
+    for group_id in offsets.groups():
+        await time_slice.maybe_yield()
         for key, (_, value) in offsets.committed(group_id):
             found[key] = value
             size_bytes += len(key) + len(value)

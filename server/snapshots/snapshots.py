@@ -22,6 +22,7 @@ from ottla.metadata.image import INTERNAL_TOPICS
 from ottla.metadata.snapshot import encode_snapshot
 from ottla.metastore.errors import MetadataError
 from ottla.replica.errors import ReplicaError
+from ottla.runtime.time_slice import TimeSlice
 from ottla.server.snapshots.contents import committed_offsets, whole_log
 from ottla.storage.errors import StorageError
 from ottla.tiers.errors import FencedUploadError, TierError
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMAS_TOPIC", "Snapshots"]
 
 SCHEMAS_TOPIC: Final = "_schemas"
-_PARTITIONS_A_STEP: Final = 64
 #: Somebody else leads by now.
 _PASSING: Final = (FencedUploadError,)
 
@@ -163,9 +163,10 @@ class Snapshots:
 
     async def _copy_ends(self, names: SnapshotNames) -> None:
         ends: dict[str, dict[int, int]] = {}
-        for number, held in enumerate(list(self._manager.partitions()), 1):
-            if number % _PARTITIONS_A_STEP == 0:
-                await trio.lowlevel.checkpoint()
+        time_slice = TimeSlice()
+        for held in list(self._manager.partitions()):
+            if time_slice.is_over:
+                await time_slice.maybe_yield()
             if held.is_leader and held.log.log_end_offset and held.topic not in INTERNAL_TOPICS:
                 ends.setdefault(held.topic_id.hex, {})[held.index] = held.log.log_end_offset
 

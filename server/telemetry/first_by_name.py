@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-_BATCH: Final = 256
+_MAX_UNSORTED: Final = 256
 
 
 class FirstByName(Generic[T]):
@@ -23,7 +23,7 @@ class FirstByName(Generic[T]):
     def add(self, name: str, item: T) -> None:
         """One more; names are distinct."""
         self._added.append((name, item))
-        if len(self._added) >= _BATCH:
+        if len(self._added) >= _MAX_UNSORTED:
             self._choose()
 
     def items(self) -> list[tuple[str, T]]:
