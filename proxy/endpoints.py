@@ -1,7 +1,7 @@
 """Finds out whether a Produce or Fetch response names brokers (KIP-951), without making objects of it.
 
 It does so only if a leader has changed, in a tagged field at its very end, and everything before that has to be walked
-through. Each walk pauses now and then, because a response may have many thousands of partitions.
+through. Each walk stops after every CHUNK_ELEMENTS partitions, because a response may have many thousands.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.compiler.runtime import read_uvarint
 from ottla.kproto.errors import DecodeError
 from ottla.proxy.heads import skip_tags
+from ottla.runtime.time_slice import CHUNK_ELEMENTS
 
 if TYPE_CHECKING:
     from ottla.kproto.types import Buffer
@@ -23,7 +24,6 @@ Walk = Generator[None, None, bool]
 FIRST_VERSIONS: Final = {ApiKey.PRODUCE: 10, ApiKey.FETCH: 16}
 """The versions from which on they may."""
 
-_STEP: Final = 128
 _FIRST_VERSION_WITH_IDS: Final = 13
 _UUID_BYTES: Final = 16
 _FIXED_BYTES: Final = 30
@@ -58,7 +58,7 @@ def _produce(version: int, frame: Buffer, pos: int) -> Walk:
                 pos = skip_tags(frame, _skip_compact(frame, pos + 4))
             pos = skip_tags(frame, _skip_compact(frame, pos))
             walked += 1
-            if walked % _STEP == 0:
+            if walked % CHUNK_ELEMENTS == 0:
                 yield
         pos = skip_tags(frame, pos)
     return bool(frame[pos + _THROTTLE_BYTES])
@@ -75,11 +75,11 @@ def _fetch(version: int, frame: Buffer, pos: int) -> Walk:
             for _ in range(aborted - 1):
                 pos = skip_tags(frame, pos + _ABORTED_BYTES)
                 walked += 1
-                if walked % _STEP == 0:
+                if walked % CHUNK_ELEMENTS == 0:
                     yield
             pos = skip_tags(frame, _skip_compact(frame, pos + 4))
             walked += 1
-            if walked % _STEP == 0:
+            if walked % CHUNK_ELEMENTS == 0:
                 yield
         pos = skip_tags(frame, pos)
     return bool(frame[pos])

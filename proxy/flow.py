@@ -18,6 +18,7 @@ from ottla.kproto.errors import DecodeError
 from ottla.proxy.errors import EndOfStreamError, RefusedError
 from ottla.proxy.memory import CHUNK_BYTES
 from ottla.proxy.transport import send_all
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,8 +180,9 @@ class Flow(ABC):
 
     async def _look(self, long: LongFetch, piece: memoryview) -> None:
         """Look through a piece of a frame that goes on; raises DecodeError."""
+        time_slice = TimeSlice()
         for _ in long.look(piece):
-            await trio.lowlevel.checkpoint()
+            await time_slice.maybe_yield()
         if not self._through:
             self.long = None
             if not long.is_done:

@@ -19,6 +19,7 @@ from ottla.proxy.connection import Connection
 from ottla.proxy.errors import NotLetInError, ProxyError
 from ottla.proxy.shared import CONNECT_SECONDS
 from ottla.proxy.transport import unmapped
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +35,6 @@ _BACKLOG: Final = 128
 _ACCEPT_BURST: Final = 16
 _RETRY_SECONDS: Final = 0.1
 _SCAN_SECONDS: Final = 15.0
-_SCAN_BATCH: Final = 1_000
 _MAX_TRIED_PORTS: Final = 100
 _HIGHEST_PORT: Final = 65_535
 # Resources that are free again when connections close; trying to accept at once would only spin.
@@ -217,11 +217,12 @@ class Listeners:
         """End connections on which nothing moves any more: their clients, or upstream, are gone without a word."""
         while True:
             await trio.sleep(min(_SCAN_SECONDS, self._shared.settings.idle_seconds / 2))
-            for number, connection in enumerate(tuple(self._connections), 1):
+            time_slice = TimeSlice()
+            for connection in tuple(self._connections):
                 if connection.end_if_idle(self._shared.settings.idle_seconds):
                     self._shared.metrics.refused["idle"] += 1
-                if number % _SCAN_BATCH == 0:
-                    await trio.lowlevel.checkpoint()
+                if time_slice.is_over:
+                    await time_slice.maybe_yield()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -12,12 +12,12 @@ from collections.abc import Generator, Iterator
 from typing import Final
 
 from ottla.kproto.errors import DecodeError
+from ottla.runtime.time_slice import CHUNK_ELEMENTS
 
 HIDDEN_TAG: Final = 127
 """Replaces a tag that is hidden. Nobody knows it, and it takes one byte as well."""
 
 _ENDPOINTS_TAG: Final = 0
-_STEP: Final = 128
 _MAX_SHIFT: Final = 28
 
 _HEAD_BYTES: Final = 8  # length, correlation id
@@ -46,7 +46,10 @@ class LongFetch:
         return self._ends and not self._gap
 
     def look(self, piece: memoryview) -> Iterator[None]:
-        """Look through the next piece, and hide what names brokers. Pauses now and then. Raises DecodeError."""
+        """Look through the next piece, and hide what names brokers; stops after every CHUNK_ELEMENTS numbers.
+
+        Raises DecodeError.
+        """
         pos = numbers = 0
         while True:
             if self._gap:
@@ -72,7 +75,7 @@ class LongFetch:
                 piece[pos - 1] = HIDDEN_TAG
                 self._hides_number = False
             numbers += 1
-            if numbers % _STEP == 0:
+            if numbers % CHUNK_ELEMENTS == 0:
                 yield
 
     def _take_number(self) -> None:

@@ -13,7 +13,7 @@ from ottla.proxy.flow import PREFIX_BYTES, Flow, Next
 from ottla.proxy.heads import MIN_RESPONSE_BYTES, RESPONSE_HEAD, framed
 from ottla.proxy.login import SASL_KEYS
 from ottla.proxy.long_answers import LongFetch
-from ottla.proxy.rewriting import WALKED_AT_ONCE_BYTES
+from ottla.proxy.rewriting import MAX_WALKED_BYTES
 
 if TYPE_CHECKING:
     from ottla.kproto.types import Buffer
@@ -59,7 +59,7 @@ class Responses(Flow):
             return Next.WHOLE
         if key is not ApiKey.API_VERSIONS and not rewriting.names_brokers(key, version):
             return Next.THROUGH
-        if key is ApiKey.FETCH and size_bytes > WALKED_AT_ONCE_BYTES:
+        if key is ApiKey.FETCH and size_bytes > MAX_WALKED_BYTES:
             self.long = LongFetch()
             return Next.THROUGH
         start, stop = pos + PREFIX_BYTES, pos + PREFIX_BYTES + size_bytes

@@ -16,14 +16,13 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import trio
-
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.compiler.runtime import read_uvarint, uvarint
 from ottla.kproto.errors import DecodeError
 from ottla.proxy import endpoints
 from ottla.proxy.heads import skip_tags
+from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Response
@@ -45,7 +44,7 @@ NAMING: Final = frozenset(
 )
 """The APIs whose answers name brokers, in some version."""
 
-WALKED_AT_ONCE_BYTES: Final = 64 * 1024
+MAX_WALKED_BYTES: Final = 64 * 1024
 """How much is looked through in one go."""
 _CONTROLLERS: Final = 2
 _PORT: Final = struct.Struct(">i")
@@ -59,13 +58,15 @@ def names_brokers(key: ApiKey, version: int) -> bool:
 
 def may_pass(key: ApiKey, version: int, frame: Buffer, body_start: int) -> bool:
     """Whether an answer can be sent on at once because it is small and names no broker; if not, it may or may not."""
-    if key not in endpoints.FIRST_VERSIONS or len(frame) > WALKED_AT_ONCE_BYTES:
+    if key not in endpoints.FIRST_VERSIONS or len(frame) > MAX_WALKED_BYTES:
         return False
     walk = endpoints.walk(key, version, frame, body_start)
-    try:
-        next(walk)
-    except StopIteration as end:
-        return not end.value
+    time_slice = TimeSlice()
+    while not time_slice.is_over:
+        try:
+            next(walk)
+        except StopIteration as end:
+            return not end.value
     return False
 
 
@@ -109,12 +110,13 @@ def _named(response: Any) -> list[Any]:
 
 async def _has_endpoints(key: ApiKey, version: int, frame: Buffer, body_start: int) -> bool:
     walk = endpoints.walk(key, version, frame, body_start)
+    time_slice = TimeSlice()
     while True:
         try:
             next(walk)
         except StopIteration as end:
             return bool(end.value)
-        await trio.lowlevel.checkpoint()
+        await time_slice.maybe_yield()
 
 
 def _metadata(version: int, frame: Buffer, pos: int, localize: Localize) -> list[Buffer]:

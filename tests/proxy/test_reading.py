@@ -20,6 +20,7 @@ from ottla.kproto.messages.topics.metadata import MetadataResponse, MetadataResp
 from ottla.kproto.schema import TaggedField
 from ottla.proxy import endpoints, heads, rewriting
 from ottla.proxy.long_answers import HIDDEN_TAG, LongFetch
+from ottla.runtime.time_slice import CHUNK_ELEMENTS
 
 TEXT = st.text(max_size=200)
 TAGS = st.lists(st.tuples(st.integers(100, 200), st.binary(max_size=20)), max_size=2, unique_by=lambda it: it[0]).map(
@@ -159,7 +160,7 @@ async def test_a_walk_of_many_partitions_stops_now_and_then() -> None:
     partitions = [fetch.PartitionData(partition_index=it, records=b"r") for it in range(1000)]
     response = fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(partitions=partitions)])
     steps = list(endpoints.walk(ApiKey.FETCH, 17, codec.build(response, 17), 0))
-    assert len(steps) == 7
+    assert len(steps) == 1000 // CHUNK_ELEMENTS
 
 
 @given(
