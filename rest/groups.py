@@ -26,7 +26,7 @@ __all__ = ["Groups", "Lag"]
 _OF_CONSUMERS: Final = ("consumer", "")
 _CONSUMER: Final = "consumer"
 _FETCH_BY_NAME: Final = 7
-_DESCRIBED_AT_ONCE: Final = 100
+_GROUPS_A_REQUEST: Final = 100
 _RETRY_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.1
 _CLASSIC_KIND: Final = next(kind for kind in KINDS if kind.api is ApiKey.DESCRIBE_GROUPS)
@@ -64,8 +64,8 @@ class Groups:
             modern = [it.group_id for it in listed if it.group_type.lower() == _CONSUMER]
             classic = [it.group_id for it in listed if it.group_type.lower() != _CONSUMER]
             for kind, ids in ((_CONSUMER_KIND, modern), (_CLASSIC_KIND, classic)):
-                for first in range(0, len(ids), _DESCRIBED_AT_ONCE):
-                    some = ids[first : first + _DESCRIBED_AT_ONCE]
+                for first in range(0, len(ids), _GROUPS_A_REQUEST):
+                    some = ids[first : first + _GROUPS_A_REQUEST]
                     found += await _described(connection, kind, some, broker.node_id)
         return sorted(found, key=lambda group: group.group_id)
 

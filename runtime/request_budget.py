@@ -34,7 +34,7 @@ _PRESSED_LEAST_BYTES_PER_SECOND: Final = 1024 * 1024
 
 
 #: A large answer takes half a millisecond to read and to send.
-_LARGE_ANSWERS_AT_ONCE: Final = 4
+_LARGE_ANSWERS_A_ROUND: Final = 4
 
 
 class UnfinishedFrame(Protocol):
@@ -135,7 +135,7 @@ class RequestBudget:
         #: The frames whose rest is awaited.
         self.unfinished: set[UnfinishedFrame] = set()
         #: For connections that have more requests here already, after a large answer.
-        self.turns = FairLimiter(_LARGE_ANSWERS_AT_ONCE)
+        self.turns = FairLimiter(_LARGE_ANSWERS_A_ROUND)
 
     @property
     def used_bytes(self) -> int:

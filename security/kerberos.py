@@ -26,7 +26,7 @@ from ottla.settings.config import BrokerConfig, ConfigError
 MAX_TICKET_MESSAGE_BYTES: Final = 65_536
 
 _AUTHENTICATION_ONLY: Final = 1
-_MAX_AT_ONCE: Final = 2
+_MAX_THREADS: Final = 2
 
 
 class KerberosService:
@@ -53,7 +53,7 @@ class KerberosService:
             self.rules = KerberosRules(config.sasl_kerberos_principal_to_local_rules, _default_realm())
         except RuleError as error:
             raise ConfigError(f"sasl.kerberos.principal.to.local.rules: {error}.") from None
-        self.threads = trio.CapacityLimiter(_MAX_AT_ONCE)
+        self.threads = trio.CapacityLimiter(_MAX_THREADS)
 
     def begin(self) -> GssapiExchange:
         """For a new connection."""

@@ -11,7 +11,7 @@ from ottla.tiers.errors import TierError
 
 __all__ = ["in_parallel"]
 
-_AT_ONCE: Final = 8
+_WORKERS: Final = 8
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -32,7 +32,7 @@ async def in_parallel(work: Callable[[K], Awaitable[T]], items: Iterable[K]) -> 
                 nursery.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:
-        for _ in range(_AT_ONCE):
+        for _ in range(_WORKERS):
             nursery.start_soon(worker)
     if failures:
         raise failures[0]

@@ -14,7 +14,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 MAX_ANSWER_BYTES: Final = 256 * 1024
 MAX_INPUT_BYTES: Final = 1024 * 1024
 _MAX_ERROR_BYTES: Final = 4 * 1024
-_AT_ONCE: Final = 4
+_CONCURRENT_COMMANDS: Final = 4
 
 Json = Any
 
@@ -62,7 +62,7 @@ class Commands:
         if any("\0" in word for word in command):
             raise ToolError("a name has a null character")
         if self._slots is None:
-            self._slots = anyio.CapacityLimiter(_AT_ONCE)
+            self._slots = anyio.CapacityLimiter(_CONCURRENT_COMMANDS)
         async with self._slots:
             with anyio.move_on_after(self._timeout_s) as scope:
                 return await _bounded(command, stdin)

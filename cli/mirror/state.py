@@ -35,7 +35,7 @@ _TOPIC: Final = 2
 _BROKER: Final = 4
 _SET: Final = 0
 _DELETE: Final = 1
-_AT_ONCE: Final = 100
+_TOPICS_A_REQUEST: Final = 100
 
 
 def add_source(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -93,8 +93,8 @@ def alter_brokers(client: Client, settings: Mapping[str, str | None]) -> None:
 def alter_topics(client: Client, settings: Mapping[str, str | None]) -> None:
     """Set what each topic is to another cluster from now on; None for nothing."""
     names = list(settings)
-    for first in range(0, len(names), _AT_ONCE):
-        some = names[first : first + _AT_ONCE]
+    for first in range(0, len(names), _TOPICS_A_REQUEST):
+        some = names[first : first + _TOPICS_A_REQUEST]
         _alter(client, _TOPIC, {name: {MIRROR_SETTING: settings[name]} for name in some})
 
 
@@ -119,10 +119,10 @@ def mirrored_topics(client: Client, names: Iterable[str], broker: int | None = N
     """The mirroring of each topic, according to any broker or the given one. Ordinary topics are left out."""
     found: dict[str, Mirrored] = {}
     wanted = list(names)
-    for first in range(0, len(wanted), _AT_ONCE):
+    for first in range(0, len(wanted), _TOPICS_A_REQUEST):
         asked = [
             DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=[MIRROR_SETTING])
-            for name in wanted[first : first + _AT_ONCE]
+            for name in wanted[first : first + _TOPICS_A_REQUEST]
         ]
         connection = client.any_broker() if broker is None else client.broker(broker)
         for result in connection.call(DescribeConfigsRequest(resources=asked)).results:

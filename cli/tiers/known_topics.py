@@ -20,7 +20,7 @@ _TOPIC: Final = 2
 _BROKER: Final = 4
 _TIERED: Final = "remote.storage.enable"
 _URL: Final = "ottla.remote.url"
-_ASKED_AT_ONCE: Final = 1000
+_TOPICS_A_REQUEST: Final = 1000
 
 
 class KnownTopics(NamedTuple):
@@ -69,10 +69,10 @@ def known_topics(client: Client, topics: Sequence[str]) -> KnownTopics:
 def _tiered(client: Client, names: Sequence[str]) -> set[str]:
     """Those of the topics that have `remote.storage.enable`."""
     found = set()
-    for first in range(0, len(names), _ASKED_AT_ONCE):
+    for first in range(0, len(names), _TOPICS_A_REQUEST):
         asked = [
             DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=[_TIERED])
-            for name in names[first : first + _ASKED_AT_ONCE]
+            for name in names[first : first + _TOPICS_A_REQUEST]
         ]
         for result in client.call(DescribeConfigsRequest(resources=asked)).results:
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.metadata.image import TopicImage
 
 MAX_STREAMS: Final = 16
-ROWS_AT_ONCE: Final = 50
+MAX_NEW_ROWS: Final = 50
 _PAUSE_SECONDS: Final = 0.25
 _WAIT_MS: Final = 5_000
 _ASK_AGAIN_SECONDS: Final = 1.0
@@ -138,11 +138,11 @@ async def _read(partitions: list[Readable], at: dict[int, int]) -> list[Message]
     found: list[Message] = []
     for partition in partitions:
         end = partition.high_watermark
-        begin = max(at[partition.index], end - ROWS_AT_ONCE, partition.log_start_offset)
+        begin = max(at[partition.index], end - MAX_NEW_ROWS, partition.log_start_offset)
         if begin >= end:
             continue
-        part = await scan(partition, begin, end, budget=Budget(seconds=0.5), keep=every, limit=ROWS_AT_ONCE)
+        part = await scan(partition, begin, end, budget=Budget(seconds=0.5), keep=every, limit=MAX_NEW_ROWS)
         found += part.messages
         at[partition.index] = max(part.next_offset, begin)
     found.sort(key=lambda message: message.order, reverse=True)
-    return found[:ROWS_AT_ONCE]
+    return found[:MAX_NEW_ROWS]

@@ -47,7 +47,7 @@ _MAX_BATCH_BYTES: Final = 1_048_576
 _RECORD_BYTES: Final = 64
 _HEADER_BYTES: Final = 10
 _BATCH_BYTES: Final = 61
-_AT_A_TIME: Final = 2
+_MAX_CONCURRENT: Final = 2
 
 
 class LettersDelayedError(RefusedRecordsError):
@@ -89,7 +89,7 @@ class DeadLetterTopics:
         self._metadata = metadata
         self._threads = threads
         # What is worked on at the same time takes memory: a batch as far as it inflates.
-        self._limiter = trio.CapacityLimiter(_AT_A_TIME)
+        self._limiter = trio.CapacityLimiter(_MAX_CONCURRENT)
         #: The topics of which a failure was logged that has not ended since.
         self._failing: set[str] = set()
 

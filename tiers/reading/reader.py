@@ -33,8 +33,8 @@ __all__ = ["RemoteRecords", "TierReader"]
 
 _WINDOWS_IN_MEMORY: Final = 8
 _INDEXES_IN_MEMORY: Final = 64
-_FETCHES_AT_ONCE: Final = 8
-_WRITES_AT_ONCE: Final = 4
+_CONCURRENT_FETCHES: Final = 8
+_CONCURRENT_WRITES: Final = 4
 _WINDOWS_AHEAD: Final = 3
 #: Of all readers together: what is fetched ahead must still be in memory when its reader comes to it.
 _WINDOWS_AHEAD_IN_ALL: Final = _WINDOWS_IN_MEMORY // 2
@@ -72,8 +72,8 @@ class TierReader:
         self._cache = cache
         self._offload = offload
         self._nursery: trio.Nursery | None = None
-        self._fetching = trio.CapacityLimiter(_FETCHES_AT_ONCE)
-        self._writing = trio.Semaphore(_WRITES_AT_ONCE)
+        self._fetching = trio.CapacityLimiter(_CONCURRENT_FETCHES)
+        self._writing = trio.Semaphore(_CONCURRENT_WRITES)
         self._windows: FetchedOnce[_Key, Content] = FetchedOnce(_WINDOWS_IN_MEMORY)
         self._indexes: FetchedOnce[_Key, WindowedIndex] = FetchedOnce(_INDEXES_IN_MEMORY)
         #: Windows that no reader has come to yet, and when they were begun to be fetched.
