@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from ottla.replica.hosted_partitions import HostedPartitions
     from ottla.replica.throttles import ReplicaQuota
     from ottla.replica.tiered.remote_plan import RemotePlan
+    from ottla.runtime.memory_budget import MemoryBudget
     from ottla.runtime.purgatory import Purgatory, Watch
     from ottla.runtime.stages import Stages
-    from ottla.storage.memory.buffer_pool import MemoryBudget
     from ottla.storage.memory.iobuf import IOBuf
     from ottla.storage.reading.plan import ReadPlan
 

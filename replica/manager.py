@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from ottla.replica.throttles import ReplicaQuotas
     from ottla.replica.tiered.remote_logs import RemoteLogs
     from ottla.replica.tiered.remote_plan import RemotePlan
+    from ottla.runtime.memory_budget import MemoryBudget
     from ottla.runtime.purgatory import Watch
     from ottla.storage.clock import Clock
     from ottla.storage.log.append_types import CheckedBatch
     from ottla.storage.log.partition_log import PartitionLog
     from ottla.storage.log_manager import LogManager
-    from ottla.storage.memory.buffer_pool import MemoryBudget
     from ottla.storage.reading.plan import ReadPlan
 
 logger = logging.getLogger(__name__)

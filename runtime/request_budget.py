@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from ottla.runtime.fair_limiter import FairLimiter
-from ottla.storage.memory.buffer_pool import MemoryBudget
+from ottla.runtime.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

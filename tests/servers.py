@@ -18,6 +18,7 @@ from ottla.kproto.frames import build_request_frame, parse_response_frame
 from ottla.kproto.schema import Request, Response
 from ottla.metadata.changes.topic_changes import NewTopic
 from ottla.replica.unopened import OPENED_AT_START
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Supervisor
 from ottla.runtime.work import LargeRequestQueue
@@ -31,7 +32,7 @@ from ottla.server.quotas.connections import ConnectionLimits
 from ottla.settings.config import BrokerConfig
 from ottla.simulation.turns import SoonEnded
 from ottla.storage.disk import Disk
-from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+from ottla.storage.memory.buffer_pool import BufferPool
 
 
 async def answered(answer: Any) -> Any:

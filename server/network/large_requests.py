@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ottla.kproto import codec
     from ottla.kproto.codec import Part
     from ottla.kproto.schema import Request, Response
+    from ottla.runtime.memory_budget import MemoryBudget
     from ottla.runtime.request_budget import RequestBudget
     from ottla.runtime.work import Container
     from ottla.server.apis.context import RequestContext
-    from ottla.storage.memory.buffer_pool import MemoryBudget
 
 #: What is shorter is parsed at once: names of no bytes take 0.2 µs each.
 PARSED_AT_ONCE_BYTES: Final = 2_048

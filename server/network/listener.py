@@ -24,11 +24,12 @@ from ottla.server.network.readiness import Readiness
 from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
 if TYPE_CHECKING:
+    from ottla.runtime.memory_budget import MemoryBudget
     from ottla.runtime.request_budget import RequestBudget
     from ottla.security.listener_auth import ListenerAuth
     from ottla.server.network.dispatch import Dispatcher
     from ottla.server.network.network import Accepted, Listening, Network
-    from ottla.storage.memory.buffer_pool import BufferPool, MemoryBudget
+    from ottla.storage.memory.buffer_pool import BufferPool
     from ottla.storage.turn import Turn
 
 logger = logging.getLogger(__name__)

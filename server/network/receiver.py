@@ -18,9 +18,10 @@ from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import FrameError
 from ottla.kproto.framing import PREFIX_SIZE, frame_size
 from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.runtime.request_budget import Claim, RequestBudget
 from ottla.server.network.transport import Transport
-from ottla.storage.memory.buffer_pool import SMALL_SIZES, BufferPool, MemoryBudget
+from ottla.storage.memory.buffer_pool import SMALL_SIZES, BufferPool
 from ottla.storage.memory.iobuf import Fragment
 
 _LENGTH_AND_API = Struct(">ihh")

@@ -20,6 +20,7 @@ from ottla.replica.manager import ReplicaManager
 from ottla.replica.stray_logs import StrayLogs
 from ottla.replica.throttles import ReplicaQuotas
 from ottla.replica.unopened import OPENED_AT_START
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.runtime.request_budget import RequestBudget
 from ottla.runtime.supervisor import Loop, Supervisor
 from ottla.runtime.work import LargeRequestQueue
@@ -44,7 +45,6 @@ from ottla.server.telemetry.changes import log_changes
 from ottla.server.wiring import optional
 from ottla.server.wiring.start_checks import require_object_store
 from ottla.settings.storage import storage_config
-from ottla.storage.memory.buffer_pool import MemoryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -28,6 +28,7 @@ from ottla.replica.isr_change import IsrChange
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Isolation, Partition
 from ottla.replica.remote import expiry
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.runtime.purgatory import Purgatory
 from ottla.server import main as server_main
 from ottla.server.cluster import elections
@@ -41,7 +42,6 @@ from ottla.simulation.harness.planted import PlantedFault
 from ottla.storage.disk.fd_cache import FdCache
 from ottla.storage.log.log_state import LogState
 from ottla.storage.log_manager import LogManager
-from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.node_dir import NodeDir
 from ottla.storage.state import producer_state
 from ottla.storage.state.producer_entry import ProducerEntry

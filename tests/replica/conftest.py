@@ -25,12 +25,12 @@ from ottla.replica.config import TopicRules
 from ottla.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.simulation.turns import SoonEnded
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import ChecksTakeLongError, OffsetOutOfRangeError, StoreOfflineError
 from ottla.storage.log.partition_log import AppendInfo
-from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.memory.iobuf import IOBuf
 from ottla.storage.state.leader_epochs import LeaderEpochs
 from tests.doubles.replica_configs import FixedRules

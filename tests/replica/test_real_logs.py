@@ -21,6 +21,7 @@ from ottla.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.offset_lookup import OffsetSpec, find_offset
 from ottla.replica.partition import Isolation
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.runtime.stages import finish
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
@@ -29,7 +30,6 @@ from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
 from ottla.storage.log.partition_log import AppendOrigin
 from ottla.storage.log_manager import LogManager
-from ottla.storage.memory.buffer_pool import MemoryBudget
 from tests.doubles.replica_configs import FixedRules
 
 TOPIC_ID = UUID(int=7)

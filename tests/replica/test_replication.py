@@ -22,12 +22,12 @@ from ottla.replica.fetch import FetchParams, FetchPartition
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.offset_lookup import OffsetSpec, find_offset
 from ottla.replica.partition import Isolation, Partition
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.runtime.stages import finish
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
-from ottla.storage.memory.buffer_pool import MemoryBudget
 from tests.doubles.one_topic import OneTopic
 from tests.doubles.replica_configs import FixedRules
 

@@ -9,8 +9,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.runtime.errors import CloseConnectionError
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.runtime.work import LIGHT_ELEMENTS, LargeRequestQueue, Work
-from ottla.storage.memory.buffer_pool import MemoryBudget
 
 LIMIT = 5_000
 

@@ -39,6 +39,7 @@ from ottla.replica.config import TopicRules
 from ottla.replica.fetch import FetchParams, FetchPartition
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Isolation
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.server.apis.data import produce
 from ottla.server.schemas.source import Codecs
 from ottla.server.schemas.validation import SchemaValidation
@@ -47,7 +48,6 @@ from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.log_manager import LogManager
-from ottla.storage.memory.buffer_pool import MemoryBudget
 from tests.doubles.replica_configs import FixedRules
 from tests.servers import answered
 

@@ -21,6 +21,7 @@ from ottla.replica.partition import Isolation, Partition
 from ottla.replica.remote.remote_storage import RemoteStorage
 from ottla.replica.tiered.remote_log import RemoteLog
 from ottla.replica.tiered.rules import RemoteRules
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.runtime.stages import finish
 from ottla.settings.config import BrokerConfig
 from ottla.storage.clock import ManualClock
@@ -29,7 +30,6 @@ from ottla.storage.disk import RealDisk
 from ottla.storage.disk.memory_disk import MemoryDisk
 from ottla.storage.log.append_types import AppendOrigin
 from ottla.storage.log_manager import LogManager
-from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.tiers.reading.disk_cache import DiskCache
 from ottla.tiers.stores.memory_store import MemoryObjectStore
 from tests.doubles.replica_configs import FixedRules

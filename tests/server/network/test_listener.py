@@ -13,10 +13,10 @@ import trio.testing
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.runtime.errors import StartupError
+from ottla.runtime.memory_budget import MemoryBudget
 from ottla.server.network.listener import ListenAddress, Listeners
 from ottla.server.network.network import Accepted, Listening
 from ottla.server.quotas.connections import CONNECTION_CREATION_RATE, ConnectionLimits
-from ottla.storage.memory.buffer_pool import MemoryBudget
 from ottla.storage.turn import Turn
 
 Serve = Callable[..., Any]
