@@ -28,19 +28,19 @@ from ottla.kproto.messages.data.fetch import (
     PartitionData,
 )
 from ottla.proxy import rewriting
-from ottla.proxy.cache.cache import Flight, Told
-from ottla.proxy.cache.seen import READ_COMMITTED
+from ottla.proxy.cache.cache import Told
+from ottla.proxy.cache.seen import READ_COMMITTED, Reader
 from ottla.proxy.cache.topics import Topics
 from ottla.proxy.cache.wanted import State, Wanted, id_of, responses_of, topics_of
 from ottla.proxy.heads import framed
 from ottla.proxy.transport import send_all
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ottla.kproto.schema import Response
-    from ottla.proxy.cache.cache import Cache, Key
-    from ottla.proxy.cache.topics import Name, Topic
+    from ottla.proxy.cache.cache import Cache
+    from ottla.proxy.cache.topics import Key, Name, Topic
     from ottla.proxy.exchange import Exchange, Pending
     from ottla.proxy.memory import Held
 
@@ -68,7 +68,6 @@ class CachedFetch:
         self._exchange = exchange
         self._cache = cache
         self._node_id = node_id
-        self._door = exchange.listener
         self._only_this = object()
 
     @staticmethod
@@ -132,129 +131,76 @@ class CachedFetch:
         leader_id, leader_epoch = topic.leaders.get(asked.partition, (-1, -1))
         return leader_epoch if leader_id == self._node_id else -1
 
-    # What is there
-
-    def _reader(self) -> object:
-        """The reader, as far as upstream can tell clients apart."""
+    def _reader(self, level: int) -> Reader:
         exchange = self._exchange
-        return "the proxy" if exchange.shared.own_login else exchange.admission.principal or self._only_this
-
-    def _state(self, one: Wanted, level: int) -> State:
-        partition = self._cache.partition(one.key, one.leader_epoch) if one.is_kept else None
-        if partition is None:
-            return State.MISS
-        offset = one.asked.fetch_offset
-        end = partition.end_at(offset, level)
-        seen = partition.seen.get((self._door, level))
-        if seen is None or not seen.is_fresh() or not self._cache.readers.may(self._reader(), one.key[0]):
-            return State.MISS if end < 0 else State.CHECK
-        visible_end = seen.visible_end(level)
-        if end >= 0:
-            return State.HIT if seen.log_start_offset <= offset and end <= visible_end else State.MISS
-        return State.TAIL if offset == visible_end else State.MISS
+        identity = "the proxy" if exchange.shared.own_login else exchange.admission.principal or self._only_this
+        return Reader(identity, exchange.listener, level)
 
     # The answer
 
     async def _answer(self, request: FetchRequest, pending: Pending, wanted: Sequence[Wanted]) -> None:
-        level = request.isolation_level
+        reader = self._reader(request.isolation_level)
         deadline = trio.current_time() + max(0, request.max_wait_ms) / 1000
         waited = False
         while True:
             for one in wanted:
-                one.state = self._state(one, level)
+                one.look_up(self._cache, reader)
             states = {one.state for one in wanted}
             if states <= {State.HIT, State.TAIL} and (State.HIT in states or waited):
-                await self._send_found(request, pending, wanted, FetchResponse())
+                await self._send_found(request, pending, wanted, reader, FetchResponse())
                 return
             if waited or not states <= {State.TAIL, State.MISS}:
                 break
-            flight = self._flight(request, wanted)
+            routes = [it.route(reader.level) for it in wanted]
+            flight = self._cache.flights.find(routes, request.min_bytes)
             if flight is None:
                 break
-            self._cache.counters.joined += 1
+            self._cache.counters.count_joined()
             with trio.move_on_at(deadline):
                 await flight.landed.wait()
                 continue
             waited = True
-        await self._ask(request, pending, wanted, deadline)
-
-    def _flight(self, request: FetchRequest, wanted: Sequence[Wanted]) -> Flight | None:
-        """The flight of another client that brings all that is wanted here, if there is one."""
-        found = {self._cache.flights.get(it.route(request.isolation_level)) for it in wanted}
-        flight = next(iter(found))
-        if len(found) > 1 or flight is None or flight.min_bytes > max(1, request.min_bytes):
-            return None
-        return flight
+        await self._ask(request, pending, wanted, reader, deadline)
 
     async def _ask(
-        self, request: FetchRequest, pending: Pending, wanted: Sequence[Wanted], deadline: float
-    ) -> None:  # fmt: skip
+        self, request: FetchRequest, pending: Pending, wanted: Sequence[Wanted], reader: Reader, deadline: float
+    ) -> None:
         """Ask upstream for what is missing, and whether what is there may be served; then answer."""
         found_some = any(one.state in (State.HIT, State.CHECK) for one in wanted)
         asked = [it for it in wanted if it.state is State.MISS or (it.state is State.TAIL and not found_some)]
         checked = [it for it in wanted if it.state is State.CHECK]
-        for one in checked:
-            one.was_checked = True
-        self._cache.counters.misses += len(asked)
-        self._cache.counters.checks += len(checked)
+        self._cache.counters.count_asked(len(asked), len(checked))
         wait_ms = 0 if found_some else max(0, int((deadline - trio.current_time()) * 1000))
         question = FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=0 if found_some else request.min_bytes,
             max_bytes=min(request.max_bytes, _ASKED_BYTES),
-            isolation_level=request.isolation_level,
+            isolation_level=reader.level,
             session_id=0,
             session_epoch=-1,
-            topics=topics_of([*(it.question() for it in asked), *(self._as_check(it) for it in checked)]),
+            topics=topics_of([*(it.question() for it in asked), *(it.check(self._cache) for it in checked)]),
         )
-        flights = self._take_off(request, asked)
+        routes = [it.route(reader.level) for it in asked if it.is_kept]
         asked_at = trio.current_time()
-        try:
+        with self._cache.flights.flying(routes, request.min_bytes):
             version = min(self._exchange.served[ApiKey.FETCH], FetchRequest.VERSIONS.highest)
             async with self._exchange.ask(question, version) as response:
                 if response.error_code:
                     await self._send(FetchResponse(error_code=response.error_code), pending)
                     return
-                self._note(response, wanted, request.isolation_level, asked_at)
-                await self._send_found(request, pending, wanted, response)
-                await self._keep(asked, request.isolation_level)
-        finally:
-            for key in flights:
-                del self._cache.flights[key]
-            for landed in set(flights.values()):
-                landed.set()
+                self._note(response, wanted, reader, asked_at)
+                await self._send_found(request, pending, wanted, reader, response)
+                await self._keep(asked, reader.level)
 
-    def _take_off(
-        self, request: FetchRequest, asked: Sequence[Wanted]
-    ) -> Mapping[tuple[Key, int, int, int], trio.Event]:
-        """Let others know what is being requested here; returns what must be withdrawn later."""
-        flight = Flight(request.min_bytes, trio.Event())
-        keys = [it.route(request.isolation_level) for it in asked if it.is_kept]
-        mine = {key: flight.landed for key in keys if key not in self._cache.flights}
-        self._cache.flights.update(dict.fromkeys(mine, flight))
-        return mine
-
-    def _as_check(self, one: Wanted) -> tuple[UUID, FetchPartition]:
-        """A question at the end of a partition, as far as that is known."""
-        partition = self._cache.partition(one.key, one.leader_epoch)
-        assert partition is not None
-        return one.key[0], FetchPartition(
-            partition=one.asked.partition,
-            current_leader_epoch=one.leader_epoch,
-            fetch_offset=partition.high_watermark,
-            partition_max_bytes=1,
-        )
-
-    def _note(self, response: FetchResponse, wanted: Sequence[Wanted], level: int, asked_at: float) -> None:
+    def _note(self, response: FetchResponse, wanted: Sequence[Wanted], reader: Reader, asked_at: float) -> None:
         by_key = {one.key: one for one in wanted}
         for topic in response.responses:
             for data in topic.partitions:
                 one = by_key.get((topic.topic_id, data.partition_index))
                 if one is None:
                     continue
-                one.data = data
-                told = Told(data, self._reader(), self._door, level, asked_at)
-                self._cache.note(one.key, one.leader_epoch, told)
+                one.answered(data)
+                self._cache.note(one.key, one.leader_epoch, Told(data, reader, asked_at))
                 if one.was_checked and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._cache.forget(one.key)  # it has lost what it had
 
@@ -265,37 +211,41 @@ class CachedFetch:
                 await self._cache.keep(one.key, one.leader_epoch, one.asked.fetch_offset, level, data)
 
     async def _send_found(
-        self, request: FetchRequest, pending: Pending, wanted: Sequence[Wanted], response: FetchResponse
+        self,
+        request: FetchRequest,
+        pending: Pending,
+        wanted: Sequence[Wanted],
+        reader: Reader,
+        response: FetchResponse,
     ) -> None:
         """Answer with what upstream has said, and what is in the cache."""
-        level = request.isolation_level
         for one in wanted:
             if one.state is State.CHECK:
-                one.state = self._state(one, level)
+                one.look_up(self._cache, reader)
         answer = FetchResponse(throttle_time_ms=response.throttle_time_ms)
         if pending.version >= _FIRST_VERSION_WITH_ENDPOINTS:
             answer.node_endpoints = response.node_endpoints
         if not any(one.state is State.HIT for one in wanted):
-            answer.responses = responses_of([(it, self._told(it, level, pending.version)) for it in wanted])
+            answer.responses = responses_of([(it, self._told(it, reader, pending.version)) for it in wanted])
             await self._send(answer, pending)
             return
         room = min(max(1, request.max_bytes), _ANSWER_BYTES)
         async with self._exchange.shared.hits.hold(room) as held:
             results = []
             for one in wanted:
-                data = self._told(one, level, pending.version)
+                data = self._told(one, reader, pending.version)
                 if one.state is State.HIT and room > 0:
-                    room -= await self._fill(data, one, level, min(room, one.asked.partition_max_bytes))
+                    room -= await self._fill(data, one, reader.level, min(room, one.asked.partition_max_bytes))
                 results.append((one, data))
             answer.responses = responses_of(results)
             await self._send(answer, pending, held)
 
-    def _told(self, one: Wanted, level: int, version: int) -> PartitionData:
+    def _told(self, one: Wanted, reader: Reader, version: int) -> PartitionData:
         """Upstream's latest answer about a partition; without records if none were asked for."""
         data, index = one.data, one.asked.partition
         if one.state in (State.HIT, State.TAIL) and (data is None or one.state is State.HIT):
             partition = self._cache.partition(one.key, one.leader_epoch)
-            seen = None if partition is None else partition.seen.get((self._door, level))
+            seen = None if partition is None else partition.seen_by(reader)
             if seen is None:  # it has gone while other partitions of this request were asked for
                 return PartitionData(partition_index=index, error_code=_AGAIN, high_watermark=-1)
             return PartitionData(
@@ -303,7 +253,7 @@ class CachedFetch:
                 high_watermark=seen.high_watermark,
                 last_stable_offset=seen.last_stable_offset,
                 log_start_offset=seen.log_start_offset,
-                aborted_transactions=[] if level == READ_COMMITTED else None,
+                aborted_transactions=[] if reader.level == READ_COMMITTED else None,
                 records=b"",
             )
         if data is None or (one.was_checked and data.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)):
@@ -328,7 +278,6 @@ class CachedFetch:
         if found is None:
             data.error_code = _AGAIN
             return 0
-        self._cache.counters.hits += 1
         data.records = found.records
         if level == READ_COMMITTED:
             data.aborted_transactions = [

@@ -54,6 +54,11 @@ class Pending:
     def __repr__(self) -> str:
         return f"{self.key.name} v{self.version} #{self.correlation_id}"
 
+    def begin_call(self, client_id: str | None, client: Client) -> Call:
+        """What the filters that want the request or its answer are called with."""
+        self.call = Call(self.key, self.version, client_id, client)
+        return self.call
+
 
 class Reply:
     """Hands an answer to the part of the proxy that has asked: one side gives the frame, and waits until it has been

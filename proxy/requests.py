@@ -13,7 +13,6 @@ from ottla.proxy import versions
 from ottla.proxy.cached_fetch import CachedFetch
 from ottla.proxy.errors import RefusedError
 from ottla.proxy.exchange import MAX_IN_FLIGHT, Pending
-from ottla.proxy.filters.filter import Call
 from ottla.proxy.flow import PREFIX_BYTES, Flow, Next
 from ottla.proxy.heads import MIN_REQUEST_BYTES, REQUEST_HEAD, framed, has_answer
 from ottla.proxy.login import SASL_KEYS
@@ -103,10 +102,10 @@ class Requests(Flow):
         # If a client has to log in first, a request is held even if nobody may want to read it.
         request: Request | None = None
         if self._is_of_filters(pending.key):
-            pending.call = Call(pending.key, pending.version, header.client_id, exchange.chain.client)
+            call = pending.begin_call(header.client_id, exchange.chain.client)
             if pending.key in exchange.chain.requests:
                 request = codec.parse_request(pending.key, pending.version, frame, body_start)
-                outcome = await exchange.chain.request(request, pending.call)
+                outcome = await exchange.chain.request(request, call)
                 if isinstance(outcome, Response):
                     await exchange.answer(pending, outcome, pending.version)
                     return

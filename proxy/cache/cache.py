@@ -11,7 +11,8 @@ import trio
 from ottla.kproto.errors import ErrorCode
 from ottla.kproto.records.errors import RecordError
 from ottla.proxy.cache.batches import read_batches, trim, with_ends
-from ottla.proxy.cache.seen import READ_COMMITTED, Readers, Seen
+from ottla.proxy.cache.flights import Flights
+from ottla.proxy.cache.seen import READ_COMMITTED, Reader, Readers, Seen
 from ottla.proxy.cache.segments import Place, Segments
 from ottla.proxy.cache.shelf import Piece, Shelf, Slice
 from ottla.proxy.cache.topics import Topics
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ottla.kproto.messages.data.fetch import PartitionData
     from ottla.proxy.cache.batches import Batches
+    from ottla.proxy.cache.topics import Key
     from ottla.storage.disk.disk import Disk
 
 logger = logging.getLogger(__name__)
@@ -49,6 +51,15 @@ class Counters:
         self.kept_bytes = 0
         self.unkept = 0  # answers that were not kept because they are damaged
 
+    def count_joined(self) -> None:
+        """A request waits for what another one has asked for."""
+        self.joined += 1
+
+    def count_asked(self, misses: int, checks: int) -> None:
+        """Upstream is asked for the records of this many partitions, and whether those of others may be served."""
+        self.misses += misses
+        self.checks += checks
+
 
 class Partition:
     """The cache of one partition in one leader epoch. A later epoch starts empty."""
@@ -72,7 +83,11 @@ class Partition:
         if data.high_watermark >= self.high_watermark:
             self.high_watermark, self._heard_at = data.high_watermark, now
             seen = Seen(data.high_watermark, data.last_stable_offset, data.log_start_offset, now)
-            self.seen[told.listener, told.level] = seen
+            self.seen[told.reader.listener, told.reader.level] = seen
+
+    def seen_by(self, reader: Reader) -> Seen | None:
+        """Upstream's last answer on this reader's port, for its isolation level."""
+        return self.seen.get((reader.listener, reader.level))
 
     def shelves(self, isolation_level: int) -> Sequence[Shelf]:
         return (self.committed,) if isolation_level == READ_COMMITTED else (self.committed, self.uncommitted)
@@ -83,20 +98,11 @@ class Partition:
 
 
 class Told(NamedTuple):
-    """Upstream's answer to a fetch at `asked_at` by a reader of this isolation level on this port."""
+    """Upstream's answer to a fetch of this reader at `asked_at`."""
 
     data: PartitionData
-    reader: object
-    listener: str
-    level: int
+    reader: Reader
     asked_at: float
-
-
-class Flight(NamedTuple):
-    """A request at upstream for records that others may want, too."""
-
-    min_bytes: int
-    landed: trio.Event
 
 
 class Found(NamedTuple):
@@ -104,12 +110,6 @@ class Found(NamedTuple):
 
     records: bytes | memoryview
     aborted: Sequence[tuple[int, int]]
-
-
-Key = tuple["UUID", int]
-"""A topic's id, and the index of a partition."""
-Route = tuple[Key, int, int, int]
-"""The records of a flight: a partition's, in one leader epoch, from an offset on, for one isolation level."""
 
 
 class Cache:
@@ -123,7 +123,7 @@ class Cache:
         self.topics = Topics(vouched)
         self.readers = Readers()
         self.counters = Counters()
-        self.flights: dict[Route, Flight] = {}
+        self.flights = Flights()
         self.is_on = True
         self._segments = Segments(disk, folder, size_bytes)
         self._partitions: OrderedDict[Key, Partition] = OrderedDict()
@@ -148,11 +148,11 @@ class Cache:
         if code == ErrorCode.NONE and leader_epoch >= 0:
             self._agreed(key, leader_epoch, told)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            self.readers.forbid(told.reader, key[0])
+            self.readers.forbid(told.reader.identity, key[0])
         elif code in _GONE:
             self.forget_topic(key[0])
         elif (partition := self._partitions.get(key)) is not None:
-            partition.seen.pop((told.listener, told.level), None)
+            partition.seen.pop((told.reader.listener, told.reader.level), None)
 
     def _agreed(self, key: Key, leader_epoch: int, told: Told) -> None:
         partition = self._partitions.get(key)
@@ -164,7 +164,7 @@ class Cache:
                 self._partitions.popitem(last=False)
         self._partitions.move_to_end(key)
         partition.note(told)
-        self.readers.let(told.reader, key[0], told.asked_at)
+        self.readers.let(told.reader.identity, key[0], told.asked_at)
 
     def forget(self, key: Key) -> None:
         """Serve nothing more of what is kept of a partition."""
@@ -241,6 +241,7 @@ class Cache:
             offset = end
         if not found:
             return None
+        self.counters.hits += 1
         self.counters.served_bytes += size_bytes
         return Found(found[0] if len(found) == 1 else b"".join(found), sorted(aborted, key=lambda it: it[1]))
 

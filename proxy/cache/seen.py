@@ -23,6 +23,14 @@ _MAX_READERS: Final = 20_000
 READ_COMMITTED: Final = 1
 
 
+class Reader(NamedTuple):
+    """A reader as far as upstream can tell readers apart, the port on which it comes in, and its isolation level."""
+
+    identity: object
+    listener: str
+    level: int
+
+
 class Seen(NamedTuple):
     """Upstream's last answer about a partition to readers of one isolation level, at time `at`."""
 
@@ -45,18 +53,18 @@ class Readers:
     def __init__(self) -> None:
         self._let: OrderedDict[tuple[object, UUID], float] = OrderedDict()
 
-    def let(self, reader: object, topic_id: UUID, asked_at: float) -> None:
+    def let(self, identity: object, topic_id: UUID, asked_at: float) -> None:
         """Upstream has allowed this reader to read. It checks rights when it is asked, and may answer much later."""
-        self._let[reader, topic_id] = max(asked_at, self._let.get((reader, topic_id), asked_at))
-        self._let.move_to_end((reader, topic_id))
+        self._let[identity, topic_id] = max(asked_at, self._let.get((identity, topic_id), asked_at))
+        self._let.move_to_end((identity, topic_id))
         while len(self._let) > _MAX_READERS:
             self._let.popitem(last=False)
 
-    def forbid(self, reader: object, topic_id: UUID) -> None:
+    def forbid(self, identity: object, topic_id: UUID) -> None:
         """Upstream has refused."""
-        self._let.pop((reader, topic_id), None)
+        self._let.pop((identity, topic_id), None)
 
-    def may(self, reader: object, topic_id: UUID) -> bool:
+    def may(self, identity: object, topic_id: UUID) -> bool:
         """Whether upstream has allowed this reader to read just now."""
-        at = self._let.get((reader, topic_id))
+        at = self._let.get((identity, topic_id))
         return at is not None and trio.current_time() - at < COUNTS_SECONDS

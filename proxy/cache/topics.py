@@ -35,6 +35,8 @@ _TOPIC: Final = 2  # Kafka's ConfigResource.Type
 _POLICY: Final = "cleanup.policy"
 _NO_ID: Final = UUID(int=0)
 
+Key = tuple[UUID, int]
+"""A topic's id, and the index of a partition."""
 Name = UUID | str
 """How a request calls a topic: by its id from version 13 on, before that by its name."""
 

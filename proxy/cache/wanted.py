@@ -10,8 +10,10 @@ from uuid import UUID
 from ottla.kproto.messages.data.fetch import FetchableTopicResponse, FetchPartition, FetchTopic, PartitionData
 
 if TYPE_CHECKING:
-    from ottla.proxy.cache.cache import Key, Route
-    from ottla.proxy.cache.topics import Name, Topic
+    from ottla.proxy.cache.cache import Cache
+    from ottla.proxy.cache.flights import Route
+    from ottla.proxy.cache.seen import Reader
+    from ottla.proxy.cache.topics import Key, Name, Topic
 
 
 class State(Enum):
@@ -24,7 +26,7 @@ class State(Enum):
 
 
 class Wanted:
-    """One partition of a request. `data` is what upstream has answered for it."""
+    """One partition of a request: its state in the cache, and upstream's answer about it."""
 
     def __init__(self, name: Name, key: Key, asked: FetchPartition, leader_epoch: int, *, is_kept: bool) -> None:
         self.name = name
@@ -35,6 +37,28 @@ class Wanted:
         self.state = State.MISS
         self.was_checked = False
         self.data: PartitionData | None = None
+
+    def look_up(self, cache: Cache, reader: Reader) -> None:
+        """Bring `state` up to date."""
+        self.state = self._state(cache, reader)
+
+    def _state(self, cache: Cache, reader: Reader) -> State:
+        partition = cache.partition(self.key, self.leader_epoch) if self.is_kept else None
+        if partition is None:
+            return State.MISS
+        offset = self.asked.fetch_offset
+        end = partition.end_at(offset, reader.level)
+        seen = partition.seen_by(reader)
+        if seen is None or not seen.is_fresh() or not cache.readers.may(reader.identity, self.key[0]):
+            return State.MISS if end < 0 else State.CHECK
+        visible_end = seen.visible_end(reader.level)
+        if end >= 0:
+            return State.HIT if seen.log_start_offset <= offset and end <= visible_end else State.MISS
+        return State.TAIL if offset == visible_end else State.MISS
+
+    def answered(self, data: PartitionData) -> None:
+        """Upstream has answered about it."""
+        self.data = data
 
     def route(self, isolation_level: int) -> Route:
         """The route of a flight for it."""
@@ -48,6 +72,18 @@ class Wanted:
             fetch_offset=self.asked.fetch_offset,
             last_fetched_epoch=self.asked.last_fetched_epoch,
             partition_max_bytes=self.asked.partition_max_bytes,
+        )
+
+    def check(self, cache: Cache) -> tuple[UUID, FetchPartition]:
+        """A question at the end of the partition, as far as that is known. Only in the state CHECK."""
+        partition = cache.partition(self.key, self.leader_epoch)
+        assert partition is not None
+        self.was_checked = True
+        return self.key[0], FetchPartition(
+            partition=self.asked.partition,
+            current_leader_epoch=self.leader_epoch,
+            fetch_offset=partition.high_watermark,
+            partition_max_bytes=1,
         )
 
 

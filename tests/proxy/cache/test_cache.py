@@ -14,6 +14,7 @@ import trio
 from ottla.kproto.messages.data.fetch import PartitionData
 from ottla.kproto.records import iter_batches
 from ottla.proxy.cache.cache import Cache, Partition, Told
+from ottla.proxy.cache.seen import Reader
 from ottla.proxy.cache.segments import Place, Segments
 from ottla.storage.disk.memory_disk import MemoryDisk
 from tests.proxy.cache.leader import Log
@@ -31,7 +32,7 @@ def of(cache: Cache) -> Partition:
 
 def told(log: Log) -> Told:
     data = PartitionData(high_watermark=log.end, last_stable_offset=log.end, log_start_offset=log.start)
-    return Told(data, "alice", "broker-1", 0, trio.current_time())
+    return Told(data, Reader("alice", "broker-1", 0), trio.current_time())
 
 
 async def keep(cache: Cache, log: Log, offset: int, max_bytes: int) -> None:
