@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,9 +59,7 @@ def _keys(arguments: argparse.Namespace) -> Iterator[argparse.Namespace]:
         yield arguments
         return
     with TemporaryDirectory() as folder:
-        given = copy.copy(arguments)
-        given.data_dir = folder
-        yield given
+        yield argparse.Namespace(**vars(arguments) | {"data_dir": folder})
 
 
 def _at(config: BrokerConfig, folder: Path) -> BrokerConfig:

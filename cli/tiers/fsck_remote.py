@@ -46,7 +46,7 @@ class _Report:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the objects of a cluster, or of some topics, and print what was found."""
-    place = open_place(settings(arguments))
+    place = open_place(settings(arguments.config, arguments.remote_url))
     report = asking(place, _check, place, arguments)
     if arguments.json:
         counts = {"topics": report.topics, "partitions": report.partitions, "segments": report.segments}

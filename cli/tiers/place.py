@@ -45,18 +45,18 @@ def add_place(parser: argparse.ArgumentParser, *, otherwise: str) -> None:
     )
 
 
-def settings(arguments: argparse.Namespace) -> BrokerConfig:
-    """The settings from `--remote-url`, `--config` and the environment."""
+def settings(config: Path | None, remote_url: str | None) -> BrokerConfig:
+    """The settings from a file, an object store's address, and the environment."""
     from ottla.settings.config import ConfigError
     from ottla.settings.sources import load
 
-    is_toml = arguments.config is not None and arguments.config.suffix == ".toml"
+    is_toml = config is not None and config.suffix == ".toml"
     try:
         return load(
-            toml=arguments.config if is_toml else None,
-            properties=None if is_toml else arguments.config,
+            toml=config if is_toml else None,
+            properties=None if is_toml else config,
             environment=os.environ,
-            flags={} if arguments.remote_url is None else {"ottla.remote.url": arguments.remote_url},
+            flags={} if remote_url is None else {"ottla.remote.url": remote_url},
         )
     except ConfigError as error:
         raise CommandError(str(error)) from None

@@ -51,7 +51,7 @@ class Status(NamedTuple):
 
 def status(arguments: argparse.Namespace) -> int:
     """Print what is there; CommandError if a manifest is damaged."""
-    config = settings(arguments)
+    config = settings(arguments.config, arguments.remote_url)
     known: KnownTopics | None = None
     if arguments.offline:
         place = open_place(config)

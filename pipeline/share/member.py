@@ -186,8 +186,7 @@ class ShareMember:
             for part, deliveries in acquired.items():
                 self._hold(session, part, deliveries)
             found |= acquired
-            if session.has_moved:
-                session.has_moved = False
+            if session.take_moved():
                 self.cluster.forget_leaders()
         if failure is not None and not found:
             raise failure

@@ -66,8 +66,7 @@ class ShareSession:
         self.is_over = False
         #: How long what was acquired last is locked, as the broker said.
         self.lock_timeout_ms = 0
-        #: Whether a partition has another leader now.
-        self.has_moved = False
+        self._has_moved = False
         self._connection = connection
         self._group = group
         self._member_id = member_id
@@ -122,7 +121,7 @@ class ShareSession:
                 try:
                     check(entry.error_code, f"partition {part}")
                 except RetriableError:
-                    self.has_moved = True
+                    self._has_moved = True
                 if entry.acquired_records:
                     found[part] = [
                         Run(each.first_offset, each.last_offset, each.delivery_count) for each in entry.acquired_records
@@ -130,6 +129,11 @@ class ShareSession:
         if answer.throttle_time_ms and not found:
             time.sleep(answer.throttle_time_ms / 1000)
         return found
+
+    def take_moved(self) -> bool:
+        """Whether a partition has got another leader since the last call."""
+        moved, self._has_moved = self._has_moved, False
+        return moved
 
     def acknowledge(self, acknowledged: Acknowledged, *, renew: bool = False) -> dict[SharePartition, int]:
         """Say what becomes of records; the error code of each partition."""

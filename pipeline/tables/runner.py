@@ -128,7 +128,6 @@ class _Running:
 
     def _start(self) -> StreamingQuery:
         self._starts_left -= 1
-        self.sync.failure = None
         return self.sync.start(self._identity)
 
 

@@ -68,7 +68,7 @@ class TableSync:
 
     def start(self, identity: Identity) -> StreamingQuery:
         """Start the query, under an identity that `preflight` has checked."""
-        self._identity = identity
+        self._identity, self.failure = identity, None
         preflight.check_source(self._job.source, self.checkpoint)
         for sink in (self.sink, self._dead_letters):
             sink.recover()

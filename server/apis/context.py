@@ -206,6 +206,10 @@ class RequestContext:
             f"a {self.api.key.name} v{self.header.api_version} request cannot be decoded: {error}"
         )
 
+    def replace(self, request: Request) -> None:
+        """Have this request handled in place of the one that was parsed."""
+        self.request = request
+
     def respond(self, response: Response | None) -> None:
         """Answer with this; the handler is not called."""
         self.response = response

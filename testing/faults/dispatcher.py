@@ -48,7 +48,7 @@ class FaultyDispatcher(Dispatcher):
         if context.header.client_id == EXEMPT_CLIENT_ID:
             return super()._handle(context)
         if isinstance(context.request, LoneProduce):
-            context.request = context.request.whole()
+            context.replace(context.request.whole())
         return InTask(self._befall(context))
 
     async def _befall(self, context: RequestContext) -> Answer:
@@ -85,14 +85,15 @@ class FaultyDispatcher(Dispatcher):
         if context.api.key is ApiKey.FETCH and code not in answers.SESSION_ERRORS:
             if answers.is_incremental(request):
                 # It does not name its partitions; the client will name all of them when it has to begin a new session.
-                fault.struck -= 1
+                fault.take_back()
                 return error_response(request, version, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-            request = context.request = answers.without_session(request)
+            request = answers.without_session(request)
+            context.replace(request)
         failing, rest = answers.split(request, version, fault, context.broker.metadata)
         failed = answers.failed(failing, version, code)
         if rest is None:
             return failed
-        context.request = rest
+        context.replace(rest)
         return Changed(super()._handle(context), lambda response: answers.merge(response, failed, version))
 
 

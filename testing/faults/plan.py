@@ -62,6 +62,14 @@ class Fault:
     struck: int = field(default=0, init=False)
     """How many requests it has struck."""
 
+    def strike(self) -> None:
+        """A request is struck."""
+        self.struck += 1
+
+    def take_back(self) -> None:
+        """The request is not struck after all."""
+        self.struck -= 1
+
     @property
     def is_spent(self) -> bool:
         return self.times is not None and self.struck >= self.times
@@ -122,7 +130,7 @@ class FaultPlan:
         for fault in self._faults:
             if (fault.api is None or fault.api is key) and fault.kind not in befalling and fits(fault):
                 befalling[fault.kind] = fault
-                fault.struck += 1
+                fault.strike()
         return befalling
 
     def delay_seconds(self, fault: Fault) -> float:

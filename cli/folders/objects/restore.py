@@ -41,8 +41,7 @@ _NAMED: Final = 20
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the folder, and print what is in it and what is not. Raises CommandError."""
-    arguments.remote_url = arguments.source
-    config = settings(arguments)
+    config = settings(arguments.config, arguments.source)
     place = open_place(config)
     found = asking(place, _find, place, arguments.cluster_id)
     if not found.topics:

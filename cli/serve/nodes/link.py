@@ -75,8 +75,6 @@ class UnderSupervisor:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
-        #: Called with every message that is not an order.
-        self.on_message: Callable[[Message], None] = lambda _: None
 
     def ready(self, ready: Ready) -> None:
         """Report where the node serves, so that its next process listens there again."""
@@ -105,8 +103,13 @@ class UnderSupervisor:
     def tell(self, message: Message) -> None:
         send(self._link, message)
 
-    async def follow(self, stop: Callable[[], None], cut_short: Callable[[], None]) -> None:
-        """Obey the supervisor until the node has ended."""
+    async def follow(
+        self,
+        stop: Callable[[], None],
+        cut_short: Callable[[], None],
+        hear: Callable[[Message], None] = lambda _: None,
+    ) -> None:
+        """Obey the supervisor until the node has ended. `hear` is called with every message that is not an order."""
         import trio
 
         lines = Lines()
@@ -123,4 +126,4 @@ class UnderSupervisor:
                 elif message == CUT_SHORT:
                     cut_short()
                 else:
-                    self.on_message(message)
+                    hear(message)

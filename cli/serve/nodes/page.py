@@ -212,7 +212,6 @@ def serve_page(address: ListenAddress, config: BrokerConfig, link: UnderSupervis
 
 async def _serve(address: ListenAddress, config: BrokerConfig, link: UnderSupervisor) -> None:
     pages = Pages(asks=config.ottla_http_security_protocol.startswith("SASL_"))
-    link.on_message = pages.hear
     tls = tls_of_http(config)
     listening = open_listening_socket(address.host, address.port, _BACKLOG, "--http")
     where = url(address._replace(port=int(listening.getsockname()[1])), "http" if tls is None else "https")
@@ -234,7 +233,7 @@ async def _serve(address: ListenAddress, config: BrokerConfig, link: UnderSuperv
         if tls is not None:
             nursery.start_soon(follow_certificate, tls)
         link.tell({"event": "ready", "http": where, "pid": os.getpid()})
-        await link.follow(nursery.cancel_scope.cancel, nursery.cancel_scope.cancel)
+        await link.follow(nursery.cancel_scope.cancel, nursery.cancel_scope.cancel, pages.hear)
 
 
 def _row(node: Message, answer: Answer) -> str:
