@@ -58,7 +58,7 @@ def own_fields(tree: ast.Module) -> set[str]:
     """The fields of the classes that a file defines."""
     found: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef) and not _is_immutable(node):
             found |= {
                 part.target.id
                 for part in node.body
@@ -68,6 +68,16 @@ def own_fields(tree: ast.Module) -> set[str]:
                 if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self":
                     found.add(part.attr)
     return found
+
+
+def _is_immutable(node: ast.ClassDef) -> bool:
+    """Whether nobody can assign the fields of its objects, or it only says which ones others have."""
+    bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
+    return (
+        "NamedTuple" in bases
+        or "Protocol" in bases
+        or any("frozen=True" in ast.unparse(decorator) for decorator in node.decorator_list)
+    )
 
 
 def assigned_elsewhere(tree: ast.Module) -> Iterator[tuple[int, str]]:

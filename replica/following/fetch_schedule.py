@@ -15,8 +15,6 @@ from ottla.replica.following.leader_session import Key
 class Fetched(Protocol):
     """A partition as one fetcher follows it. Another object of the same key takes its place."""
 
-    backs_off_until: float
-
     @property
     def key(self) -> Key:
         """How the other side names it."""
@@ -33,7 +31,8 @@ class FetchSchedule(Generic[F]):
         #: Of which something is new to the other side, and which it is to forget.
         self._pending: dict[Key, F] = {}
         self._forgotten: set[Key] = set()
-        self._backing_off: dict[Key, F] = {}
+        #: Until when each of them backs off.
+        self._backing_off: dict[Key, float] = {}
         self._news = trio.Event()
 
     def __len__(self) -> int:
@@ -71,9 +70,8 @@ class FetchSchedule(Generic[F]):
     def back_off(self, one: F, until: float) -> None:
         """Ask nothing about it until that time."""
         if self.holds(one):
-            one.backs_off_until = until
             self._pending.pop(one.key, None)
-            self._backing_off[one.key] = one
+            self._backing_off[one.key] = until
             self._forgotten.add(one.key)
 
     def begin(self) -> None:
@@ -83,16 +81,16 @@ class FetchSchedule(Generic[F]):
     def end_backoffs(self) -> None:
         """Make those pending whose backoff is over."""
         now = trio.current_time()
-        for key, one in list(self._backing_off.items()):
-            if one.backs_off_until <= now:
+        for key, until in list(self._backing_off.items()):
+            if until <= now:
                 del self._backing_off[key]
-                self._pending[key] = one
+                self._pending[key] = self._all[key]
                 self._forgotten.discard(key)
 
     @property
     def backoff_ends(self) -> float:
         """When the first backoff is over; infinity if there is none."""
-        return min((one.backs_off_until for one in self._backing_off.values()), default=math.inf)
+        return min(self._backing_off.values(), default=math.inf)
 
     @property
     def all_back_off(self) -> bool:

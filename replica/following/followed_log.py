@@ -14,13 +14,12 @@ if TYPE_CHECKING:
 class FollowedLog(ABC):
     """A partition in one leader epoch here and one there. After a failure it backs off, longer each time."""
 
-    __slots__ = ("backoff", "backs_off_until", "is_broken", "leader_epoch", "partition")
+    __slots__ = ("backoff", "is_broken", "leader_epoch", "partition")
 
     def __init__(self, partition: Partition, backoff: Backoff) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.backoff = backoff
-        self.backs_off_until = 0.0
         #: Whether it was logged that the log cannot take what comes, and nothing came in since.
         self.is_broken = False
 

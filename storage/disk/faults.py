@@ -35,6 +35,20 @@ class Fault:
     struck: int = field(default=0, init=False)
     """How often the fault has happened."""
 
+    def strikes(self, operation: str, path: str, rng: Random) -> bool:
+        """Whether it happens to this operation, which is counted."""
+        if self.operations and operation not in self.operations:
+            return False
+        if self.path_contains not in path or (self.count is not None and self.struck >= self.count):
+            return False
+        if self.after > 0:
+            self.after -= 1
+            return False
+        if self.probability < 1.0 and rng.random() >= self.probability:
+            return False
+        self.struck += 1
+        return True
+
 
 class FaultInjector:
     """The rules in force; the first that matches an operation decides."""
@@ -57,14 +71,6 @@ class FaultInjector:
     def strike(self, operation: str, path: str) -> Fault | None:
         """The fault that strikes an operation now, if any."""
         for fault in self._faults:
-            if fault.operations and operation not in fault.operations:
-                continue
-            if fault.path_contains not in path or (fault.count is not None and fault.struck >= fault.count):
-                continue
-            if fault.after > 0:
-                fault.after -= 1
-                continue
-            if fault.probability >= 1.0 or self._rng.random() < fault.probability:
-                fault.struck += 1
+            if fault.strikes(operation, path, self._rng):
                 return fault
         return None

@@ -46,10 +46,12 @@ class RunTable:
 
     __slots__ = ("data", "size_bytes", "truncated_to")
 
-    def __init__(self, data: bytearray | bytes | memoryview = b"", size_bytes: int = 0) -> None:
+    def __init__(
+        self, data: bytearray | bytes | memoryview = b"", size_bytes: int = 0, truncated_to: int = INT64_MAX
+    ) -> None:
         self.data = data
         self.size_bytes = size_bytes
-        self.truncated_to = INT64_MAX
+        self.truncated_to = truncated_to
 
     def __len__(self) -> int:
         return len(self.data) // ENTRY_BYTES

@@ -168,9 +168,7 @@ class SealedIndex:
         data = _read(disk, handle, INDEX_HEADER_BYTES + page.first_entry * ENTRY_BYTES, page.entry_count * ENTRY_BYTES)
         if crc32c(data) != page.crc:
             raise CorruptIndexError("a page of entries is damaged")
-        table = RunTable(data, page.size_bytes)
-        table.truncated_to = page.truncated_to
-        return table
+        return RunTable(data, page.size_bytes, page.truncated_to)
 
     def _bisect(self, prefix: bytes) -> int:
         directory, width = self._directory, len(prefix)

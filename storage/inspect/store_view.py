@@ -88,6 +88,14 @@ class _Partition:
         elif header.is_transactional:
             self.ongoing.setdefault(header.producer_id, header.base_offset)
 
+    def truncate(self) -> None:
+        """A part of the log is gone, and what was known of the transactions in it."""
+        self.is_unsure = True
+
+    def move_start(self, offset: int, *, is_emptied: bool) -> None:
+        """The log begins here; further back than before only where it was emptied."""
+        self.log_start = offset if is_emptied else max(self.log_start, offset)
+
 
 @dataclass(slots=True)
 class _SegmentView:
@@ -230,10 +238,9 @@ class _StoreView:
                 for pos, header in iter_batches(content):
                     state.follow(content, pos, header)
         elif run.kind == RunKind.TRUNCATE:
-            state.is_unsure = True
+            state.truncate()
         elif run.kind == RunKind.LOG_START:
-            is_emptied = run.last_offset == run.base_offset
-            state.log_start = run.base_offset if is_emptied else max(state.log_start, run.base_offset)
+            state.move_start(run.base_offset, is_emptied=run.last_offset == run.base_offset)
         else:
             self._partitions[run.key] = _Partition(as_of=state.as_of)
 

@@ -17,7 +17,6 @@ class One:
 
     def __init__(self, index: int) -> None:
         self.key = (TOPIC, index)
-        self.backs_off_until = 0.0
 
 
 async def test_what_is_put_in_mark_pending_once_and_again_when_something_of_it_is_new() -> None:

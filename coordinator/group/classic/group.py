@@ -112,6 +112,14 @@ class ClassicGroup(Group):
 
     # Members
 
+    def join(self, member: ClassicMember, protocol_type: str) -> None:
+        """A new member joins. The first one decides the group's type; one during the first rebalance prolongs that."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.is_in(ClassicState.PREPARING_REBALANCE) and self.previous_state is ClassicState.EMPTY:
+            self.new_member_added = True
+        self.add(member)
+
     def add(self, member: ClassicMember) -> None:
         assert member.member_id not in self.members
         if self.leader_id is None:
@@ -183,10 +191,6 @@ class ClassicGroup(Group):
         return votes.most_common(1)[0][0]
 
     # Rebalance
-
-    def note_new_member(self) -> None:
-        """Somebody joined during the first rebalance, which is then prolonged."""
-        self.new_member_added = True
 
     def forget_new_member(self) -> None:
         """The first rebalance is prolonged only for those who join from now on."""

@@ -137,6 +137,12 @@ class ClassicMember:
         """Set the assignment in the group's generation; empty until it is decided."""
         self.assignment = assignment
 
+    def update(self, protocols: Sequence[Protocol], rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
+        """It has joined again, with these."""
+        self.protocols = tuple(protocols)
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+
     def rename(self, member_id: str) -> None:
         """A static member came back under a new id."""
         self.member_id = member_id

@@ -160,7 +160,7 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         )
         if current and unchanged:
             return group.join_result(member)
-        self._update(member, request)
+        member.update(request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         return await self._await_join(group, member)
 
     async def _add_and_rebalance(self, group: ClassicGroup, request: JoinRequest, member_id: str) -> JoinResult:
@@ -174,11 +174,7 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
             protocols=request.protocols,
         )
         member.begin_first_join(trio.current_time() + NEW_MEMBER_JOIN_TIMEOUT_MS / 1000)
-        if not group.members:
-            group.protocol_type = request.protocol_type
-        if group.is_in(ClassicState.PREPARING_REBALANCE) and group.previous_state is ClassicState.EMPTY:
-            group.note_new_member()
-        group.add(member)
+        group.join(member, request.protocol_type)
         self._nursery.start_soon(Loop(self._rebalance.watch), group, member)
         return await self._await_join(group, member)
 
@@ -188,18 +184,12 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         assert instance_id is not None
         member = group.members[group.static_members[instance_id]]
         old_member_id, old_leader = member.member_id, group.leader_id
-        former = request._replace(
-            protocols=member.protocols,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            session_timeout_ms=member.session_timeout_ms,
-            client_id=member.client_id,
-            client_host=member.client_host,
-        )
+        former = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
         fenced = FencedInstanceIdError(f"{instance_id} joined again as {member_id}")
         self._rebalance.answer_join(member, fenced)
         self._rebalance.answer_sync(member, fenced)
         group.replace_static(instance_id, member_id)
-        self._update(member, request)
+        member.update(request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         self._sessions.touch(member)
         if not group.is_in(ClassicState.STABLE) or group.select_protocol() != group.protocol_name:
             return await self._await_join(group, member)
@@ -209,7 +199,7 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         except CoordinatorError:
             if group.static_members.get(instance_id) == member_id:
                 group.replace_static(instance_id, old_member_id)
-                self._update(member, former)
+                member.update(*former)
             raise
         if not group.is_in(ClassicState.STABLE) or member.removed:
             raise RebalanceInProgressError(f"group {group.group_id} changed while {instance_id} rejoined")
@@ -226,11 +216,6 @@ class ClassicProtocol(DefaultProtocol[ClassicGroup]):
         if skip:
             return result._replace(skip_assignment=bool(result.members))
         return result._replace(leader=old_leader or "", members=())
-
-    def _update(self, member: ClassicMember, request: JoinRequest) -> None:
-        member.protocols = tuple(request.protocols)
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.session_timeout_ms = request.session_timeout_ms
 
     async def _await_join(self, group: ClassicGroup, member: ClassicMember) -> JoinResult:
         pending = member.await_join()
