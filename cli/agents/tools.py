@@ -32,7 +32,13 @@ Kind = Literal["topic", "broker", "group", "client-metrics"]
 
 def add_reading(server: MCPServer, commands: Commands) -> None:
     """The tools that change nothing."""
+    _add_reading_of_topics(server, commands)
+    _add_reading_of_records(server, commands)
+    _add_reading_of_groups_and_transactions(server, commands)
+    _add_reading_of_settings_and_access(server, commands)
 
+
+def _add_reading_of_topics(server: MCPServer, commands: Commands) -> None:
     @server.tool(annotations=_READS)
     async def describe_cluster() -> Any:
         """The cluster's id, its controller, and its brokers with their addresses."""
@@ -48,6 +54,8 @@ def add_reading(server: MCPServer, commands: Commands) -> None:
         """A topic's partitions with leaders, replicas and offsets, its settings, and the groups that read it."""
         return await commands.value("topic", "describe", names=[topic])
 
+
+def _add_reading_of_records(server: MCPServer, commands: Commands) -> None:
     @server.tool(annotations=_READS)
     async def read_records(
         topic: Name,
@@ -89,6 +97,8 @@ def add_reading(server: MCPServer, commands: Commands) -> None:
             "more_left_out": is_cut or len(found) > count,
         }
 
+
+def _add_reading_of_groups_and_transactions(server: MCPServer, commands: Commands) -> None:
     @server.tool(annotations=_READS)
     async def list_groups(containing: str = "") -> dict[str, Any]:
         """The groups of all protocols, of names that contain a text, with state and members."""
@@ -99,6 +109,13 @@ def add_reading(server: MCPServer, commands: Commands) -> None:
         """A group's offsets, how far each partition lags, its members and what they are assigned."""
         return await commands.value("group", "describe", names=[group])
 
+    @server.tool(annotations=_READS)
+    async def list_transactions() -> Any:
+        """The transactional ids, with state and producer."""
+        return _listed(*await commands.values("transaction", "list"))
+
+
+def _add_reading_of_settings_and_access(server: MCPServer, commands: Commands) -> None:
     @server.tool(annotations=_READS)
     async def get_config(kind: Kind, name: Name, all_settings: bool = False) -> Any:
         """The settings of a topic, a group or a broker (its id, or `all`): those that are set, or all there are."""
@@ -111,11 +128,6 @@ def add_reading(server: MCPServer, commands: Commands) -> None:
     ) -> str:
         """Whether a user may do something (`alice`, `read`, `topic:orders`), and which rule decides."""
         return await commands.text("acl", "explain", names=[principal, operation, resource], host=host or None)
-
-    @server.tool(annotations=_READS)
-    async def list_transactions() -> Any:
-        """The transactional ids, with state and producer."""
-        return _listed(*await commands.values("transaction", "list"))
 
 
 def add_writing(server: MCPServer, commands: Commands) -> None:

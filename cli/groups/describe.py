@@ -18,6 +18,7 @@ from ottla.client.admin.group_state import (
     Coordinator,
     Group,
     Member,
+    Subtopology,
     committed_offsets,
     find_group,
 )
@@ -143,6 +144,21 @@ def progress_of(client: Client, coordinator: Coordinator, group: Group) -> list[
 
 
 def _print_group(group: Group, progress: list[Progress], letters: DeadLetters | None) -> None:
+    _print_head(group, progress, letters)
+    _print_progress(progress)
+    if any(each.deliveries for each in progress):
+        options.print_table(("  TOPIC", "PARTITION", "RECORDS", "STATE", "DELIVERIES"), _deliveries(progress))
+    if group.members:
+        _print_members(group, progress)
+    if group.topology:
+        _print_topology(group.topology)
+    for wired in group.description or ():
+        print("  GLOBAL STORE" if wired.name is None else f"  SUBTOPOLOGY {wired.name}")
+        for line in drawn(wired):
+            print(f"    {line}")
+
+
+def _print_head(group: Group, progress: list[Progress], letters: DeadLetters | None) -> None:
     epoch = "" if group.epoch is None else f"  epoch {group.epoch}"
     if group.target_epoch is not None and group.target_epoch != group.epoch:
         epoch += f" (assigned: {group.target_epoch})"
@@ -156,6 +172,9 @@ def _print_group(group: Group, progress: list[Progress], letters: DeadLetters | 
     if letters is not None and letters.topic:
         written = "" if letters.written is None else f", {letters.written} written"
         print(f"  dead letters to {letters.topic}{written}")
+
+
+def _print_progress(progress: list[Progress]) -> None:
     options.print_table(
         ("  TOPIC", "PARTITION", "OFFSET", "END", "LAG", "MEMBER"),
         (
@@ -170,43 +189,41 @@ def _print_group(group: Group, progress: list[Progress], letters: DeadLetters | 
             for each in progress
         ),
     )
-    if any(each.deliveries for each in progress):
-        options.print_table(("  TOPIC", "PARTITION", "RECORDS", "STATE", "DELIVERIES"), _deliveries(progress))
-    if group.members:
-        assigned = "TASKS" if group.group_type == STREAMS else "ASSIGNMENT"
-        tells_held = any(each.held is not None for each in progress)
-        options.print_table(
-            ("  MEMBER", "EPOCH", "INSTANCE", "CLIENT", "HOST", *(["HELD"] if tells_held else []), assigned),
+
+
+def _print_members(group: Group, progress: list[Progress]) -> None:
+    assigned = "TASKS" if group.group_type == STREAMS else "ASSIGNMENT"
+    tells_held = any(each.held is not None for each in progress)
+    options.print_table(
+        ("  MEMBER", "EPOCH", "INSTANCE", "CLIENT", "HOST", *(["HELD"] if tells_held else []), assigned),
+        (
             (
-                (
-                    f"  {m.member_id}",
-                    shown(m.epoch),
-                    m.instance_id or "-",
-                    m.client_id,
-                    m.host,
-                    *([_held_by(m.member_id, progress)] if tells_held else []),
-                    _assigned(m),
-                )
-                for m in sorted(group.members, key=lambda member: member.member_id)
-            ),
-        )
-    if group.topology:
-        options.print_table(
-            ("  SUBTOPOLOGY", "READS", "REPARTITION", "CHANGELOGS"),
+                f"  {m.member_id}",
+                shown(m.epoch),
+                m.instance_id or "-",
+                m.client_id,
+                m.host,
+                *([_held_by(m.member_id, progress)] if tells_held else []),
+                _assigned(m),
+            )
+            for m in sorted(group.members, key=lambda member: member.member_id)
+        ),
+    )
+
+
+def _print_topology(topology: Iterable[Subtopology]) -> None:
+    options.print_table(
+        ("  SUBTOPOLOGY", "READS", "REPARTITION", "CHANGELOGS"),
+        (
             (
-                (
-                    f"  {part.name}",
-                    " ".join(part.sources) or "-",
-                    " ".join(part.repartition_sources) or "-",
-                    " ".join(part.changelogs) or "-",
-                )
-                for part in group.topology
-            ),
-        )
-    for wired in group.description or ():
-        print("  GLOBAL STORE" if wired.name is None else f"  SUBTOPOLOGY {wired.name}")
-        for line in drawn(wired):
-            print(f"    {line}")
+                f"  {part.name}",
+                " ".join(part.sources) or "-",
+                " ".join(part.repartition_sources) or "-",
+                " ".join(part.changelogs) or "-",
+            )
+            for part in topology
+        ),
+    )
 
 
 def _deliveries(progress: Iterable[Progress]) -> Iterator[tuple[object, ...]]:

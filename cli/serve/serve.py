@@ -14,6 +14,14 @@ _MEMORY_MIB = 1024
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    _add_listeners(parser)
+    _add_data(parser)
+    _add_http(parser)
+    _add_settings(parser)
+
+
+def _add_listeners(parser: argparse.ArgumentParser) -> None:
+    """Where clients reach the brokers, and how many there are."""
     parser.add_argument(
         "--listen",
         action="append",
@@ -34,6 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a cluster of this many brokers on this machine, one process each (auto: one per core), on consecutive "
         "ports, or on those of --listen HOST:PORT,HOST:PORT,…",
     )
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    """Where records and metadata are kept."""
     parser.add_argument("--data-dir", metavar="DIR", help="where the data is kept (default: ottla-data)")
     parser.add_argument(
         "--memory",
@@ -48,6 +60,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="STORE",
         help="where the cluster's metadata is kept: sqlite (default), or etcd://host:port,…/prefix for many machines",
     )
+
+
+def _add_http(parser: argparse.ArgumentParser) -> None:
+    """What is served by HTTP."""
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz here; port 0 takes a free port"
     )
@@ -72,6 +88,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="serve records and topics by HTTP, as Confluent's REST proxy does (default 127.0.0.1:8082)",
     )
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """How the broker behaves."""
     parser.add_argument(
         "--log-format", choices=["auto", "console", "json"], help="how log lines are written (default: auto)"
     )

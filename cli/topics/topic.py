@@ -28,41 +28,59 @@ HAS_ACTIONS = True
 
 _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1
-_CONFIG_HELP = "settings, separated by commas, with units if you like: retention.ms=7d; may be repeated"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+    for name, purpose, add_arguments in (
+        ("create", "create topics", _configure_create),
+        ("list", "list topics", _configure_list),
+        ("describe", "show partitions with their offsets and sizes, settings, and lag", _configure_describe),
+        ("alter", "add partitions, or change settings or the number of replicas", _configure_alter),
+        ("delete", "delete topics and all their records", _configure_delete),
+        ("delete-records", "delete the oldest records of topics", _configure_delete_records),
+    ):
+        action = actions.add_parser(name, help=purpose)
+        add_arguments(action)
+        options.add_bootstrap(action)
 
-    create = actions.add_parser("create", help="create topics")
-    create.add_argument("topics", nargs="+", metavar="topic")
-    create.add_argument(
-        "-p", "--partitions", type=options.count, default=-1, help="default: the broker's num.partitions"
-    )
-    create.add_argument("-r", "--replication-factor", type=options.count, default=-1, help="default: the broker's")
-    create.add_argument(
+
+def _add_config(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
         "-c",
         "--config",
         type=options.settings,
         action="extend",
         default=[],
         metavar="NAME=VALUE[,…]",
-        help=_CONFIG_HELP,
+        help="settings, separated by commas, with units if you like: retention.ms=7d; may be repeated",
     )
+
+
+def _configure_create(create: argparse.ArgumentParser) -> None:
+    create.add_argument("topics", nargs="+", metavar="topic")
+    create.add_argument(
+        "-p", "--partitions", type=options.count, default=-1, help="default: the broker's num.partitions"
+    )
+    create.add_argument("-r", "--replication-factor", type=options.count, default=-1, help="default: the broker's")
+    _add_config(create)
     create.add_argument("--if-not-exists", action="store_true", help="do not fail if a topic exists")
     create.set_defaults(act=_create)
 
-    listing = actions.add_parser("list", help="list topics")
+
+def _configure_list(listing: argparse.ArgumentParser) -> None:
     listing.add_argument("--internal", action="store_true", help="show internal topics, too")
     options.add_json(listing)
     listing.set_defaults(act=_list)
 
-    describing = actions.add_parser("describe", help="show partitions with their offsets and sizes, settings, and lag")
+
+def _configure_describe(describing: argparse.ArgumentParser) -> None:
     describing.add_argument("topics", nargs="+", metavar="topic")
     options.add_json(describing)
     describing.set_defaults(act=describe)
 
-    alter = actions.add_parser("alter", help="add partitions, or change settings or the number of replicas")
+
+def _configure_alter(alter: argparse.ArgumentParser) -> None:
     alter.add_argument("topic")
     alter.add_argument("-p", "--partitions", type=options.count, help="the new number of partitions")
     alter.add_argument(
@@ -71,24 +89,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=options.count,
         help="the new number of replicas; waits until they are in sync",
     )
-    alter.add_argument(
-        "-c",
-        "--config",
-        type=options.settings,
-        action="extend",
-        default=[],
-        metavar="NAME=VALUE[,…]",
-        help=_CONFIG_HELP,
-    )
+    _add_config(alter)
     alter.add_argument("--delete-config", action="append", default=[], metavar="NAME", help="return to the default")
     alter.set_defaults(act=_alter)
 
-    delete = actions.add_parser("delete", help="delete topics and all their records")
+
+def _configure_delete(delete: argparse.ArgumentParser) -> None:
     delete.add_argument("topics", nargs="+", metavar="topic")
     delete.add_argument("--if-exists", action="store_true", help="do not fail if a topic does not exist")
     delete.set_defaults(act=_delete)
 
-    truncate = actions.add_parser("delete-records", help="delete the oldest records of topics")
+
+def _configure_delete_records(truncate: argparse.ArgumentParser) -> None:
     where.allow_minus(truncate)
     truncate.add_argument("partitions", nargs="+", metavar="topic[:partition,…]", help="whose records")
     truncate.add_argument(
@@ -97,9 +109,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     truncate.add_argument("--dry-run", action="store_true", help="show what would be deleted, and delete nothing")
     options.add_json(truncate)
     truncate.set_defaults(act=delete_records)
-
-    for action in (create, listing, describing, alter, delete, truncate):
-        options.add_bootstrap(action)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from ottla.tiers.parallel import in_parallel
 from ottla.tiers.snapshot import Snapshot, SnapshotFile
 
 if TYPE_CHECKING:
+    from ottla.metadata.image import TopicImage
     from ottla.tiers.object_store import ObjectStore
 
 __all__ = ["FoundCluster", "find_cluster"]
@@ -67,29 +68,15 @@ async def find_cluster(store: ObjectStore, cluster_id: str) -> FoundCluster:
     names = SnapshotNames(cluster_id)
     metadata = SnapshotFile(store, names.metadata)
     snapshot = await metadata.read()
-    content = SnapshotContent(MetadataImage(), [], _UNKNOWN_PRODUCER_IDS)
-    if snapshot is not None:
-        try:
-            content = decode_snapshot(snapshot.content)
-        except SnapshotError as error:
-            raise CorruptObjectError(f"{names.metadata}: {error}") from error
+    content = _decoded(snapshot, names.metadata)
     deleted = {name.removeprefix(f"{cluster_id}/deleted/") for name in await _names(store, f"{cluster_id}/deleted/")}
     known = {topic.topic_id.hex: topic for topic in content.image.topics.values()}
     folders = {it.topic_id.hex: it async for it in find_topics(store, cluster_id)}
     topics: list[RestoredTopic] = []
     for topic_id in sorted({*known, *folders} - deleted):
-        there = known.get(topic_id)
-        folder = folders.get(topic_id)
-        listed = [] if folder is None else (await list_manifests(store, folder)).partitions
-        if there is None and not listed:
-            continue
-        count = max([0 if there is None else len(there.partitions), *(number + 1 for number in listed)])
-        if there is not None:
-            topic = RestoredTopic(there.name, there.topic_id, count, there.configs)
-        else:
-            assert folder is not None
-            topic = RestoredTopic(folder.topic, folder.topic_id, count, _TIERED, is_guessed=True)
-        topics.append(topic)
+        topic = await _topic(store, known.get(topic_id), folders.get(topic_id))
+        if topic is not None:
+            topics.append(topic)
     namesakes = _namesakes(topics)
     topics = [topic for topic in topics if topic not in namesakes]
     tiered = [
@@ -124,6 +111,27 @@ async def find_cluster(store: ObjectStore, cluster_id: str) -> FoundCluster:
         gone,
         namesakes,
     )
+
+
+def _decoded(snapshot: Snapshot | None, name: str) -> SnapshotContent:
+    """The metadata in a snapshot; nothing if there is none. Raises CorruptObjectError."""
+    if snapshot is None:
+        return SnapshotContent(MetadataImage(), [], _UNKNOWN_PRODUCER_IDS)
+    try:
+        return decode_snapshot(snapshot.content)
+    except SnapshotError as error:
+        raise CorruptObjectError(f"{name}: {error}") from error
+
+
+async def _topic(store: ObjectStore, there: TopicImage | None, folder: TopicNames | None) -> RestoredTopic | None:
+    """A topic as the snapshot or its folder has it; None if there is nothing of it."""
+    listed = [] if folder is None else (await list_manifests(store, folder)).partitions
+    if there is not None:
+        count = max([len(there.partitions), *(number + 1 for number in listed)])
+        return RestoredTopic(there.name, there.topic_id, count, there.configs)
+    if folder is None or not listed:
+        return None
+    return RestoredTopic(folder.topic, folder.topic_id, max(listed) + 1, _TIERED, is_guessed=True)
 
 
 async def _names(store: ObjectStore, prefix: str) -> list[str]:
