@@ -37,7 +37,7 @@ from ottla.runtime.stages import Stages, finish
 from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.errors import ChecksTakeLongError, StorageError
 from ottla.storage.log.partition_log import AppendOrigin
-from ottla.storage.reading.plan import read
+from ottla.storage.reading.plan import begin_read
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -469,7 +469,7 @@ class ReplicaManager:
             yield from self._read_both(unread)
         elif unread:
             counters.file_reads += len(unread)
-            yield partial(read, cast("list[ReadPlan]", unread))
+            yield from begin_read(cast("list[ReadPlan]", unread))
         for result in planned:
             size_bytes = self._take_records(result)
             assert result.partition is not None
@@ -491,7 +491,7 @@ class ReplicaManager:
         local = [plan for plan in unread if not isinstance(plan, RemotePlan)]
         if local:
             self.counters.file_reads += len(local)
-            yield partial(read, local)
+            yield from begin_read(local)
         remote = [plan for plan in unread if isinstance(plan, RemotePlan)]
         yield partial(read_remotely, remote, self._config.remote_wait_ms / 1000)
 

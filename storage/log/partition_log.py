@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
+from ottla.runtime.stages import Stages
 from ottla.storage.config import INT64_MAX, LogConfig
 from ottla.storage.errors import (
     CorruptLogError,
@@ -133,9 +134,9 @@ class PartitionLog(AppendableLog):
             plan.read_tail(tail, first)
         return plan
 
-    async def read(self, plans: Sequence[ReadPlan]) -> None:
+    def begin_read(self, plans: Sequence[ReadPlan]) -> Stages[None]:
         """Fill the `records` of every plan, of this log and of others."""
-        await self._reader.read(plans)
+        return self._reader.read(plans)
 
     async def read_batches(self, offset: int, end_offset: int) -> tuple[IOBuf, int]:
         """Read on from an offset, up to about 1 MiB: (whole batches, the offset that follows them).

@@ -109,6 +109,7 @@ class FileRead:
         "is_void",
         "needed_bytes",
         "next_offset",
+        "read_bytes",
     )
 
     def __init__(
@@ -155,6 +156,7 @@ class FileRead:
         # A worker thread reads it.
         self.is_cold = False
         self.next_offset = offset
+        self.read_bytes = 0
         self.needed_bytes = 0
         self.damaged_index: Segment | None = None
         self.damage: CorruptLogError | None = None
@@ -287,13 +289,20 @@ class FileRead:
         self.damaged_index = None
         return extents + self._extents if wanted > 0 else extents
 
-    def read_ahead(self, extents: Sequence[Extent]) -> None:
-        """Let the page cache fetch runs of the segments in use, in the background. May block for a little."""
+    def read_ahead(self, extents: Sequence[Extent]) -> bool:
+        """Let the page cache fetch runs of the segments in use, in the background. May block for a little.
+
+        True if it has all of them, as far as that is known.
+        """
+        disk = self._context.disk
+        are_cached = disk.sends_files
         for segment, position, length in contiguous(extents):
             handle = self._handles.get(segment.data_path)
             if handle is not None:
-                segment.summed.check(self._context.disk, handle, position, length)
-                self._context.disk.advise_willneed(handle, position, length)
+                segment.summed.check(disk, handle, position, length)
+                are_cached = are_cached and disk.is_cached(handle, position, length)
+                disk.advise_willneed(handle, position, length)
+        return are_cached
 
     def _try_step(self, limit_bytes: int, *, nowait: bool) -> int:
         try:
@@ -377,6 +386,7 @@ class FileRead:
             if not nowait:
                 extent.segment.summed.check(self._context.disk, handle, position, size_bytes)
             count = self._context.disk.preadv(handle, [target], position, nowait=nowait)
+            self.read_bytes += count
             if count != size_bytes:
                 if nowait:
                     return 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from ottla.runtime.stages import Stages, finish
 from ottla.storage.memory.iobuf import IOBuf
 from ottla.storage.reading.places import Places
 from ottla.storage.state.aborted_transactions import AbortedTransaction, AbortedTransactions
@@ -16,7 +17,7 @@ from ottla.storage.store.message_store import MessageStore
 if TYPE_CHECKING:
     from ottla.storage.store.memstore import RunGroup
 
-__all__ = ["MOMENT_SECONDS", "ReadPlan", "ReadableLog", "read"]
+__all__ = ["MOMENT_SECONDS", "ReadPlan", "ReadableLog", "begin_read", "read"]
 
 MOMENT_SECONDS: Final = 1.0
 """A client that reads a log in order comes back within this time: what is read less often is not worth reading
@@ -73,8 +74,9 @@ class ReadableLog(Protocol):
         self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool, names_files: bool = False
     ) -> ReadPlan: ...
 
-    async def read(self, plans: Sequence[ReadPlan]) -> None:
+    def begin_read(self, plans: Sequence[ReadPlan]) -> Stages[None]:
         """Fill the `records` of every plan, of this log and of others of the node."""
+        ...
 
     def __hash__(self) -> int: ...
 
@@ -87,8 +89,8 @@ class ReadPlan:
     `names_files` some of it may be ranges of files (`RangedRecords`), for who sends it and does not look into it.
     The owner calls `release` when the bytes of `records` have been sent. `error` is set instead when the log is damaged
     at this place (`CorruptLogError`) or the disk cannot be read. `size_bytes` before the read is an upper estimate of
-    what it will take. `next_offset` is where the following read continues. `goes_on` tells that files were read, from
-    where the read of this log's files before it had ended, a moment ago.
+    what it will take. `next_offset` is where the following read continues. `goes_on` tells that files were read into
+    memory, from where the read of this log's files before it had ended, a moment ago.
     """
 
     __slots__ = (
@@ -104,6 +106,7 @@ class ReadPlan:
         "needed_bytes",
         "next_offset",
         "offset",
+        "read_bytes",
         "records",
     )
 
@@ -126,6 +129,7 @@ class ReadPlan:
         self.next_offset = offset
         self.needed_bytes = 0
         self.goes_on = False
+        self.read_bytes = 0
         self.records: IOBuf | None = None
         self.error: Exception | None = None
         self._records = IOBuf()
@@ -221,15 +225,19 @@ class ReadPlan:
         """Nothing is left to read."""
         self.records = self._records
 
-    def complete_from_files(self, records: IOBuf, next_offset: int) -> None:
-        """All that was wanted was read out of files."""
+    def complete_from_files(self, records: IOBuf, next_offset: int, read_bytes: int) -> None:
+        """All that was wanted is there, `read_bytes` of it read out of files and the rest named."""
         end_offset, time = self.log.places.last_read
         now = trio.current_time()
         self.goes_on = (
-            end_offset == self.offset and now - time < MOMENT_SECONDS and 0 < records.size_bytes <= self.max_bytes
+            end_offset == self.offset
+            and now - time < MOMENT_SECONDS
+            and records.size_bytes <= self.max_bytes
+            and 4 * read_bytes > records.size_bytes  # to name the rest takes no time
         )
         self.log.places.was_read(next_offset, now)
         self.next_offset = next_offset
+        self.read_bytes = read_bytes
         self.records = records
 
     def fail(self, error: Exception) -> None:
@@ -258,7 +266,12 @@ class ReadPlan:
                 self.log.prefetch.go_on(self)
 
 
-async def read(plans: Sequence[ReadPlan]) -> None:
+def begin_read(plans: Sequence[ReadPlan]) -> Stages[None]:
     """Fill the `records` of every plan: from memory and the page cache at once, all else in one worker-thread call."""
     if plans:
-        await plans[0].log.read(plans)
+        yield from plans[0].log.begin_read(plans)
+
+
+async def read(plans: Sequence[ReadPlan]) -> None:
+    """`begin_read` in this task."""
+    await finish(begin_read(plans))

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
+from ottla.runtime.stages import Stages, finish
 from ottla.storage.errors import StorageError
 from ottla.storage.reading.plan import MOMENT_SECONDS, ReadableLog, ReadPlan
 from ottla.storage.store.context import StorageContext
@@ -68,7 +69,7 @@ class Prefetch:
 
     __slots__ = ("_aheads", "_context", "_fill", "_held_bytes", "_news", "_queue", "taken")
 
-    def __init__(self, context: StorageContext, fill: Callable[[Sequence[ReadPlan]], Awaitable[None]]) -> None:
+    def __init__(self, context: StorageContext, fill: Callable[[Sequence[ReadPlan]], Stages[None]]) -> None:
         self._context = context
         self._fill = fill
         self._aheads: dict[ReadableLog, _Ahead] = {}
@@ -116,13 +117,13 @@ class Prefetch:
             self._context.spawn(self._work)
         self._news.set()
 
-    async def take(self, plan: ReadPlan) -> None:
+    def take(self, plan: ReadPlan) -> Stages[None]:
         """Complete a plan by what was read ahead for it, if there is such a thing; waits for it if it is being read."""
         found = self._aheads.get(plan.log)
         if found is None or found.plan.offset != plan.offset:
             return
         if found.done is not None:
-            await found.done.wait()
+            yield found.done.wait
         if self._aheads.get(plan.log) is not found:
             return
         if found.done is not None and found.fits(plan):
@@ -130,7 +131,7 @@ class Prefetch:
             # As if it had been read just now.
             places = plan.log.places
             places.was_read(plan.offset, places.last_read[1])
-            plan.complete_from_files(ahead.hand_over(), ahead.next_offset)
+            plan.complete_from_files(ahead.hand_over(), ahead.next_offset, ahead.read_bytes)
             self.taken += 1
         self._drop(found)
 
@@ -171,7 +172,7 @@ class Prefetch:
         for found in batch:
             found.begin(done)
         try:
-            await self._fill([found.plan for found in batch])
+            await finish(self._fill([found.plan for found in batch]))
         finally:
             done.set()
             for found in batch:

@@ -14,6 +14,7 @@ from functools import partial
 
 import trio
 
+from ottla.runtime.stages import Stages
 from ottla.storage.errors import StorageError
 from ottla.storage.reading.extents import Extent, spans_from, unsealed_extents
 from ottla.storage.reading.file_read import FileRead
@@ -26,15 +27,18 @@ _FOLLOWED_LOGS = 1024
 # Some 400 bytes each.
 _KNOWN_EXTENTS = 65_536
 _AHEAD_BYTES = 4 * 1_048_576
+# For how many reads a look is; and where the page cache has the log, so that only places are looked up.
+_READS = 4
+_CACHED_READS = 16
 
 
 class _Followed:
     """A log that is read in order: the next read begins at `offset`, the first of `extents` may begin before.
 
-    `looking` is set when the look that is under way has ended.
+    `looking` is set when the look that is under way has ended. While the log `is_cached` nothing has to be asked for.
     """
 
-    __slots__ = ("extents", "layout_version", "log", "looking", "offset")
+    __slots__ = ("extents", "is_cached", "layout_version", "log", "looking", "offset")
 
     def __init__(self, log: ReadableLog, offset: int) -> None:
         self.log = log
@@ -42,6 +46,7 @@ class _Followed:
         self.layout_version = log.places.layout_version
         self.extents: list[Extent] = []
         self.looking: trio.Event | None = None
+        self.is_cached = False
 
     @property
     def is_true(self) -> bool:
@@ -56,15 +61,17 @@ class _Followed:
     def known_bytes(self) -> int:
         return sum(extent.entry.length for extent in self.extents)
 
-    def found(self, extents: list[Extent]) -> int:
+    def found(self, extents: list[Extent], *, are_cached: bool) -> int:
         """These follow the known ones. Meanwhile the reader may have gone on; returns how many are of use to it."""
+        self.is_cached = are_cached
         new = [extent for extent in extents if extent.entry.last_offset >= self.offset]
         self.extents += new
         return len(new)
 
-    def go_on(self, offset: int) -> int:
+    def go_on(self, offset: int, *, was_cold: bool) -> int:
         """A read has ended at an offset; returns how many runs are done with."""
         self.offset = offset
+        self.is_cached = self.is_cached and not was_cold
         done = 0
         while done < len(self.extents) and self.extents[done].entry.last_offset < offset:
             done += 1
@@ -86,14 +93,14 @@ class ReadAhead:
         """How many logs are followed."""
         return len(self._followed)
 
-    async def settle(self, plans: Iterable[ReadPlan]) -> None:
+    def settle(self, plans: Iterable[ReadPlan]) -> Stages[None]:
         """Wait for the looks that are under way where these reads go on, and that they need."""
         for plan in plans:
             followed = self._followed.get(plan.log)
             if followed is None or followed.offset != plan.offset or followed.looking is None:
                 continue
             if followed.known_bytes() < plan.max_bytes:
-                await followed.looking.wait()
+                yield followed.looking.wait
 
     def extents_for(self, plan: ReadPlan) -> list[Extent]:
         """The runs that a read needs, if they were looked up."""
@@ -103,7 +110,7 @@ class ReadAhead:
     def on_read(self, plan: ReadPlan, *, was_cold: bool) -> bool:
         """A read of files has ended; True if it is time to look further ahead: less than two more reads are known.
 
-        A look is for four, so that not every read asks for one.
+        A look is for several, so that not every read asks for one.
         """
         log = plan.log
         followed = self._followed.get(log)
@@ -117,7 +124,7 @@ class ReadAhead:
                 self._evict()
             return False
         self._followed.move_to_end(log)
-        self._extent_count -= followed.go_on(plan.next_offset)
+        self._extent_count -= followed.go_on(plan.next_offset, was_cold=was_cold)
         return followed.looking is None and followed.known_bytes() < 2 * min(plan.max_bytes, _AHEAD_BYTES)
 
     def forget(self, log: ReadableLog) -> None:
@@ -139,7 +146,8 @@ class ReadAhead:
             if followed is None:
                 continue  # displaced by other logs of the same fetch
             followed.looking = trio.Event()
-            jobs.append((followed, 4 * min(plan.max_bytes, _AHEAD_BYTES) - followed.known_bytes()))
+            reads = _CACHED_READS if followed.is_cached else _READS
+            jobs.append((followed, reads * min(plan.max_bytes, _AHEAD_BYTES) - followed.known_bytes()))
         self._context.spawn(partial(self._look, jobs))
 
     async def _look(self, jobs: list[tuple[_Followed, int]]) -> None:
@@ -155,9 +163,9 @@ class ReadAhead:
                 if followed.is_true and log.places.are_known_from(offset):
                     _prepare(work, log, offset, ahead_bytes)
             found = await self._context.offload(_look_at, works)
-            for (followed, _), extents in zip(jobs, found, strict=True):
+            for (followed, _), (extents, are_cached) in zip(jobs, found, strict=True):
                 if self._followed.get(followed.log) is followed:
-                    self._extent_count += followed.found(extents)
+                    self._extent_count += followed.found(extents, are_cached=are_cached)
             self._evict()
         except (OSError, StorageError):
             # A read that comes to this place will meet it again, and tell its client.
@@ -180,11 +188,10 @@ def _prepare(work: FileRead, log: ReadableLog, offset: int, ahead_bytes: int) ->
         work.add_extent(extent)
 
 
-def _look_at(works: list[FileRead]) -> list[list[Extent]]:
-    """Find the runs and ask for them. Blocks."""
+def _look_at(works: list[FileRead]) -> list[tuple[list[Extent], bool]]:
+    """Find the runs and ask for them; also whether the page cache has all of them. Blocks."""
     found = []
     for work in works:
         extents = work.find_extents()
-        work.read_ahead(extents)
-        found.append(extents)
+        found.append((extents, work.read_ahead(extents)))
     return found

@@ -1,4 +1,4 @@
-"""Reading: one call which fills all plans of a fetch.
+"""Reading: one call which fills all plans of a fetch, in stages that need no task where nothing has to be waited for.
 
 What is flushed and still in memory was shared when the plan was made. What the page cache holds is read on the event
 loop (`RWF_NOWAIT`), in small steps, if its place is known; for all the rest of a fetch there is one worker-thread call.
@@ -13,6 +13,7 @@ from functools import partial
 
 import trio
 
+from ottla.runtime.stages import Stages, finish
 from ottla.storage.disk.passing import RETRY_SECONDS, is_out_of_descriptors
 from ottla.storage.errors import CorruptLogError, LogClosedError
 from ottla.storage.memory.iobuf import IOBuf
@@ -34,7 +35,7 @@ _SCAN_BYTES = 1_048_576
 # A small read takes as long as copying and checking this much.
 _LEAST_STEP_BYTES = 16_384
 # A fetch of more partitions lets others run in between.
-_PREPARED_AT_ONCE = 32
+_PREPARED_AT_ONCE = 8
 
 
 class Reader:
@@ -51,16 +52,16 @@ class Reader:
         self.read_ahead.forget(log)
         self.prefetch.forget(log)
 
-    async def read(self, plans: Sequence[ReadPlan]) -> None:
+    def read(self, plans: Sequence[ReadPlan]) -> Stages[None]:
         """Fill the `records` of every plan: from what was read ahead, else as `fill` does."""
         plans = [plan for plan in plans if not plan.is_complete]
         if plans:
             if len(self.prefetch):
                 for plan in plans:
-                    await self.prefetch.take(plan)
-            await self.fill(plans)
+                    yield from self.prefetch.take(plan)
+            yield from self.fill(plans)
 
-    async def fill(self, plans: Sequence[ReadPlan]) -> None:
+    def fill(self, plans: Sequence[ReadPlan]) -> Stages[None]:
         """Fill the `records` of every plan: from memory and the page cache at once, all else in one thread call."""
         plans = [plan for plan in plans if not plan.is_complete]
         waits = _MAX_WAITS
@@ -68,9 +69,9 @@ class Reader:
         while attempts and plans:
             attempts -= 1
             try:
-                await self.read_ahead.settle(plans)
-                plans = await _locate_sealed(plans)
-                plans = await self._read_files(plans)
+                yield from self.read_ahead.settle(plans)
+                plans = yield from _locate_sealed(plans)
+                plans = yield from self._read_files(plans)
             except OSError as error:
                 if not is_out_of_descriptors(error) or not waits:
                     for plan in plans:
@@ -80,7 +81,7 @@ class Reader:
                 waits -= 1
                 attempts += 1
                 self._context.shed_descriptors()
-                await trio.sleep(RETRY_SECONDS)
+                yield partial(trio.sleep, RETRY_SECONDS)
                 plans = [plan for plan in plans if not plan.is_complete]
         for plan in plans:
             plan.fail(CorruptLogError(f"{plan.log}: cannot be read at offset {plan.offset}"))
@@ -92,7 +93,7 @@ class Reader:
         damaged, LogClosedError if it was deleted.
         """
         plan = log.plan_read(offset, max_bytes=_SCAN_BYTES, end_offset=end_offset, min_one_batch=True)
-        await self.read([plan])
+        await finish(self.read([plan]))
         if plan.error is not None:
             raise plan.error
         assert plan.records is not None
@@ -104,7 +105,7 @@ class Reader:
 
     # One attempt.
 
-    async def _read_files(self, plans: Sequence[ReadPlan]) -> list[ReadPlan]:
+    def _read_files(self, plans: Sequence[ReadPlan]) -> Stages[list[ReadPlan]]:
         """Read what the plans need; returns those which must be read again, with more memory for a large batch."""
         context = self._context
         again: list[ReadPlan] = []
@@ -113,7 +114,7 @@ class Reader:
         try:
             for number, plan in enumerate(plans, 1):
                 if number % _PREPARED_AT_ONCE == 0:
-                    await trio.lowlevel.checkpoint()
+                    yield trio.lowlevel.checkpoint
                 if _lacks_spans(plan):
                     # Segments were exchanged meanwhile: what is known of their files is no longer true.
                     again.append(plan)
@@ -123,11 +124,11 @@ class Reader:
                 if work is not None:
                     reads[plan] = work
                     self._prepare(work, plan)
-            cold = await _read_inline(context, list(reads.values()))
+            cold = yield from _read_inline(context, list(reads.values()))
             for work in cold:
                 work.go_cold()
             if cold:
-                await context.offload(_run_all, cold)
+                yield partial(context.offload, _run_all, cold)
             _check_descriptors(reads.values())
             for plan, work in reads.items():
                 if self._was_misled(plan, work) or _finish(context, plan, work):
@@ -191,7 +192,7 @@ class Reader:
         work.prepare(places.hint, plan.needed_bytes)
 
 
-async def _locate_sealed(plans: Sequence[ReadPlan]) -> list[ReadPlan]:
+def _locate_sealed(plans: Sequence[ReadPlan]) -> Stages[list[ReadPlan]]:
     """Derive the spans of those logs whose plan begins before their runs in memory; returns what can be read.
 
     Looks again after each wait: meanwhile a segment may have been sealed under another plan of the same fetch, or a
@@ -206,7 +207,7 @@ async def _locate_sealed(plans: Sequence[ReadPlan]) -> list[ReadPlan]:
         if not lacking:
             return list(plans)
         try:
-            await ensure_spans([plan.log for plan in lacking])
+            yield partial(ensure_spans, [plan.log for plan in lacking])
         except LogClosedError:
             continue
         except OSError as error:
@@ -215,7 +216,7 @@ async def _locate_sealed(plans: Sequence[ReadPlan]) -> list[ReadPlan]:
             # Which log it was shows when each is looked for alone; the others are served.
             for plan in lacking:
                 try:
-                    await ensure_spans([plan.log])
+                    yield partial(ensure_spans, [plan.log])
                 except (OSError, LogClosedError) as own:
                     plan.fail(own)
 
@@ -224,7 +225,7 @@ def _lacks_spans(plan: ReadPlan) -> bool:
     return not plan.log.places.are_known_from(plan.offset)
 
 
-async def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> list[FileRead]:
+def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> Stages[list[FileRead]]:
     """Read what the page cache holds, and let others run in between; returns those that a worker thread must read."""
     cold: list[FileRead] = []
     limit_bytes = context.config.inline_read_bytes
@@ -235,7 +236,7 @@ async def _read_inline(context: StorageContext, reads: Sequence[FileRead]) -> li
             continue
         while not work.is_done:
             if held_bytes >= STEP_BYTES:
-                await trio.lowlevel.checkpoint()
+                yield trio.lowlevel.checkpoint
                 held_bytes = 0
             read_bytes = work.step()
             if not read_bytes and not work.is_done:
@@ -272,7 +273,7 @@ def _finish(context: StorageContext, plan: ReadPlan, work: FileRead) -> bool:
         return True
     else:
         places.hint_at(work.hint)
-        plan.complete_from_files(work.take_records(), work.next_offset)
+        plan.complete_from_files(work.take_records(), work.next_offset, work.read_bytes)
     return False
 
 

@@ -18,7 +18,7 @@ from ottla.storage.disk.page_cache import PageCache
 from ottla.storage.errors import CorruptLogError
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.reading.file_range import FileRange
-from ottla.storage.reading.plan import ReadPlan, read
+from ottla.storage.reading.plan import ReadPlan, begin_read, read
 from ottla.storage.store.summed_runs import LEAST_SUMMED_BYTES, SummedRuns
 
 pytestmark = pytest.mark.skipif(not PageCache().is_known, reason="the kernel does not tell what its page cache holds")
@@ -324,13 +324,59 @@ async def test_who_looks_into_the_records_gets_them_in_memory(stage: Stage) -> N
     """What was read ahead for a plan that names files is not for one that does not."""
     async with stage.running() as log:
         await stage.fill()
+        stage.disk.is_lost = True
         for offset in (0, 3):
             plan = await stage.plan(offset)
             plan.release()
+        stage.disk.is_lost = False
         await wait_all_tasks_blocked()
         assert len(stage.harness.running.reader.prefetch) == 1
         assert len(await stage.plain(6)) > 3 * RUN_BYTES
         assert log.log_end_offset == RUNS
+
+
+async def test_what_is_named_is_not_read_ahead(stage: Stage) -> None:
+    """To name it takes no longer than to take over what was named before."""
+    async with stage.running():
+        await stage.fill()
+        await sent_from(stage, 0)  # sums it
+        for offset in (0, 3, 6):
+            await sent_from(stage, offset)
+            await wait_all_tasks_blocked()
+        assert len(stage.harness.running.reader.prefetch) == 0
+
+
+async def test_it_is_named_at_once(stage: Stage) -> None:
+    """A read of what was summed waits for nothing, so that it needs no task."""
+    async with stage.running() as log:
+        await stage.fill()
+        for offset in range(0, RUNS, 3):
+            await sent_from(stage, offset)
+        await wait_all_tasks_blocked()
+        for offset in range(0, RUNS, 3):
+            plan = log.plan_read(offset, max_bytes=MAX_BYTES, end_offset=RUNS, min_one_batch=True, names_files=True)
+            assert list(begin_read([plan])) == []
+            assert ranges(plan)
+            plan.release()
+
+
+async def test_where_the_page_cache_has_a_log_one_looks_further_ahead(stage: Stage) -> None:
+    async with stage.running() as log:
+        await stage.fill(10 * RUNS)
+        stage.disk.is_lost = True  # so that the log is followed
+        await sent_from(stage, 0)
+        ahead = stage.harness.running.reader.read_ahead
+        known: dict[bool, int] = {}
+        for is_lost in (True, False):
+            stage.disk.is_lost = is_lost
+            for _ in range(8):
+                offset = log.places.last_read[0]
+                await sent_from(stage, offset)
+                await wait_all_tasks_blocked(0.005)
+            (followed,) = ahead._followed.values()
+            known[is_lost] = max(known.get(is_lost, 0), followed.known_bytes())
+        assert known[True] <= 4 * MAX_BYTES < known[False] <= 16 * MAX_BYTES
+        stage.harness.running.reader.forget(log)
 
 
 async def test_small_runs_are_read(stage: Stage) -> None:
