@@ -1,4 +1,6 @@
-"""A stand-in for epoll: a node learns in one place which of its connections have something to receive."""
+"""A stand-in for epoll: a node learns in one place which of its connections have something to receive, or have room for
+what it sends.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Epoll:
         self._network = network
         self._descriptor = network.next_descriptor()
         self._ends: dict[int, _End] = {}
-        #: Rings when the first of its ends has something.
+        #: Those of which it is awaited that they have room.
+        self._awaits_room: set[int] = set()
+        #: Rings when the first of its ends is ready.
         self.alarm = Alarm()
         network.epolls[self._descriptor] = self
 
@@ -54,24 +58,49 @@ class Epoll:
         end.watched_by = self
         self.alarm.bring_forward(end.readable_at())
 
+    def modify(self, descriptor: int, events: int) -> None:
+        assert events in {select.EPOLLIN, select.EPOLLOUT}
+        if events == select.EPOLLOUT:
+            self._awaits_room.add(descriptor)
+        else:
+            self._awaits_room.discard(descriptor)
+        self.alarm.bring_forward(self._ready_at(descriptor, self._ends[descriptor]))
+
     def unregister(self, descriptor: int) -> None:
         end = self._ends.pop(descriptor, None)
         if end is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        self._awaits_room.discard(descriptor)
         end.watched_by = None
+
+    def room_came(self, descriptor: int) -> None:
+        """The peer of an end has taken something."""
+        if descriptor in self._awaits_room:
+            self.alarm.ring()
+
+    def _ready_at(self, descriptor: int, end: _End) -> float:
+        if descriptor not in self._awaits_room:
+            return end.readable_at()
+        return -math.inf if end.has_room else math.inf
 
     def poll(self, timeout: float, maxevents: int) -> list[tuple[int, int]]:
         assert timeout == 0
         now = trio.current_time()
-        ready = [descriptor for descriptor, end in self._ends.items() if end.readable_at() <= now]
+        ready = [descriptor for descriptor, end in self._ends.items() if self._ready_at(descriptor, end) <= now]
         self._network.rng.shuffle(ready)
-        return [(descriptor, select.EPOLLIN) for descriptor in ready[:maxevents]]
+        return [
+            (descriptor, select.EPOLLOUT if descriptor in self._awaits_room else select.EPOLLIN)
+            for descriptor in ready[:maxevents]
+        ]
 
     async def wait(self) -> None:
-        """Until an end has something, or is over."""
+        """Until an end is ready, or is over."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        while (at := min((end.readable_at() for end in self._ends.values()), default=math.inf)) > trio.current_time():
+        while (at := self._first_ready_at()) > trio.current_time():
             await self.alarm.wait(at)
+
+    def _first_ready_at(self) -> float:
+        return min((self._ready_at(descriptor, end) for descriptor, end in self._ends.items()), default=math.inf)
 
 
 @contextmanager
@@ -81,7 +110,7 @@ def simulated_epoll(network: Network) -> Iterator[None]:
     async def wait_readable(descriptor: int) -> None:
         await network.epolls[descriptor].wait()
 
-    system = SimpleNamespace(epoll=lambda: Epoll(network), EPOLLIN=select.EPOLLIN)
+    system = SimpleNamespace(epoll=lambda: Epoll(network), EPOLLIN=select.EPOLLIN, EPOLLOUT=select.EPOLLOUT)
     with (
         mock.patch.object(readiness, "select", Divided(system if network.has_epoll else SimpleNamespace(), select)),
         replaced(trio.lowlevel, "wait_readable", wait_readable),

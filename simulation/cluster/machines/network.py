@@ -41,6 +41,9 @@ class Watcher(Protocol):
 
     alarm: Alarm
 
+    def room_came(self, descriptor: int) -> None:
+        """The peer of an end has taken something."""
+
     async def wait(self) -> None: ...
 
 
@@ -410,6 +413,8 @@ class _End(trio.abc.Stream):
             data = chunk[:limit]
         pipe.size_bytes -= len(data)
         self.peer._writing.unpark_all()
+        if self.peer.watched_by is not None:
+            self.peer.watched_by.room_came(self.peer.descriptor)
         return data
 
     def send(self, views: Sequence[Buffer]) -> int:
@@ -437,8 +442,13 @@ class _End(trio.abc.Stream):
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
-        while not self.is_over and self.outgoing.size_bytes >= self.host.network.window_bytes:
+        while not self.has_room:
             await self._writing.park()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether some of what is sent would be taken, or refused, at once."""
+        return self.is_over or self.outgoing.has_end or self.outgoing.size_bytes < self.host.network.window_bytes
 
     @property
     def has_lost_peer(self) -> bool:
