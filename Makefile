@@ -16,7 +16,7 @@ LINKS := $(addprefix dev/ottla/,kproto storage client schemas runtime metastore 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: clients registry-clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets test-without-linux recipes docs flights exactly-once differential full-disk kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop share-kill-loop attack damage fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
+.PHONY: clients registry-clients help run test check format compat compat-table compat-kafka compat-nodes test-groups test-proxy test-replicas test-security test-spark test-console test-alerts test-snippets test-without-linux recipes docs flights exactly-once differential full-disk kill-loop replicated-kill-loop jepsen table-kill-loop test-cluster sink-kill-loop share-kill-loop attack damage properties fuzz handshakes simulate simulate-cluster simulate-coordinators soak bench jars lint-packaging test-image release clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -167,6 +167,9 @@ damage: .venv/.test-ready ## 2,000 flipped bits (BITS) and each file lost once: 
 
 handshakes: .venv/.test-ready ## 20,000 conversations (HANDSHAKES) of strangers, and as many of hasty logins at each door, by HANDSHAKES_SEED
 	HANDSHAKES=$${HANDSHAKES:-20000} $(PYTEST) tests/security/test_handshakes.py tests/security/test_logins.py
+
+properties: .venv/.test-ready ## the properties that tests try with a hundred examples, with 2,000 others each
+	$(PYTEST) --numprocesses=auto --dist=load -m hypothesis --hypothesis-profile=search tests
 
 fuzz: .venv/.fuzz-ready ## hostile sequences of requests, and coverage-guided fuzzers of parsers and handlers: SECONDS (300) each
 	$(BIN)/python -m tests.fuzz.fuzz_sequences --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
