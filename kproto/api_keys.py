@@ -35,10 +35,6 @@ class ApiKey(IntEnum):
     def is_flexible(self, version: int) -> bool:
         return self.flexible_versions.includes(version)
 
-    def request_header_version(self, version: int) -> int:
-        """2 when the body is flexible, else 1."""
-        return 2 if self.flexible_versions.includes(version) else 1
-
     def response_header_version(self, version: int) -> int:
         """1 when the body is flexible, else 0; always 0 for ApiVersions, whose client may not know (KIP-511)."""
         return 1 if self is not ApiKey.API_VERSIONS and self.flexible_versions.includes(version) else 0

@@ -65,16 +65,6 @@ def parse_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Res
     return parse(_served_response(api_key, version), version, buf, pos)
 
 
-def build_request(request: Request, version: int) -> bytes:
-    """The body of a request in that version."""
-    return build(request, version)
-
-
-def build_response(response: Response, version: int) -> bytes:
-    """The body of a response in that version."""
-    return build(response, version)
-
-
 def parse(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> M:
     """Parse a message that reaches from `pos` to the end of the buffer."""
     message, end = parse_prefix(cls, version, buf, pos)

@@ -58,11 +58,6 @@ class FrameParser:
         """Take frames of up to so many bytes from now on."""
         self._max_size_bytes = max_size_bytes
 
-    @property
-    def buffered_size_bytes(self) -> int:
-        """How much of an unfinished frame is here, its prefix included."""
-        return self._held if self._frame is None else PREFIX_SIZE + self._filled
-
     def buffer(self) -> memoryview:
         """Where the next bytes belong; never empty. To be let go of before `received` is called."""
         if self._frame is None:

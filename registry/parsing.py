@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 _KEPT: Final = 500
 _KEPT_BYTES: Final = 16_000_000
-_SMALL_BYTES: Final = 2_000
 _THREADS: Final = 2
 
 

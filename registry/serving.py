@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
-DEFAULT_PORT: Final = 8081
-"""Confluent's, which clients and tools expect."""
-
 
 def served(
     app: RegistryApp, listening: socket.socket, context: SSLContext | None = None

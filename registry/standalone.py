@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -18,8 +17,6 @@ from ottla.registry.serving import identity_of, is_loopback, known_host, served
 from ottla.registry.store.log import TOPIC, SchemaLog
 from ottla.registry.writer.election import GROUP, Election
 from ottla.server.network.network import open_listening_socket
-
-logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 100
 

@@ -64,7 +64,6 @@ class Purgatory:
     __slots__ = (
         "_soon",
         "_watchers",
-        "completed_at_once",
         "completed_later",
         "deadlines",
         "expired",
@@ -78,7 +77,6 @@ class Purgatory:
         """`soon` is needed for `watch`."""
         self.name = name
         self._soon = soon
-        self.completed_at_once = 0
         self.completed_later = 0
         self.expired = 0
         self.wake_ups = 0
@@ -110,7 +108,6 @@ class Purgatory:
         """
         result = try_complete()
         if result is not None:
-            self.completed_at_once += 1
             return result
         if timeout_ms > 0 and not self.is_closed:
             waiter = _Task(signalled)

@@ -19,7 +19,6 @@ from ottla.storage.unknown_topics import topic_folders
 if TYPE_CHECKING:
     from ottla.storage.disk import Disk
     from ottla.storage.log_manager import LogManager
-    from ottla.storage.store.message_store import MessageStore
 
 __all__ = ["LogId", "find_logs"]
 
@@ -47,10 +46,6 @@ async def find_logs(manager: LogManager, topic_ids: Container[UUID]) -> AsyncIte
             LogId(UUID(bytes=raw), partition) for raw, partition in map(split_key, {*store.snapshots, *store.logs})
         ]
         yield sorted(each for each in found if each.topic_id in topic_ids)
-
-
-def _keys_of(store: MessageStore) -> set[bytes]:
-    return {*store.snapshots, *store.logs}
 
 
 def _stores_of(manager: LogManager, topic_ids: Container[UUID]) -> list[str]:

@@ -214,7 +214,7 @@ def test_four_passes_end_alike(seed: int, kafka: ApacheKafka) -> None:
         alter(admin, topic, {"cleanup.policy": "delete"})
         after = [batch for batch in log.batches() if parse_batch_header(batch).base_offset < segments[-1]]
         assert [described(batch) for batch in after] == [described(batch) for batch in expected]
-        seen_horizons += sum(parse_batch_header(batch).has_delete_horizon for batch in after)
+        seen_horizons += sum(parse_batch_header(batch).delete_horizon_ms is not None for batch in after)
         seen_empty += sum(parse_batch_header(batch).record_count == 0 for batch in after)
     assert seen_horizons
     assert seen_empty

@@ -115,10 +115,6 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
-    def has_delete_horizon(self) -> bool:
-        return bool(self.attributes & DELETE_HORIZON_FLAG)
-
-    @property
     def delete_horizon_ms(self) -> int | None:
         """When compaction may drop this batch's tombstones and markers (KIP-534), None if it was not set yet.
 

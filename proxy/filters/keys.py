@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -201,8 +201,3 @@ def key_service(options: Any) -> KeyService:
     if not texts["url"].startswith(("http://", "https://")):
         raise ValueError(f"keys: {texts['url']!r} is not an http:// or https:// address")
     return Transit(**texts)
-
-
-def shown(wrapped: bytes) -> str:
-    """A wrapped key in a form that is fit for a log line."""
-    return b64encode(wrapped[:24]).decode()

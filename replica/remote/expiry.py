@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla.storage.reading.locate import wait_for_spans
 from ottla.storage.reading.parts import parts_of
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ottla.storage.reading.parts import Part
 
 __all__ = ["copied_until", "expire_as_follower", "expire_as_leader"]
-
-_NO_LIMIT: Final = -1
 
 
 def copied_until(parts: Sequence[Part], rules: RemoteRules, now_ms: int) -> int:

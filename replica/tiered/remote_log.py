@@ -7,7 +7,6 @@ may have been deleted since.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from ottla.tiers.reading.reader import RemoteRecords, TierReader
 
 __all__ = ["CopyLag", "RemoteCounters", "RemoteLog", "SharedByRemoteLogs"]
-
-logger = logging.getLogger(__name__)
 
 _NEVER: Final = -2
 

@@ -16,7 +16,6 @@ __all__ = [
     "BLOCK_HEADER_BYTES",
     "BLOCK_MAGIC",
     "FORMAT_VERSION",
-    "KEY_BYTES",
     "LONE_HEAD_BYTES",
     "RUN_BYTES",
     "BlockHeader",
@@ -46,7 +45,6 @@ _CRC_POS = BLOCK_HEADER_BYTES - _CRC.size
 # topic id + partition, leader epoch, base offset, last offset, max timestamp, position, length, flags
 _RUN = struct.Struct(">20siqqqQII")
 RUN_BYTES = _RUN.size
-KEY_BYTES = 20
 _PARTITION = struct.Struct(">i")
 
 

@@ -155,13 +155,6 @@ class BufferPool:
                 self._free_one(tier)
             tier.spare = len(tier.free)
 
-    def check_no_leak(self) -> None:
-        """AssertionError if a fragment has not come back; for the end of tests and of a broker's life."""
-        if self.counters.in_use:
-            raise AssertionError(
-                f"{self.counters.in_use} fragments of {self.counters.in_use_bytes} bytes were not released"
-            )
-
     def _allocate(self, size_bytes: int) -> memoryview:
         self.counters.grown += 1
         if size_bytes <= SMALL_SIZES[-1]:

@@ -92,11 +92,6 @@ class IOBuf:
         """The sum of the views' sizes."""
         return self._size_bytes
 
-    @property
-    def view_count(self) -> int:
-        """How many views the chain has: the iovecs a write needs."""
-        return len(self._views)
-
     def append(self, view: memoryview | bytes, fragment: Fragment | None = None) -> None:
         """Chain a view at the end and retain its fragment; None is for bytes that nobody recycles.
 

@@ -235,11 +235,6 @@ class ProducerStateManager:
 
     # Visibility.
 
-    @property
-    def first_undecided_offset(self) -> int | None:
-        """The first offset of the oldest open transaction; compaction must not go beyond it."""
-        return next(iter(self._ongoing), None)
-
     def advance_high_watermark(self, offset: int) -> bool:
         """Let transactions whose marker lies below the high watermark be stable; True if the bound moved."""
         if not self._undecided:

@@ -28,12 +28,10 @@ class KnownDamage:
     the log. Damage in a file that is removed is forgotten.
     """
 
-    __slots__ = ("_places", "found_count")
+    __slots__ = ("_places",)
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], Damage] = {}
-        #: How many places were found since the start.
-        self.found_count = 0
 
     def __len__(self) -> int:
         return len(self._places)
@@ -49,7 +47,6 @@ class KnownDamage:
         if len(self._places) >= _KEPT:
             del self._places[next(iter(self._places))]
         self._places[key] = Damage(path, position, message)
-        self.found_count += 1
         logger.error("%s", message, extra={"path": path, "position": position})
         return True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
@@ -25,8 +24,6 @@ from ottla.storage.upkeep.ending_store import ending_store
 from ottla.storage.upkeep.segment_rewrite import Keep, SegmentRewrite
 
 __all__ = ["keep_map", "may_change", "reclaim", "rewrite_segments"]
-
-logger = logging.getLogger(__name__)
 
 _SLICE = 1000
 _STEP_BYTES = 1_048_576

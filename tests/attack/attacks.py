@@ -52,7 +52,7 @@ def attack(name: str) -> Callable[[Attack], Attack]:
 
 
 def framed(request: Request, version: int) -> bytes:
-    body = headers.build_request_header(request.API_KEY, version, 1, "attacker") + codec.build_request(request, version)
+    body = headers.build_request_header(request.API_KEY, version, 1, "attacker") + codec.build(request, version)
     return struct.pack(">i", len(body)) + body
 
 

@@ -38,7 +38,7 @@ def answer(received: Received, response: Response, *, version: int | None = None
     """The bytes of an answer, in the request's version or another one."""
     used = received.version if version is None else version
     head = headers.build_response_header(received.key, used, received.header.correlation_id)
-    frame = head + codec.build_response(response, used)
+    frame = head + codec.build(response, used)
     return framing.frame_prefix(len(frame)) + frame
 
 

@@ -82,9 +82,7 @@ class Target:
     def is_alive(self) -> bool:
         self._disconnect()
         connection = self._connect()
-        frame = build_request_header(ApiKey.METADATA, 12, 1, "alive") + codec.build_request(
-            MetadataRequest(topics=[]), 12
-        )
+        frame = build_request_header(ApiKey.METADATA, 12, 1, "alive") + codec.build(MetadataRequest(topics=[]), 12)
         connection.settimeout(30)
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         alive = len(connection.recv(4)) > 0
@@ -116,7 +114,7 @@ def _write_corpus(folder: Path) -> None:
         for version in {key.valid_versions.lowest, key.valid_versions.highest}:
             for number, request in enumerate(requests(key, version, UUID(int=5))):
                 if number % 5 == 0:
-                    body = codec.build_request(request, version)
+                    body = codec.build(request, version)
                     choice = bytes([index, version - key.valid_versions.lowest])
                     (folder / f"{key.name}-{version}-{number}").write_bytes(choice + body[:2_000])
 

@@ -153,7 +153,7 @@ class Generator:
 
     def frame(self, key: ApiKey, version: int, correlation_id: int) -> bytes:
         """A frame, now and then a damaged one. Raises EncodeError."""
-        body = codec.build_request(self.request(key, version), version)
+        body = codec.build(self.request(key, version), version)
         if self._random.random() < 0.15:
             body = self._damaged(body)
         frame = headers.build_request_header(key, version, correlation_id, "fuzz") + body

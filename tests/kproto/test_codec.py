@@ -100,7 +100,7 @@ def test_any_buffer_parses(wrap: Any) -> None:
         timeout_ms=1500,
         topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=3, records=b"batch")])],
     )
-    raw = codec.build_request(request, 9)
+    raw = codec.build(request, 9)
     assert codec.parse_request(ApiKey.PRODUCE, 9, wrap(raw)) == request
 
 
@@ -203,7 +203,7 @@ def test_versions_outside_the_declared_range() -> None:
         with pytest.raises(DecodeError, match="no version"):
             codec.parse(MetadataRequest, version, b"")
         with pytest.raises(EncodeError, match="no version"):
-            codec.build_request(MetadataRequest(), version)
+            codec.build(MetadataRequest(), version)
         with pytest.raises(DecodeError, match="no version"):
             reference.parse(MetadataRequest, version, b"")
         with pytest.raises(EncodeError, match="no version"):

@@ -24,7 +24,7 @@ def test_a_request(version: int) -> None:
 @pytest.mark.parametrize("version", [0, 4])
 def test_an_answer(version: int) -> None:
     response = HeartbeatResponse(error_code=27)
-    frame = headers.build_response_header(ApiKey.HEARTBEAT, version, 7) + codec.build_response(response, version)
+    frame = headers.build_response_header(ApiKey.HEARTBEAT, version, 7) + codec.build(response, version)
     assert parse_response_frame(ApiKey.HEARTBEAT, version, frame) == (7, response)
     with pytest.raises(DecodeError):
         parse_response_frame(ApiKey.HEARTBEAT, version, frame + b"\0")

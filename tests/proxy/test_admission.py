@@ -145,7 +145,7 @@ async def test_a_session_ends_when_upstream_has_said(mock_clock: Any) -> None:
         (SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse()),
         (BOB, SaslAuthenticateResponse(session_lifetime_ms=1000)),
     ):
-        body = codec.build_request(request, 1)
+        body = codec.build(request, 1)
         assert await admission.take(request.API_KEY, 1, body, 0) is None
         assert admission.is_asked
         admission.answered(response)

@@ -168,7 +168,7 @@ async def test_truncated_bodies(serve_node: Serve, caplog: pytest.LogCaptureFixt
     async with serve_node() as node:
         await node.create_topic("t")
         request = produce("t", batch(b"a", b"b"))
-        body = headers.build_request_header(ApiKey.PRODUCE, 9, 1, "x") + codec.build_request(request, 9)
+        body = headers.build_request_header(ApiKey.PRODUCE, 9, 1, "x") + codec.build(request, 9)
         for length in range(8, len(body), 5):
             client = await node.connect()
             await client.send_frame(body[:length])

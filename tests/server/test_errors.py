@@ -63,7 +63,7 @@ def test_every_api_can_say_that_a_whole_request_failed(key: ApiKey, version: int
         request.acks = -1
     response = error_response(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)  # type: ignore[arg-type]
     assert response is not None
-    parsed = codec.parse_response(key, version, codec.build_response(response, version))
+    parsed = codec.parse_response(key, version, codec.build(response, version))
     assert ErrorCode.UNKNOWN_SERVER_ERROR in codes_in(parsed)
 
 

@@ -8,7 +8,6 @@ asks and with which password or token.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 from collections.abc import Mapping
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from ottla.cli.serve.nodes.link import Message, UnderSupervisor
     from ottla.server.network.listener import ListenAddress
     from ottla.settings.config import BrokerConfig
-
-logger = logging.getLogger(__name__)
 
 _BACKLOG: Final = 100
 _ASK_SECONDS: Final = 5.0

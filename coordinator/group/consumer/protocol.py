@@ -9,7 +9,6 @@ What it promises (Kafka's GroupMetadataManager, consumerGroupHeartbeat):
 - A heartbeat whose answer was lost may be repeated with the previous epoch.
 """
 
-import logging
 import math
 import uuid
 from typing import NamedTuple, Protocol
@@ -27,8 +26,6 @@ from ottla.coordinator.group.modern.protocol import GroupServices, ModernProtoco
 from ottla.coordinator.group.modern.static_members import LEAVE_STATIC_EPOCH
 from ottla.coordinator.group.topics import MayDescribe, compile_regex
 from ottla.coordinator.replay import CoordinatorRecord
-
-logger = logging.getLogger(__name__)
 
 
 class Heartbeat(NamedTuple):

@@ -8,13 +8,11 @@ A pass has two walks over one partition. The first notes the latest offset of ea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.kproto.records import (
     BatchHeader,
     BytesLike,
-    Record,
     iter_keys,
     iter_records,
     parse_end_txn_marker,
@@ -44,23 +42,6 @@ def last_records(state: ProducerStateManager | None) -> dict[int, LastRecord]:
         entry.producer_id: LastRecord(entry.last_data_offset, entry.producer_epoch)
         for entry in state.active_producers()
     }
-
-
-@dataclass(slots=True)
-class CleanerCounters:
-    """What a pass has done."""
-
-    batches_read: int = 0
-    batches_kept: int = 0
-    """… unchanged."""
-    batches_rewritten: int = 0
-    batches_dropped: int = 0
-    records_read: int = 0
-    records_kept: int = 0
-    records_without_key: int = 0
-    """Records that a compacted topic should not have; they are dropped, as Kafka does."""
-    bytes_read: int = 0
-    bytes_written: int = 0
 
 
 def index_batch(
@@ -102,7 +83,6 @@ class BatchFilter:
         "_map",
         "_now_ms",
         "_transactions",
-        "counters",
     )
 
     def __init__(
@@ -121,7 +101,6 @@ class BatchFilter:
         self._high_watermark = high_watermark
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
-        self.counters = CleanerCounters()
 
     def observe(self, buf: BytesLike, pos: int, header: BatchHeader) -> None:
         """Walk over a batch that is not rewritten, for the transaction that it may belong to."""
@@ -135,43 +114,34 @@ class BatchFilter:
 
         Raises RecordError for a corrupt batch, which the caller must keep as it is.
         """
-        counters = self.counters
-        counters.batches_read += 1
-        counters.records_read += header.record_count
-        counters.bytes_read += header.size_bytes
-        cleaned = self._clean_control(buf, pos, header) if header.is_control else self._clean_data(buf, pos, header)
-        if cleaned is None:
-            counters.batches_dropped += 1
-        else:
-            counters.bytes_written += len(cleaned)
-        return cleaned
+        return self._clean_control(buf, pos, header) if header.is_control else self._clean_data(buf, pos, header)
 
     def _clean_control(self, buf: BytesLike, pos: int, header: BatchHeader) -> BytesLike | None:
         marker = parse_end_txn_marker(buf, pos, header)
         use = self._transactions.on_marker(header, marker)
         if header.record_count == 0:
-            return self._keep(buf, pos, header, 0) if self._must_stay(header) else None
+            return _unchanged(buf, pos, header) if self._must_stay(header) else None
         horizon_ms = header.delete_horizon_ms
         if use is not MarkerUse.NEEDED and horizon_ms is None:
-            return self._rewrite(header, list(iter_records(buf, pos, header)), self._new_horizon_ms)
+            return rebuild_batch(header, iter_records(buf, pos, header), delete_horizon_ms=self._new_horizon_ms)
         if use is MarkerUse.NONE and horizon_ms is not None and horizon_ms <= self._now_ms:
             return self._empty(header)
-        return self._keep(buf, pos, header, header.record_count)
+        return _unchanged(buf, pos, header)
 
     def _clean_data(self, buf: BytesLike, pos: int, header: BatchHeader) -> BytesLike | None:
         if self._transactions.on_batch(header):
             return self._empty(header)
         if header.base_offset > self._map.latest_offset:
             # Beyond what the map accounts for all records stay; a tombstone among them gets its horizon another time.
-            return self._keep(buf, pos, header, header.record_count)
+            return _unchanged(buf, pos, header)
         kept, has_tombstone = self._survivors(buf, pos, header)
         if not kept:
             return self._empty(header)
         new_horizon = has_tombstone and header.delete_horizon_ms is None
         if len(kept) == header.record_count and not new_horizon:
-            return self._keep(buf, pos, header, len(kept))
+            return _unchanged(buf, pos, header)
         records = [record for record in iter_records(buf, pos, header) if record.offset in kept]
-        return self._rewrite(header, records, self._new_horizon_ms if new_horizon else None)
+        return rebuild_batch(header, records, delete_horizon_ms=self._new_horizon_ms if new_horizon else None)
 
     def _survivors(self, buf: BytesLike, pos: int, header: BatchHeader) -> tuple[set[int], bool]:
         """The offsets of the records that stay, and whether a tombstone is among them."""
@@ -183,8 +153,7 @@ class BatchFilter:
         for offset, key, is_tombstone in iter_keys(buf, pos, header):
             if offset <= offset_map.latest_offset:
                 if key is None:
-                    self.counters.records_without_key += 1
-                    continue
+                    continue  # a compacted topic should not have it: Kafka drops it, too
                 if offset < offset_map.get(key) or (is_tombstone and not keep_tombstones):
                     continue
             kept.add(offset)
@@ -210,19 +179,12 @@ class BatchFilter:
         if not self._must_stay(header):
             return None
         bare = header._replace(attributes=header.attributes & ~DELETE_HORIZON_FLAG, base_timestamp_ms=-1)
-        self.counters.batches_rewritten += 1
         return rebuild_batch(bare, ())
-
-    def _keep(self, buf: BytesLike, pos: int, header: BatchHeader, record_count: int) -> BytesLike:
-        self.counters.batches_kept += 1
-        self.counters.records_kept += record_count
-        return memoryview(buf)[pos : pos + header.size_bytes]
-
-    def _rewrite(self, header: BatchHeader, records: list[Record], delete_horizon_ms: int | None) -> bytes:
-        self.counters.batches_rewritten += 1
-        self.counters.records_kept += len(records)
-        return rebuild_batch(header, records, delete_horizon_ms=delete_horizon_ms)
 
     @property
     def _new_horizon_ms(self) -> int:
         return self._now_ms + self._delete_retention_ms
+
+
+def _unchanged(buf: BytesLike, pos: int, header: BatchHeader) -> BytesLike:
+    return memoryview(buf)[pos : pos + header.size_bytes]

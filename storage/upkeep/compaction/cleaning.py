@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 
 from ottla.kproto.records import BatchHeader, BytesLike
 from ottla.storage.state.aborted_transactions import AbortedTransaction
-from ottla.storage.upkeep.compaction.batch_filter import BatchFilter, CleanerCounters, LastRecord, index_batch
+from ottla.storage.upkeep.compaction.batch_filter import BatchFilter, LastRecord, index_batch
 from ottla.storage.upkeep.compaction.offset_map import OffsetMap
 from ottla.storage.upkeep.compaction.policy import CleanableRange
 from ottla.storage.upkeep.compaction.transactions import CleanedTransactions
@@ -132,11 +132,6 @@ class CleaningPass:
     def retained_aborted(self) -> list[AbortedTransaction]:
         """The aborted transactions below the range's end whose records or marker are still of interest."""
         return self._transactions.retained_aborted
-
-    @property
-    def counters(self) -> CleanerCounters:
-        """What the rewrite has done so far."""
-        return self._rewriting.counters
 
     @property
     def _rewriting(self) -> BatchFilter:

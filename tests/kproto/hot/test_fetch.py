@@ -95,7 +95,7 @@ def test_equal_to_the_codec(version: int, drawn: Drawn, hint: bool) -> None:
         response = FetchResponse(session_id=9 if version >= 7 else 0, responses=[topic], node_endpoints=endpoints)
         encoded.append(joined(build_parts(response, version)))
         if partitions is full:
-            encoded.append(codec.build_response(response, version))
+            encoded.append(codec.build(response, version))
     assert encoded[0] == encoded[1] == encoded[2]
 
 

@@ -70,7 +70,7 @@ def outcome(version: int, frame: bytes) -> tuple[Request | None, Request | None]
 @given(st.data(), VERSIONS)
 def test_equal_to_the_codec(data: st.DataObject, version: int) -> None:
     request = data.draw(requests(version))
-    frame = bytearray(b"header" + codec.build_request(request, version))
+    frame = bytearray(b"header" + codec.build(request, version))
     assert produce.parse_request(version, frame, 6) == request
 
 
@@ -78,7 +78,7 @@ def test_equal_to_the_codec(data: st.DataObject, version: int) -> None:
 @given(st.data(), VERSIONS)
 def test_a_request_of_one_partition_is_known_before_it_is_parsed(data: st.DataObject, version: int) -> None:
     request = data.draw(requests(version))
-    frame = b"header" + codec.build_request(request, version)
+    frame = b"header" + codec.build(request, version)
     is_lone = [len(topic.partition_data) for topic in request.topic_data] == [1]
     found = produce.parse_lone_request(version, frame, 6)
     if found is not None:
@@ -93,7 +93,7 @@ def test_a_request_of_one_partition_is_known_before_it_is_parsed(data: st.DataOb
 @settings(max_examples=500)
 @given(st.data(), VERSIONS)
 def test_damaged_frames_have_the_codecs_outcome(data: st.DataObject, version: int) -> None:
-    frame = bytearray(codec.build_request(data.draw(requests(version)), version))[:2_000]
+    frame = bytearray(codec.build(data.draw(requests(version)), version))[:2_000]
     for _ in range(data.draw(st.integers(0, 3))):
         frame[data.draw(st.integers(0, min(len(frame) - 1, 80)))] = data.draw(st.integers(0, 255))
     frame = frame[: data.draw(st.integers(0, len(frame)))] + data.draw(st.binary(max_size=3))
@@ -116,7 +116,7 @@ def test_ordinary_requests_take_the_hot_path(version: int, size: int, monkeypatc
         partition_data=[PartitionProduceData(index=number, records=bytes(size)) for number in range(2)],
     )
     request = ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[topic], transactional_id="tx")
-    frame = codec.build_request(request, version)
+    frame = codec.build(request, version)
 
     def unexpected(*_: object) -> None:
         pytest.fail("the codec was asked")
@@ -130,14 +130,14 @@ def test_ordinary_requests_take_the_hot_path(version: int, size: int, monkeypatc
 def test_large_requests_are_equal_too(version: int, topics: int, partitions: int, size: int) -> None:
     topic = TopicProduceData(partition_data=[PartitionProduceData(index=0, records=bytes(size))] * partitions)
     request = ProduceRequest(topic_data=[topic] * topics)
-    assert produce.parse_request(version, codec.build_request(request, version)) == request
+    assert produce.parse_request(version, codec.build(request, version)) == request
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
 def test_records_are_views_of_the_frame(version: int) -> None:
     partition = PartitionProduceData(index=0, records=b"abc")
     request = ProduceRequest(topic_data=[TopicProduceData(partition_data=[partition])])
-    frame = bytearray(codec.build_request(request, version))
+    frame = bytearray(codec.build(request, version))
     records = produce.parse_request(version, frame).topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     assert records.obj is frame

@@ -18,7 +18,7 @@ VERSIONS = st.integers(9, 13)
 
 def frame_of(request: ProduceRequest, version: int, correlation_id: int = 1, client_id: str | None = "c") -> bytes:
     header = build_request_header(ApiKey.PRODUCE, version, correlation_id, client_id)
-    return header + codec.build_request(request, version)
+    return header + codec.build(request, version)
 
 
 def read(frame: bytes) -> tuple[RequestHeader, ProduceRequest] | None:

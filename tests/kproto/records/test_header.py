@@ -68,12 +68,11 @@ def test_properties_read_the_attribute_bits() -> None:
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert header.is_transactional
     assert header.is_control
-    assert header.has_delete_horizon
     assert header.delete_horizon_ms == 44
     assert (header.last_offset, header.next_offset) == (14, 15)
     plain = header_of(attributes=0)
     assert plain.delete_horizon_ms is None
-    assert (plain.is_transactional, plain.is_control, plain.has_delete_horizon) == (False, False, False)
+    assert (plain.is_transactional, plain.is_control) == (False, False)
 
 
 def test_sequences_wrap_after_the_largest_int32() -> None:

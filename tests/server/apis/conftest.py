@@ -105,7 +105,7 @@ class Cluster:
     async def call(self, request: Request, version: int, *, client_id: str = "test") -> Any:
         key = request.API_KEY
         module = module_of(key)
-        received = codec.parse_request(key, version, codec.build_request(request, version))
+        received = codec.parse_request(key, version, codec.build(request, version))
         self.context = StubContext(self.broker, version, client_id)
         response = await answered(module.handle(received, self.context))
         self.context.when_kept()
@@ -115,7 +115,7 @@ class Cluster:
             return codec.parse_response(
                 key, version, b"".join(cast("list[bytes]", hot_fetch.build_parts(response, version)))
             )
-        return codec.parse_response(key, version, codec.build_response(response, version))
+        return codec.parse_response(key, version, codec.build(response, version))
 
 
 @pytest.fixture

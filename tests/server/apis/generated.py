@@ -28,7 +28,7 @@ def requests(key: ApiKey, version: int, topic_id: UUID) -> Iterator[Request]:
     for request in (bare, *_with_one_odd_field(cls, version, topic_id)):
         _give_time(request)
         try:
-            body = codec.build_request(request, version)
+            body = codec.build(request, version)
         except EncodeError:
             continue  # null where the version knows none, or a field that it does not have
         if body not in seen:

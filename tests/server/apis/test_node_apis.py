@@ -118,7 +118,7 @@ async def test_bytes_behind_a_body_are_ignored(serve_node: Serve) -> None:
         client = await node.connect()
         for version in (1, 12):
             body = headers.build_request_header(ApiKey.METADATA, version, 7, None)
-            await client.send_frame(body + codec.build_request(MetadataRequest(topics=[]), version) + b"garbage")
+            await client.send_frame(body + codec.build(MetadataRequest(topics=[]), version) + b"garbage")
             correlation_id, response = await client.receive(ApiKey.METADATA, version)
             assert (correlation_id, len(response.brokers)) == (7, 1)
 

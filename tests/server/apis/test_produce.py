@@ -235,7 +235,7 @@ async def test_a_name_is_no_permission_to_write_what_a_coordinator_reads(serve_n
         async def produce() -> ErrorCode:
             asked = request(topic, 12, records=build_batch([Record(-1, 1_700_000_000_000, b"?", b"?")]))
             head = headers.build_request_header(asked.API_KEY, 12, 1, "__admin_client")
-            await client.send_frame(head + codec.build_request(asked, 12))
+            await client.send_frame(head + codec.build(asked, 12))
             _, response = await client.receive(asked.API_KEY, 12)
             return ErrorCode(only(response).error_code)
 

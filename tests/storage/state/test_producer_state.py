@@ -201,7 +201,7 @@ class TestTransactions:
         assert log.state.first_unstable_offset is None
         log.append(batch(3, 2, transactional=True))
         log.append(batch(5, 2, transactional=True))
-        assert log.state.first_unstable_offset == log.state.first_undecided_offset == 3
+        assert log.state.first_unstable_offset == 3
         assert log.state.has_ongoing_transaction(PRODUCER, 0)
         assert not log.state.has_ongoing_transaction(PRODUCER, 1)
 
@@ -210,7 +210,7 @@ class TestTransactions:
         log = Log()
         log.append(batch(0, 4, transactional=True))
         assert log.end(commit=commit) == CompletedTransaction(PRODUCER, 0, 4, not commit, 5)
-        assert log.state.first_undecided_offset is None
+        assert not log.state.has_ongoing_transaction(PRODUCER, 0)
         assert log.state.first_unstable_offset == 0
         assert not log.state.advance_high_watermark(4)
         assert log.state.advance_high_watermark(5)

@@ -32,7 +32,7 @@ def read(group: RunGroup, *args: Any, already: int = 0, **options: Any) -> tuple
     target = IOBuf()
     target.append(bytes(already))
     following = group.read(target, *args, **options)
-    data, views = target.to_bytes(), target.view_count
+    data, views = target.to_bytes(), len(list(target))
     target.release()
     return following, data, views
 

@@ -70,7 +70,7 @@ def call(broker: FakeBroker) -> Call:
     async def call(request: Request, version: int, listener: str = "PLAINTEXT") -> Any:
         key = request.API_KEY
         module = module_of(key)
-        received = codec.parse_request(key, version, codec.build_request(request, version))
+        received = codec.parse_request(key, version, codec.build(request, version))
         context = SimpleNamespace(
             access=None,
             broker=broker,
@@ -83,6 +83,6 @@ def call(broker: FakeBroker) -> Call:
         response = await answered(module.handle(received, context))
         if key is ApiKey.METADATA:
             return codec.parse_response(key, version, b"".join(hot_metadata.build_parts(response, version)))
-        return codec.parse_response(key, version, codec.build_response(response, version))
+        return codec.parse_response(key, version, codec.build(response, version))
 
     return call
