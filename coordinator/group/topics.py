@@ -2,16 +2,14 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
 from uuid import UUID
 
 import trio
 
 from ottla.coordinator.errors import InvalidRegularExpressionError
 from ottla.metadata.image import MetadataView
+from ottla.runtime.client_regex import ClientRegexError, Pattern, compile_client_regex
 from ottla.runtime.time_slice import TimeSlice
-
-MAX_REGEX_LENGTH: Final = 4_096
 
 MayDescribe = Callable[[str], bool]
 """Whether somebody may describe a topic of this name."""
@@ -74,32 +72,12 @@ class GroupTopics:
         return await trio.to_thread.run_sync(_matching, regex, names)
 
 
-class Pattern(Protocol):
-    """A compiled expression."""
-
-    def fullmatch(self, text: str) -> object | None: ...
-
-
 def compile_regex(regex: str) -> Pattern:
-    """Compile an expression with RE2, which never takes more than linear time.
-
-    Raises InvalidRegularExpressionError. The library is loaded for the first expression.
-    """
-    import re2  # type: ignore[import-untyped]
-
-    if len(regex) > MAX_REGEX_LENGTH:
-        raise InvalidRegularExpressionError(f"a regular expression of more than {MAX_REGEX_LENGTH} characters")
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = 1 << 20
+    """Compile a client's expression. Raises InvalidRegularExpressionError."""
     try:
-        pattern: Pattern = re2.compile(regex, options)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        raise InvalidRegularExpressionError(
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}."
-        ) from None
-    return pattern
+        return compile_client_regex(regex)
+    except ClientRegexError as error:
+        raise InvalidRegularExpressionError(str(error)) from None
 
 
 def _matching(regex: str, names: list[str]) -> frozenset[str]:

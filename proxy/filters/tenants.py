@@ -29,6 +29,7 @@ from ottla.kproto.schema import StructType
 from ottla.proxy.filters.filter import Filter, RefusedByFilterError
 from ottla.proxy.filters.group_protocol import rename_in_request, rename_in_response
 from ottla.proxy.filters.prefixed_patterns import UnclearError, prefixed
+from ottla.runtime.client_regex import ClientRegexError, compile_client_regex
 
 if TYPE_CHECKING:
     from ottla.kproto.schema import Request, Response, Struct
@@ -102,8 +103,6 @@ _RESOURCE: Final = "resource_name"
 _TOPIC_RESOURCES: Final = frozenset({2, 32})  # topics and groups
 _READABLE_RESOURCES: Final = frozenset({4, 8})  # brokers, and their loggers
 _EXAMPLES: Final = {"by-address": "10.1.0.0/16", "by-principal": "User:alice"}
-_MAX_PATTERN_CHARACTERS: Final = 4096
-_MAX_PATTERN_MEMORY_BYTES: Final = 1 << 20
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
@@ -300,20 +299,10 @@ def _check_pattern(pattern: str) -> None:
     """Refuse what is not an expression by itself: `x)|(.*` would be one after a prefix, and match what belongs to
     others.
     """
-    import re2  # type: ignore[import-untyped]
-
-    if len(pattern) > _MAX_PATTERN_CHARACTERS:
-        message = f"a regular expression of more than {_MAX_PATTERN_CHARACTERS} characters"
-        raise RefusedByFilterError(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MAX_PATTERN_MEMORY_BYTES
     try:
-        re2.compile(pattern, options)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        message = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}."
-        raise RefusedByFilterError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
+        compile_client_regex(pattern)
+    except ClientRegexError as error:
+        raise RefusedByFilterError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
 
 
 def _prefixed(prefix: str, pattern: str) -> str:
