@@ -10,8 +10,8 @@ reads in upstream's answers whom upstream has let in. Only an answer changes who
 | exchange: upstream expects a message | SaslAuthenticate; anything else is ILLEGAL_SASL_STATE | asked, or failed |
 | failed | nothing | |
 
-A client that authenticates again (KIP-368) stays who it is, as its filters were made for that principal. If upstream
-lets it in as somebody else, the connection ends; Kafka refuses that by itself.
+A client that authenticates again (KIP-368) keeps its principal, as its filters were made for that one. If upstream lets
+it in under another one, the connection ends; Kafka refuses that by itself.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Admission:
 
     @property
     def has_session(self) -> bool:
-        """Whether upstream's session with the client has not ended yet, as far as the client was told its length."""
+        """Whether upstream's session with the client is still valid, by the lifetime that upstream has announced."""
         return trio.current_time() < self._session_ends_at
 
     @property
@@ -87,13 +87,13 @@ class Admission:
         return self._principal if self.login is None else self.login.principal
 
     def enter(self) -> str:
-        """A request other than to log in is let through in the name of this principal, which stays the same then."""
+        """The first request after the login is let through. Returns the principal, which stays the same from now on."""
         assert self.is_open
         self._has_acted = True
         return self.principal
 
     def comes_alone(self, key: ApiKey) -> bool:
-        """Whether all earlier requests must be answered first, under the principal that they were sent with."""
+        """Whether all earlier requests must be answered first: they belong to the principal before this login."""
         return self.login is None and key in SASL_KEYS
 
     def wants(self, key: int, size_bytes: int) -> bool:

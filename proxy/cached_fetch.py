@@ -106,7 +106,7 @@ class CachedFetch:
         return None
 
     async def _wanted(self, request: FetchRequest, version: int) -> list[Wanted] | None:
-        """The requested partitions; None if there are none, or if upstream says nothing about one of the topics."""
+        """The requested partitions; None if there are none, or if upstream does not describe one of the topics."""
         by_id = version >= _FIRST_VERSION_WITH_IDS
         names: list[Name] = [it.topic_id if by_id else it.topic for it in request.topics]
         if not names or len(names) > _MAX_TOPICS:
@@ -165,7 +165,7 @@ class CachedFetch:
     async def _ask(
         self, request: FetchRequest, pending: Pending, wanted: Sequence[Wanted], reader: Reader, deadline: float
     ) -> None:
-        """Ask upstream for what is missing, and whether what is there may be served; then answer."""
+        """Ask upstream for missing records, and whether cached ones may be served; then answer."""
         found_some = any(one.state in (State.HIT, State.CHECK) for one in wanted)
         asked = [it for it in wanted if it.state is State.MISS or (it.state is State.TAIL and not found_some)]
         checked = [it for it in wanted if it.state is State.CHECK]
@@ -218,7 +218,7 @@ class CachedFetch:
         reader: Reader,
         response: FetchResponse,
     ) -> None:
-        """Answer with what upstream has said, and what is in the cache."""
+        """Answer with upstream's response and the cached records."""
         for one in wanted:
             if one.state is State.CHECK:
                 one.look_up(self._cache, reader)
@@ -246,7 +246,7 @@ class CachedFetch:
         if one.state in (State.HIT, State.TAIL) and (data is None or one.state is State.HIT):
             partition = self._cache.partition(one.key, one.leader_epoch)
             seen = None if partition is None else partition.seen_by(reader)
-            if seen is None:  # it has gone while other partitions of this request were asked for
+            if seen is None:  # dropped while upstream was asked for other partitions of this request
                 return PartitionData(partition_index=index, error_code=_AGAIN, high_watermark=-1)
             return PartitionData(
                 partition_index=index,
@@ -270,7 +270,7 @@ class CachedFetch:
         return data
 
     async def _fill(self, data: PartitionData, one: Wanted, level: int, max_bytes: int) -> int:
-        """Put in what is in the cache; returns its size."""
+        """Put the cached records into an answer; returns their size."""
         partition = self._cache.partition(one.key, one.leader_epoch)
         found = None
         if partition is not None:

@@ -25,12 +25,12 @@ class Claim:
 
     def __init__(self, mechanism: str) -> None:
         self.mechanism = mechanism
-        #: Who the client says it is; None if it has said so in a way that the proxy cannot read.
+        #: The user that the client claims to be; None if the proxy cannot read it.
         self.principal: str | None = UNKNOWN
         self._has_begun = False
 
     def take(self, message: bytes) -> None:
-        """The client's next message. It says in the first one who it is."""
+        """The client's next message. The first one names the user."""
         if self._has_begun:
             return
         self._has_begun = True

@@ -52,7 +52,7 @@ class Connection:
             exchange.upstream.close()
 
     def stop(self) -> None:
-        """Take no further request; the connection ends when those under way are answered."""
+        """Accept no further request; the connection ends when those under way are answered."""
         self._requests.stop()
 
     def end_if_idle(self, idle_seconds: float) -> bool:
@@ -89,7 +89,7 @@ class Connection:
         except (OSError, EndOfStreamError) as error:
             logger.debug("the connection from %r was lost: %s", exchange, error, extra=exchange.keys(str(error)))
         except Exception as error:
-            # For example because of what a filter has made of a message: nobody else is to blame.
+            # For example of a message that a filter has changed: neither side is to blame.
             logger.exception("closed the connection from %r, which failed", exchange, extra=exchange.keys(repr(error)))
         if flow is self._requests and flow.is_stopped:
             exchange.end_requests()

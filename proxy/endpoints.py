@@ -86,7 +86,7 @@ def _fetch(version: int, frame: Buffer, pos: int) -> Walk:
 
 
 def _skip_compact(frame: Buffer, pos: int) -> int:
-    """The place after a compact string, or compact bytes; null takes no more than its length does."""
+    """The position after a compact string, or compact bytes; null is its length alone."""
     size, pos = read_uvarint(frame, pos)
     return pos + max(0, size - 1)
 

@@ -49,7 +49,7 @@ class Pending:
         self.correlation_id = correlation_id
         self.answer: Sequence[Buffer] | None = None
         self.reply: Reply | None = None
-        self.call: Call | None = None  # where a filter wants request or answer
+        self.call: Call | None = None  # if a filter wants the request or its answer
 
     def __repr__(self) -> str:
         return f"{self.key.name} v{self.version} #{self.correlation_id}"
@@ -105,7 +105,7 @@ class Exchange:
         self.is_in = False
         self.in_flight: deque[Pending] = deque()
         self.has_room = trio.lowlevel.ParkingLot()
-        #: The highest versions that upstream has said on this connection that it serves, by API key.
+        #: The highest versions that upstream serves, as it has answered on this connection, by API key.
         self.served: dict[int, int] = {}
         self._takes_requests = True
         self.life = trio.CancelScope()
@@ -118,22 +118,22 @@ class Exchange:
         return self.peer
 
     def enter(self) -> None:
-        """It is known who the client is; from now on its filters see what it asks for."""
+        """The client's principal is known; from now on its filters see its requests."""
         assert not self.is_in
         client = Client(self.peer, self.listener, self.admission.enter())
         self.chain = Chain(self.shared.filters, client, self.shared.metrics)
         self.is_in = True
 
     def name_client(self, client_id: str | None) -> None:
-        """The client calls itself this in its newest request."""
+        """Remember the client id of the newest request."""
         self._client_id = client_id
 
     def learn_served(self, versions: dict[int, int]) -> None:
-        """Upstream has said which versions it serves: the highest ones, by API key."""
+        """Remember the highest versions that upstream serves, by API key."""
         self.served = versions
 
     def end_requests(self) -> None:
-        """No request comes any more: the connection ends once everything under way has been answered."""
+        """Accept no more requests: the connection ends once everything under way has been answered."""
         self._takes_requests = False
         self.end_if_done()
 
@@ -147,7 +147,7 @@ class Exchange:
             self.held = None
 
     def refuse(self, reason: str) -> None:
-        """Log that the client is not let in; the caller ends the connection."""
+        """Log that the client is refused; the caller ends the connection."""
         self.shared.metrics.refused["login"] += 1
         logger.warning("closed the connection from %r: %s", self, reason, extra=self.keys(reason))
 
@@ -163,7 +163,7 @@ class Exchange:
     # Answers
 
     def answering(self) -> None:
-        """An answer of upstream has begun to come."""
+        """The first bytes of an answer of upstream have arrived."""
         self._is_answering = True
 
     def taken(self) -> Pending:
@@ -174,7 +174,7 @@ class Exchange:
         return pending
 
     def answered(self) -> None:
-        """Everything that has come of upstream's answers has been sent on."""
+        """All that has arrived of upstream's answers has been sent on."""
         self._is_answering = False
         if not self.in_flight:
             if self._quiet:
@@ -187,7 +187,7 @@ class Exchange:
             self.life.cancel()
 
     async def quiet(self) -> None:
-        """Wait until all that the client has asked is answered."""
+        """Wait until all of the client's requests are answered."""
         while self.in_flight or self._is_answering:
             await self._quiet.park()
 

@@ -41,7 +41,7 @@ class Next(Enum):
     MORE = auto()  # too little of it is here to say
     THROUGH = auto()  # its bytes go on as they are
     WHOLE = auto()  # it is wanted whole, by `handle`
-    SETTLE = auto()  # something comes before it, by `settle`
+    SETTLE = auto()  # `settle` must be called first
 
 
 class Flow(ABC):
@@ -65,7 +65,7 @@ class Flow(ABC):
         self._rest = b""  # the first bytes of a frame, too few to decide about it
         self._through = 0  # bytes to come of a frame that goes on as it is
         self._held: Held | None = None  # the large frame under way
-        self.long: LongFetch | None = None  # what looks through these bytes, if `begin` has said so
+        self.long: LongFetch | None = None  # looks through these bytes, if `begin` has set it
         self._life = trio.CancelScope()
         self._is_idle = False  # whether nothing of a frame has come, and one is waited for
         self._stopping = False
@@ -81,7 +81,7 @@ class Flow(ABC):
 
     @abstractmethod
     async def settle(self) -> None:
-        """Do what has to come first; everything before it has been sent."""
+        """Do what must precede the frame; everything before it has been sent."""
 
     async def run(self) -> None:
         """Forward until the source ends, or until `stop` and the end of the frame under way.
@@ -90,12 +90,12 @@ class Flow(ABC):
         """
         with self._life:
             while not (self._stopping and self.is_between_frames):
-                # Much is to come: waking up for each packet would cost more than forwarding it.
+                # A long frame: a wake-up for each packet would cost more than forwarding it.
                 self._source.expect(self._through)
                 self._is_idle = self.is_between_frames
                 await self._source.wait_readable()
                 if self._is_idle and self._stopping:
-                    break  # perhaps cancelled when it had been woken already: nothing may be waited for
+                    break  # it may have been cancelled after its wake-up: no wait may follow
                 self._is_idle = False
                 chunk = self._chunks.take()
                 try:
@@ -139,7 +139,7 @@ class Flow(ABC):
                 raise RefusedError("a header that does not end")
             chunk[:held] = chunk[start:end]
             if end < len(chunk):
-                # The socket was emptied: asking again at once would mostly find nothing.
+                # The socket is empty now: another receive would mostly find nothing.
                 self._rest = bytes(chunk[:held])
                 return True
             await trio.lowlevel.checkpoint()

@@ -50,7 +50,7 @@ def has_answer(buf: Buffer, pos: int, end: int, version: int) -> bool | None:
 
 
 def skip_tags(buf: Buffer, pos: int) -> int:
-    """The place after the tagged fields that begin at `pos`."""
+    """The position after the tagged fields that begin at `pos`."""
     count, pos = read_uvarint(buf, pos)
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)

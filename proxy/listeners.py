@@ -37,7 +37,7 @@ _RETRY_SECONDS: Final = 0.1
 _SCAN_SECONDS: Final = 15.0
 _MAX_TRIED_PORTS: Final = 100
 _HIGHEST_PORT: Final = 65_535
-# Resources that are free again when connections close; trying to accept at once would only spin.
+# These resources are free again when connections close; another accept at once would only spin.
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 

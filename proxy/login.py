@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 UNKNOWN: Final = ""
-"""Upstream has let somebody in by a mechanism that does not reveal who it is."""
+"""The principal after an authentication at upstream by a mechanism that does not name the user to a proxy."""
 
 SASL_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 BEFORE_LOGIN: Final = SASL_KEYS | {ApiKey.API_VERSIONS}

@@ -15,7 +15,7 @@ from ottla.kproto.errors import DecodeError
 from ottla.runtime.time_slice import CHUNK_ELEMENTS
 
 HIDDEN_TAG: Final = 127
-"""Replaces a tag that is hidden. Nobody knows it, and it takes one byte as well."""
+"""Takes the place of a hidden tag: no client knows it, and it takes one byte as well."""
 
 _ENDPOINTS_TAG: Final = 0
 _MAX_SHIFT: Final = 28

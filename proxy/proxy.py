@@ -34,7 +34,7 @@ class Ready(NamedTuple):
     host: str
     port: int
     brokers: int
-    """How many brokers of upstream it knows; 0 if none has answered yet."""
+    """How many brokers of upstream are known; 0 if none has answered yet."""
 
 
 class Proxy:
@@ -82,7 +82,7 @@ class Proxy:
         scope.cancel()
 
     async def _prepare(self, port: int, task_status: trio.TaskStatus[Ready]) -> None:
-        """Learn the brokers, and report them; keep asking while nobody answers."""
+        """Learn the brokers, and report them; try again until upstream answers."""
         is_known = await self._learn(logging.WARNING)
         task_status.started(Ready(self._settings.listen[0], port, self.broker_count))
         while not is_known:
@@ -90,7 +90,7 @@ class Proxy:
             is_known = await self._learn(logging.DEBUG)
 
     async def _learn(self, level: int) -> bool:
-        """Ask upstream for its brokers, so that each has its port before a client asks; False if nobody answers."""
+        """Ask upstream for its brokers, so that each has its port before a client asks; False without an answer."""
         for host, port in self._settings.upstream:
             try:
                 answer = await self._ask(host, port)

@@ -1,4 +1,4 @@
-"""The flow from a client: which requests are parsed, and what of them is sent to upstream."""
+"""The flow from a client: which requests are parsed, and which are sent on to upstream."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Requests(Flow):
         return self._cached is not None and self._cached.takes(version) and self._admission.has_session
 
     async def handle(self, frame: Buffer) -> None:
-        """ApiVersions, by which a request of the proxy itself is known; who is there; what filters and cache want."""
+        """Handle a whole request: of authentication, for a filter or the cache, or ApiVersions, which shows a loop."""
         exchange = self._exchange
         try:
             header, body_start = headers.parse_request_header(frame)
@@ -99,7 +99,7 @@ class Requests(Flow):
             pending, frame, body_start
         ):
             return
-        # If a client has to log in first, a request is held even if nobody may want to read it.
+        # Before the client has authenticated, requests are held that no filter may want.
         request: Request | None = None
         if self._is_of_filters(pending.key):
             call = pending.begin_call(header.client_id, exchange.chain.client)
@@ -125,7 +125,7 @@ class Requests(Flow):
             await self.send(framed(memoryview(frame)[:body_start], *body))
 
     async def _is_about_login(self, pending: Pending, frame: Buffer, body_start: int) -> bool:
-        """Handle what a client sends to authenticate, or before it has; True if it has been dealt with."""
+        """Handle a request of the authentication, or one that precedes it; True if nothing is left to do."""
         admission = self._admission
         if admission.comes_alone(pending.key):
             await self._exchange.quiet()
@@ -139,7 +139,7 @@ class Requests(Flow):
         return response is not None
 
     async def settle(self) -> None:
-        """Wait until another request may wait for its answer, and until it is known who asks."""
+        """Wait until there is room for another unanswered request, and until the client's principal is known."""
         while len(self._exchange.in_flight) >= MAX_IN_FLIGHT:
             await self._exchange.has_room.park()
         if self._admission.is_asked:

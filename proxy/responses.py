@@ -1,4 +1,4 @@
-"""The flow from upstream: which answers are parsed, and what of them is sent to the client."""
+"""The flow from upstream: which answers are parsed, changed, and sent on to the client."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Responses(Flow):
         return [memoryview(frame)[:body_start], *codec.build_parts(outcome, pending.version)]
 
     async def settle(self) -> None:
-        """Send the answers of the proxy whose turn it is, and note when nothing is under way any more."""
+        """Send the proxy's own answers that are next in the queue, and note when nothing is under way any more."""
         while self._in_flight and (ready := self._in_flight[0].answer) is not None and self.is_between_frames:
             self._exchange.taken()
             await self.send(ready)

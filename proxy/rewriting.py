@@ -45,7 +45,7 @@ NAMING: Final = frozenset(
 """The APIs whose answers name brokers, in some version."""
 
 MAX_WALKED_BYTES: Final = 64 * 1024
-"""How much is looked through in one go."""
+"""How many bytes are looked through in one go."""
 _CONTROLLERS: Final = 2
 _PORT: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">h")
@@ -57,7 +57,7 @@ def names_brokers(key: ApiKey, version: int) -> bool:
 
 
 def may_pass(key: ApiKey, version: int, frame: Buffer, body_start: int) -> bool:
-    """Whether an answer can be sent on at once because it is small and names no broker; if not, it may or may not."""
+    """Whether an answer is small and certainly names no broker, so that it can be sent on at once."""
     if key not in endpoints.FIRST_VERSIONS or len(frame) > MAX_WALKED_BYTES:
         return False
     walk = endpoints.walk(key, version, frame, body_start)

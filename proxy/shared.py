@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _CLIENT_PATIENCE_SECONDS: Final = 5.0
 
 CONNECT_SECONDS: Final = 10.0
-"""How long a client waits until upstream is reached."""
+"""How long a client waits for the connection to upstream."""
 
 
 class CacheSettings(NamedTuple):
@@ -97,7 +97,7 @@ class Shared:
         self.max_frame_bytes = settings.max_frame_bytes
         self.metrics = Metrics()
         self.metrics.cache = self.cache
-        #: By this the proxy recognizes a request of its own that comes back to it.
+        #: The client id of the proxy's own requests: one that comes back shows a loop.
         self.own_client_id = f"ottla-proxy-{uuid.uuid4()}"
         self.failure: ProxyError | None = None
         self.failed = trio.Event()

@@ -28,7 +28,7 @@ _WORTH_WAITING_BYTES: Final = 64 * 1024
 _AWAITED_BYTES: Final = 128 * 1024
 # What the peer may send while what has come is forwarded. Linux makes room for twice what is waited for, and leaves it.
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
-# A peer that has vanished without a word is found after about two minutes.
+# A peer that has vanished without a FIN is noticed after about two minutes.
 _KEEPALIVE: Final = keepalive_options(idle_s=60, interval_s=20, count=3)
 
 
@@ -61,7 +61,7 @@ class Transport(Protocol):
 
 
 class Accepted(NamedTuple):
-    """A client, and who it is according to its certificate; and its login, if the proxy requires one."""
+    """A client: its transport, its principal by certificate, and its login if the proxy requires one."""
 
     transport: Transport
     principal: str = ANONYMOUS
@@ -117,7 +117,7 @@ class SocketTransport:
 
 
 def unmapped(host: str) -> str:
-    """An IPv4 address as such, even if it came from a socket for both families."""
+    """An address in its own family: a socket for both families reports IPv4 peers as IPv6."""
     return host.removeprefix("::ffff:") if "." in host else host
 
 

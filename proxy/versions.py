@@ -44,7 +44,7 @@ class Offer:
         return self._lowest.get(key, 0) <= version <= self._highest.get(key, -1)
 
     def limit(self, response: ApiVersionsResponse) -> None:
-        """Keep in an answer only what is forwarded."""
+        """Remove the versions from an answer that are not forwarded."""
         kept = []
         for key, served in self._own.items():
             lowest = max(served.lowest, self._lowest[key])
@@ -69,5 +69,5 @@ def unsupported() -> Response:
 
 
 def is_refusal(frame: Any, body_start: int) -> bool:
-    """Whether upstream's answer is that it does not know the version, which comes in version 0."""
+    """Whether upstream refuses the version: it then answers in version 0."""
     return int.from_bytes(frame[body_start : body_start + 2], "big") == ErrorCode.UNSUPPORTED_VERSION

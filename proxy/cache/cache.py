@@ -44,15 +44,15 @@ class Counters:
 
     def __init__(self) -> None:
         self.hits = 0  # partitions that were served
-        self.misses = 0  # partitions that were asked for at upstream
-        self.joined = 0  # requests that waited for what another one had asked for
+        self.misses = 0  # partitions whose records upstream was asked for
+        self.joined = 0  # requests that waited for the answer to another one
         self.checks = 0  # partitions of which upstream was asked again whether they may be served
         self.served_bytes = 0
         self.kept_bytes = 0
         self.unkept = 0  # answers that were not kept because they are damaged
 
     def count_joined(self) -> None:
-        """A request waits for what another one has asked for."""
+        """A request waits for the answer to another one."""
         self.joined += 1
 
     def count_asked(self, misses: int, checks: int) -> None:
@@ -66,11 +66,11 @@ class Partition:
 
     def __init__(self, leader_epoch: int) -> None:
         self.leader_epoch = leader_epoch
-        #: Served to everybody, and to those who do not ask which transactions were aborted.
+        #: Served to all readers, and to those that read uncommitted records.
         self.committed, self.uncommitted = Shelf(), Shelf()
         #: By the port on which readers come in, and their isolation level.
         self.seen: dict[tuple[str, int], Seen] = {}
-        #: The highest that upstream has named, and when it was heard.
+        #: The highest one in an answer of upstream, and when that came.
         self.high_watermark, self._heard_at = -1, 0.0
 
     def has_shrunk(self, told: Told) -> bool:
@@ -157,7 +157,7 @@ class Cache:
     def _agreed(self, key: Key, leader_epoch: int, told: Told) -> None:
         partition = self._partitions.get(key)
         if partition is not None and leader_epoch < partition.leader_epoch:
-            return  # it is no longer the leader and does not know it
+            return  # an old leader, which does not know of its successor
         if partition is None or leader_epoch > partition.leader_epoch or partition.has_shrunk(told):
             partition = self._partitions[key] = Partition(leader_epoch)
             while len(self._partitions) > _MAX_PARTITIONS:
@@ -167,11 +167,11 @@ class Cache:
         self.readers.let(told.reader.identity, key[0], told.asked_at)
 
     def forget(self, key: Key) -> None:
-        """Serve nothing more of what is kept of a partition."""
+        """Drop the cached records of a partition."""
         self._partitions.pop(key, None)
 
     def forget_topic(self, topic_id: UUID) -> None:
-        """Serve nothing more of a topic, and ask about it again."""
+        """Drop the cached records of a topic, and ask for its description again."""
         self.topics.forget(topic_id)
         for key in [it for it in self._partitions if it[0] == topic_id]:
             del self._partitions[key]

@@ -1,4 +1,4 @@
-"""What is being requested from upstream just now, so that other clients wait for it instead of requesting it, too."""
+"""Requests under way at upstream, by their records: a client that wants the same records waits for them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Flights:
 
     @contextmanager
     def flying(self, routes: Collection[Route], min_bytes: int) -> Iterator[None]:
-        """For the length of a block, let others find the routes that have no flight yet. At its end they all land."""
+        """Within the block, other clients find those of the routes that had no flight. At its end these land."""
         flight = Flight(min_bytes, trio.Event())
         mine = [route for route in dict.fromkeys(routes) if route not in self._by_route]
         self._by_route.update(dict.fromkeys(mine, flight))

@@ -1,8 +1,8 @@
 """How long an answer of upstream is valid.
 
 Nothing is served unless upstream has confirmed within the last half second that this reader may read the topic, that
-the broker leads the partition in the same leader epoch, and where its log begins and ends. Each answer to a Fetch says
-all of that at once.
+the broker leads the partition in the same leader epoch, and where its log begins and ends. Each answer to a Fetch
+confirms all of that at once.
 """
 
 from __future__ import annotations

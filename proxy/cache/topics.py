@@ -61,7 +61,7 @@ class Topics:
 
     @staticmethod
     def can_ask(served: Mapping[int, int]) -> bool:
-        """Whether upstream serves what `learn` asks."""
+        """Whether upstream serves the requests of `learn`."""
         return all(served.get(key, -1) >= version for key, version in _VERSIONS.items())
 
     def known(self, name: Name) -> Topic | None:
@@ -70,7 +70,7 @@ class Topics:
         return topic if topic is not None and trio.current_time() - topic.at < COUNTS_SECONDS else None
 
     def forget(self, name: Name) -> None:
-        """Something was seen that contradicts what is known."""
+        """An answer of upstream contradicts the description."""
         if (topic := self._topics.pop(name, None)) is not None:
             self._topics.pop(topic.topic_id, None)
             self._topics.pop(topic.name, None)
@@ -93,7 +93,7 @@ class Topics:
             before = self._topics.get(it.topic_id)
             policy = policies.get(it.name)
             if policy is None and before is not None and before.is_kept and self.known(it.topic_id) is not None:
-                continue  # meanwhile somebody else, who may ask, has been told
+                continue  # meanwhile it was described to another client, with more rights
             is_kept = policy == "delete"
             if before is not None and before.is_kept and not is_kept:
                 dropped.append(it.topic_id)

@@ -34,7 +34,7 @@ _WITHOUT_NAMES: Final = frozenset({ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE}
 
 
 class Scope(NamedTuple):
-    """Whose messages a filter sees: on which listeners, and of which principals; by default, all."""
+    """The clients of a filter: on which listeners, and of which principals; by default, all."""
 
     listeners: re.Pattern[str] | None = None
     principals: re.Pattern[str] | None = None
@@ -159,7 +159,7 @@ class Chain:
 
 
 def _explain(response: Response, version: int, message: str) -> None:
-    """Say why, if an answer has room for it: for itself, or for each thing in its lists."""
+    """Put the reason into an answer's error messages: its own, or those in its lists."""
     level: list[Struct] = [response]
     while level:
         below: list[Struct] = []

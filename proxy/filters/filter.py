@@ -145,7 +145,7 @@ class Filter:
         return True
 
     def for_client(self, client: Client) -> Filter:
-        """The filter for this connection: this object, or another one with its own state."""
+        """The filter for one connection: this object, or another one with state of its own."""
         return self
 
     async def on_request(self, request: Any, call: Call) -> Request | Response | None:

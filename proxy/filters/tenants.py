@@ -249,7 +249,7 @@ class Tenants(Filter):
 
 
 class Stranger(Filter):
-    """A client that is not a tenant: nothing is answered."""
+    """For clients that are no tenants: every request is refused."""
 
     def requests(self) -> frozenset[ApiKey]:
         return OFFERED | {ApiKey.DESCRIBE_CLUSTER}
@@ -260,7 +260,7 @@ class Stranger(Filter):
 
 @cache
 def plan(cls: Any) -> tuple[tuple[str, Kind], ...]:
-    """The fields of a struct that hold names, and what these are."""
+    """The fields of a struct that hold names, and the kinds of these names."""
     found = []
     for field in cls.FIELDS:
         kind = _kind(cls, field.name, field.kind, field.element)
@@ -291,7 +291,7 @@ def _kind(cls: StructType, name: str, kind: str, element: Any) -> Kind | None:
 
 
 def _is_topic(cls: StructType) -> bool:
-    """Whether what is called `name` in a struct is a topic's."""
+    """Whether the field `name` of a struct is the name of a topic."""
     return "Topic" in cls.__name__ and "Config" not in cls.__name__
 
 
