@@ -1,1 +1,1 @@
-"""Parts of logs in an object store: upload, manifests, reading with a cache, and the sweep of what is left over."""
+"""Parts of logs in an object store: upload, manifests, reading with a cache, and the sweep of orphans."""

@@ -18,7 +18,7 @@ _EXPECTED: Final = "It must be s3://bucket/prefix, gs://bucket/prefix, az://cont
 
 
 def check_remote_url(text: str) -> None:
-    """Raises ValueError, with the reason, unless it is the address of an object store."""
+    """Check the address of an object store. Raises ValueError with the reason."""
     parts = urlsplit(text)
     if parts.query or parts.fragment:
         raise ValueError("The address of an object store must not contain ? or #")
@@ -32,7 +32,7 @@ def check_remote_url(text: str) -> None:
 
 
 def open_object_store(url: str, *, timeout_seconds: float, config: Mapping[str, str] | None = None) -> ObjectStore:
-    """The object store at this address. Nobody is asked anything yet.
+    """The object store at this address. No request is made yet.
 
     Raises ValueError for what is no address, ObjectStoreRefusedError for settings that the store cannot have, and
     ModuleNotFoundError if `ottla[tiers]` is not installed. `config` are obstore's own settings, for a cloud.
@@ -42,7 +42,7 @@ def open_object_store(url: str, *, timeout_seconds: float, config: Mapping[str, 
         from ottla.tiers.stores.folder_store import FolderObjectStore
 
         return FolderObjectStore(unquote(urlsplit(url).path))
-    # Not loaded by anybody who has no such address: it takes a fifth of a second.
+    # Loaded for such addresses only: it takes a fifth of a second.
     store: ObjectStore = import_module("ottla.tiers.stores.cloud_store").CloudObjectStore(
         url, timeout_seconds=timeout_seconds, config=config
     )

@@ -70,12 +70,12 @@ def joined_epochs(manifest: Manifest, local: LeaderEpochs) -> LeaderEpochs:
     for entry in manifest.epochs:
         if border is None or entry.start_offset < border.start_offset:
             joined.assign(*entry)
-    # The first one here may have begun before: then it is there already.
+    # The first local epoch may have begun before: then the manifest has it already.
     for entry in local:
         joined.assign(*entry)
     return joined
 
 
 def _time_ms(segment: RemoteSegment) -> int:
-    """When it was written to at last; where its records have no times, when it was copied."""
+    """The time of its last write; where its records have no times, that of its upload."""
     return segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.uploaded_at_ms

@@ -1,4 +1,4 @@
-"""Looking for damage in the object store: whether all that a manifest names is there, and is what was uploaded."""
+"""The search for damage in the object store: whether all objects of a manifest exist, and have their checksums."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Damage(NamedTuple):
 
 
 class CheckedPartition(NamedTuple):
-    """What was looked at of one partition, and its damage by offset."""
+    """The counts of one partition's check, and its damage by offset."""
 
     records: int
     segments: int
@@ -197,7 +197,7 @@ def _pieces(runs: Sequence[Run]) -> Iterator[list[Run]]:
 
 
 def _damaged_runs(content: Content, runs: Sequence[Run]) -> list[Run]:
-    """Those that do not have their checksum. Blocks."""
+    """The runs whose checksum is wrong. Blocks."""
     start = runs[0].position
     view = memoryview(content)
     return [run for run in runs if crc_of(view[run.position - start : run.end_position - start]) != run.crc]

@@ -56,10 +56,10 @@ class CopySource(UploadSource, Protocol):
 
     @property
     def previous_epoch(self) -> int:
-        """The epoch of the record before it, -1 if the log no longer has it."""
+        """The epoch of the record before the stretch, -1 if the log no longer has that record."""
 
     def require_current(self) -> None:
-        """Raise StaleUploadError if its records are no longer the log's, or the log is no longer this node's."""
+        """Raise StaleUploadError if the log no longer has its records, or this node no longer leads the log."""
 
 
 class Copying:

@@ -1,4 +1,4 @@
-"""Everything that tiered storage raises. Each docstring says what the caller may still do."""
+"""The errors of tiered storage. Each docstring says what the caller may still do."""
 
 from __future__ import annotations
 
@@ -76,4 +76,4 @@ class SupersededError(TierError):
 
 
 class SnapshotTooLargeError(TierError):
-    """There is more than a snapshot may have: the one before it stays."""
+    """The content is larger than a snapshot may be: the previous snapshot stays."""

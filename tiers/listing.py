@@ -1,6 +1,6 @@
-"""What an object store has, found by listing: clusters, their topics, and the partitions that have a manifest.
+"""Listings of an object store: clusters, their topics, and the partitions that have a manifest.
 
-A listing is the store's word, and may lack what was written just now. Nothing is deleted by it.
+A listing may lack objects that were written just now, so nothing is deleted because of it.
 """
 
 from __future__ import annotations

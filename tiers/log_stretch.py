@@ -1,4 +1,4 @@
-"""Which part of a log is copied next: what is sealed, committed and decided, from where the manifest ends."""
+"""The part of a log that is copied next: from the manifest's end, as far as it is sealed, committed and decided."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class LogStretch:
             raise
 
     def require_current(self) -> None:
-        """Raise StaleUploadError unless the log still has what it had when the stretch was chosen."""
+        """Raise StaleUploadError unless the log still has the records that it had when the stretch was chosen."""
         log = self._log
         if log.is_closed or log.lineage != self._lineage or log.log_start_offset > self.base_offset:
             raise StaleUploadError(f"{self!r} is not what it was when its upload began")

@@ -45,7 +45,7 @@ class ManifestFile:
         self._partition = partition
         self._offload = offload
         self._version = ABSENT
-        # Two edits of one process would only get into each other's way.
+        # Two edits of one process at a time would only conflict.
         self._lock = trio.Lock()
         self.manifest: Manifest | None = None
 
@@ -74,7 +74,7 @@ class ManifestFile:
                 except (PreconditionFailedError, ObjectStoreUnavailableError) as error:
                     if backoff.failures + 1 >= _ATTEMPTS:
                         raise ObjectStoreUnavailableError(f"{self._name} could not be changed: {error}") from error
-                # In both cases it may be there already: it was written, and the answer was lost.
+                # In both cases the write may have succeeded, and only its answer was lost.
                 await backoff.wait()
                 await self._refresh()
 

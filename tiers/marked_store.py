@@ -53,7 +53,7 @@ class MarkedObjectStore(ObjectStore):
         self._note = note
         self._new_id = new_id
         self._offload = offload
-        # Two that find nothing at a time would both make a mark.
+        # Of two tasks that find no mark at the same time, both would write one.
         self._lock = trio.Lock()
 
     async def get(self, name: str) -> StoredObject:
@@ -61,7 +61,7 @@ class MarkedObjectStore(ObjectStore):
             return await self._store.get(name)
         except ObjectMissingError:
             await self._check()
-        # It may have become the right one after the first answer, and before the check.
+        # The store may have become the right one after the first answer, and before the check.
         return await self._store.get(name)
 
     async def get_if_changed(self, name: str, version: str) -> StoredObject | None:

@@ -27,7 +27,7 @@ _INDEX_SUFFIX: Final = "index"
 
 
 class UploadId(NamedTuple):
-    """What distinguishes one upload from all others."""
+    """The id of an upload, different from those of all others."""
 
     leader_epoch: int
     number: UUID

@@ -1,4 +1,4 @@
-"""What tiered storage needs of an object store. Nothing else here knows which one it is."""
+"""The interface of an object store, as tiered storage needs it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ ABSENT: Final = ""
 """The version of an object that must not exist yet."""
 
 PAGE_OBJECTS: Final = 1000
-"""How many objects a listing tells of at most."""
+"""How many objects one listing returns at most."""
 
 Content = bytes | memoryview
-"""Bytes as they were received: nobody copies them in between."""
+"""Bytes as they were received, without a copy."""
 
 
 class StoredObject(NamedTuple):

@@ -1,4 +1,4 @@
-"""How a call that takes long is kept off the event loop."""
+"""How long calls are kept off the event loop."""
 
 from __future__ import annotations
 

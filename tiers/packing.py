@@ -1,4 +1,4 @@
-"""Cutting batches into runs and parts, as they go into the objects of an upload. It waits for nothing."""
+"""Divides batches into runs and parts, as they go into the objects of an upload. Nothing here awaits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.tiers.partition_index import Run
 __all__ = ["PART_BYTES", "Packer"]
 
 PART_BYTES: Final = 16 * 1_048_576
-"""How long a part is; one that a single batch fills is longer."""
+"""The size of a part; a single larger batch makes a larger one."""
 
 _RUN_BYTES: Final = 262_144
 
@@ -71,7 +71,7 @@ class Packer:
         return runs
 
     def end(self) -> None:
-        """All partitions are complete: the last part is as full as it gets."""
+        """All partitions are complete, and so is the last part."""
         assert not self._run
         if self._content:
             self._end_part()

@@ -105,7 +105,7 @@ def build_index(
 
 
 def epochs_of(runs: Iterable[Run]) -> LeaderEpochs:
-    """Which epoch began where, by the runs."""
+    """The first offset of each leader epoch, by the runs."""
     epochs = LeaderEpochs()
     for run in runs:
         if run.leader_epoch >= 0:
@@ -183,7 +183,7 @@ class PartitionIndex:
 
 
 def indexed_partitions(content: bytes) -> list[int]:
-    """The partitions that an upload's whole index object has. CorruptObjectError if it cannot be one."""
+    """The partitions in an upload's whole index object. Raises CorruptObjectError."""
     found = []
     position = 0
     while position < len(content):

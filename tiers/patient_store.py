@@ -1,4 +1,4 @@
-"""An object store that is asked again when it could not answer, and is not waited for without end."""
+"""An object store whose requests have a timeout, and are repeated after a failure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PatientObjectStore(ObjectStore):
         self._store = store
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
-        #: How many requests have failed, those that were repeated with success included.
+        #: How many requests have failed, including those that succeeded when they were repeated.
         self.failures = 0
 
     async def get(self, name: str) -> StoredObject:

@@ -1,4 +1,4 @@
-"""A rate in bytes a second that all who share it keep together."""
+"""A limit in bytes a second for all tasks together that share it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ByteRate:
         self._paid_until = 0.0
 
     def change(self, bytes_per_second: int) -> None:
-        """Keep another rate from the next taker on."""
+        """Change the rate; it counts from the next call of `take` on."""
         self._bytes_per_second = bytes_per_second
 
     async def take(self, size_bytes: int) -> None:

@@ -56,7 +56,7 @@ class Snapshot(NamedTuple):
     content: bytes
 
     def to_bytes(self) -> bytes:
-        """The object. SnapshotTooLargeError if nobody would read it."""
+        """The object's bytes. Raises SnapshotTooLargeError if it is longer than a reader accepts."""
         if len(self.content) > MAX_SNAPSHOT_BYTES:
             raise SnapshotTooLargeError(f"{len(self.content)} bytes are more than {MAX_SNAPSHOT_BYTES}")
         header = _HEADER.pack(
@@ -83,7 +83,7 @@ class Snapshot(NamedTuple):
 
 
 class _Present(NamedTuple):
-    """What is known of the object that is there; no content, which nobody needs."""
+    """What is known of the present object, without its content."""
 
     version: str
     generation: int

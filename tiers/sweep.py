@@ -32,7 +32,7 @@ SWEEP_AFTER_MS: Final = 2 * COMMIT_WITHIN_MS
 
 
 class SweepResult(NamedTuple):
-    """What a sweep has removed, and what it has found that is too young."""
+    """The counts of a sweep: removed objects, and orphans that are too young."""
 
     removed_objects: int
     removed_bytes: int
@@ -66,7 +66,7 @@ async def sweep_topic(
             kept_orphans += len(found.objects)
             continue
         index = names.index(found.upload)
-        # The index says whose manifests to ask: it goes last.
+        # The index names the partitions whose manifests are read: it goes last.
         await store.delete([info.name for info in found.objects if info.name != index])
         await store.delete([index])
         size_bytes = sum(info.size_bytes for info in found.objects)

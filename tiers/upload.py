@@ -65,14 +65,14 @@ class UploadSource(Protocol):
 
 
 class UploadedPart(NamedTuple):
-    """A part that was stored: how long it is, and its CRC."""
+    """A stored part: its length and its CRC."""
 
     length: int
     crc: int
 
 
 class UploadNote(NamedTuple):
-    """What must be remembered of an upload to go on with it after a restart."""
+    """The note of an unfinished upload, which lets it go on after a restart."""
 
     upload: UploadId
     began_at_ms: int
@@ -167,7 +167,7 @@ class Upload:
                 await self._offload(self._packer.end)
                 await self._send_full(nursery)
         except* (ApiError, OSError) as group:
-            # The first one has ended the others.
+            # The first error has cancelled the others.
             raise _first_of(group) from None
         return await self._store_index(sources, runs)
 

@@ -36,18 +36,18 @@ class DiskCache:
         self._offload = offload
         self._numbers = count()
         self._entries: OrderedDict[Hashable, tuple[str, int]] = OrderedDict()
-        #: Files that nobody needs, and that are still to be removed.
+        #: Files of dropped entries, which are still to be removed.
         self._doomed: list[str] = []
         self.size_bytes = 0
         self.hits = 0
         self.misses = 0
 
     async def open(self) -> None:
-        """Make the folder, and remove what the last process has left in it. OSError if that cannot be."""
+        """Create the folder, and remove the files of the last process. Raises OSError."""
         await self._offload(self._empty)
 
     async def get(self, key: Hashable) -> bytes | None:
-        """What was put under this key; None if it is not here any more."""
+        """The piece with this key; None if it is not in the cache."""
         entry = self._entries.get(key)
         if entry is None:
             self.misses += 1
@@ -68,7 +68,7 @@ class DiskCache:
         return content
 
     async def put(self, key: Hashable, content: Content) -> None:
-        """Keep it, if there is room on the disk, and as long as nothing newer needs the place."""
+        """Keep a piece if there is room on the disk, until newer ones need the space."""
         size_bytes = len(content)
         if size_bytes > self._capacity_bytes or key in self._entries:
             return
@@ -83,7 +83,7 @@ class DiskCache:
             logger.warning("nothing can be kept in %s: %s", self._folder, error)
             self.drop(key)
         if self._entries.get(key, ("", 0))[0] != path:
-            # It was dropped while it was written.
+            # Its entry was dropped during the write.
             self._doomed.append(path)
 
     def drop(self, key: Hashable) -> None:

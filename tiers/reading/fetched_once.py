@@ -1,4 +1,4 @@
-"""What is fetched once for all who ask for it at a time, and kept for those who come later."""
+"""Fetches each thing once for all tasks that ask for it at a time, and keeps it for later ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class _Pending(Generic[T]):
-    """What is being fetched for all who wait for it."""
+    """A fetch under way, for all tasks that wait for it."""
 
     __slots__ = ("error", "is_over", "result")
 
@@ -58,7 +58,7 @@ class FetchedOnce(Generic[K, T]):
         fetch: Callable[[], Awaitable[T]],
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
     ) -> T:
-        """It, fetched in a task that goes on if its first asker is cancelled."""
+        """The thing; it is fetched in a task that goes on if the first caller is cancelled."""
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
@@ -82,7 +82,7 @@ class FetchedOnce(Generic[K, T]):
         return pending.result
 
     def let_go_first(self, key: K) -> None:
-        """Nobody is expected to ask for it: what is kept next takes its place."""
+        """No further call is expected: make it the first to be dropped."""
         if key in self._kept:
             self._kept.move_to_end(key, last=False)
 

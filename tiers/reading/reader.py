@@ -54,7 +54,7 @@ class RemoteRecords(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """A window of an index, or with -1 the index itself."""
+    """A window of an index; a `first_run` of -1 means the index itself."""
 
     upload: UploadId
     partition: int
@@ -76,9 +76,9 @@ class TierReader:
         self._writing = trio.Semaphore(_CONCURRENT_WRITES)
         self._windows: FetchedOnce[_Key, Content] = FetchedOnce(_WINDOWS_IN_MEMORY)
         self._indexes: FetchedOnce[_Key, WindowedIndex] = FetchedOnce(_INDEXES_IN_MEMORY)
-        #: Windows that no reader has come to yet, and when they were begun to be fetched.
+        #: Windows that no reader has reached yet, and when their fetch began.
         self._ahead: dict[_Key, float] = {}
-        #: Where readers have ended who may go on: only they are read ahead for.
+        #: Where reads have ended: one that goes on from there is read ahead for.
         self._ends: OrderedDict[tuple[UploadId, int, int], None] = OrderedDict()
         #: How many bytes were fetched from the object store.
         self.fetched_bytes = 0
@@ -161,7 +161,7 @@ class TierReader:
         return await self._fetch(key, name, window.position, window.length, check)
 
     async def _fetch(self, key: _Key, name: str, position: int, length: int, check: Callable[[Content], T]) -> T:
-        """What `check` makes of a range of an object, out of the cache or the store."""
+        """The result of `check` for a range of an object, from the cache or the store."""
         cached = await self._cache.get(key)
         if cached is not None:
             try:
@@ -176,7 +176,7 @@ class TierReader:
         return checked
 
     def _keep_on_disk(self, key: _Key, content: Content) -> None:
-        """Have it written while its reader has it already; not at all if the disk lags behind."""
+        """Write it to the cache in the background; not at all if the disk lags behind."""
         try:
             self._writing.acquire_nowait()
         except trio.WouldBlock:
@@ -237,7 +237,7 @@ class TierReader:
             try:
                 await self._fetched_window(names, segment, window, key)
             except TierError:
-                # The read that needs it tries again, and raises.
+                # The read that needs it fetches it again, and raises.
                 self._ahead.pop(key, None)
 
         self._spawn(fetch)

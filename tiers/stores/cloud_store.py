@@ -48,14 +48,14 @@ _REFUSALS: Final = (
 )
 # No header can contain it.
 _SEPARATOR: Final = "\n"
-# A second try within obstore would find what its own first one has written, and tell of a conflict.
+# A second try within obstore would find its own first write, and report a conflict.
 _NO_RETRIES: Final[Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=30)}
 
 T = TypeVar("T")
 
 
 def _endpoint_of_environment() -> str:
-    """Where S3 is, if the environment says so: whoever names an address without TLS wants none."""
+    """The address of S3 in the environment, if there is one: an address without TLS is used without TLS."""
     return os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
 
 
@@ -92,7 +92,7 @@ class CloudObjectStore(ObjectStore):
         try:
             return memoryview(await self._run(lambda: obstore.get(self._store, name, options=options).bytes()))
         except ObjectStoreUnavailableError:
-            # Of a range that begins beyond the end clouds tell no more than that they failed (416).
+            # For a range beyond the end, clouds report no more than a failure (416).
             if (await self._run(lambda: obstore.head(self._store, name)))["size"] > start:
                 raise
             return b""
@@ -107,7 +107,7 @@ class CloudObjectStore(ObjectStore):
         try:
             await self._run(lambda: obstore.delete(self._store, list(names)))
         except ObjectMissingError:
-            # Some stores say so of the first one that is not there, and leave the rest.
+            # Some stores fail at the first missing object, and leave the rest.
             for name in names:
                 await self._delete_one(name)
 
