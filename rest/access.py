@@ -1,4 +1,4 @@
-"""Who asks, and what they may do. A server that has users says so; without one everybody may do everything."""
+"""The callers and their rights. A server with users implements this; without one, every caller may do everything."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Right(Enum):
-    """What one may do to a topic, or to a subject, which is protected as the topic `subject:` and its name."""
+    """An operation on a topic, or on a subject, which is protected as the topic `subject:` and its name."""
 
     DESCRIBE = "describe"
     READ = "read"
@@ -17,29 +17,29 @@ class Right(Enum):
 
 
 class Caller(Protocol):
-    """Somebody who was let in."""
+    """An admitted client, or one of a server without users."""
 
     def may(self, right: Right, topic: str) -> bool:
-        """Whether they may do this; for what is left out of an answer."""
+        """Whether the caller may do this; for lists that leave out the rest."""
 
     def require(self, right: Right, topic: str) -> None:
         """RestError 40301 if they may not."""
 
     def may_create(self, topic: str) -> bool:
-        """Whether a topic that they write to is created if it does not exist."""
+        """Whether a write of the caller to a missing topic creates it."""
 
     @property
     def principal(self) -> str:
         """Who they are, as `User:name`."""
 
     def require_group(self, group_id: str) -> None:
-        """RestError 40301 if they may not read as members of a group."""
+        """Raises RestError 40301 unless the caller may read as a member of a group."""
 
     def may_see_group(self, group_id: str) -> bool:
         """Whether they may describe a group."""
 
     async def has_produced(self, size_bytes: int) -> None:
-        """Return once they are within their quota of bytes a second again."""
+        """Return once the caller is within its quota of bytes a second again."""
 
     async def has_consumed(self, size_bytes: int) -> None:
         """The same for what they were sent."""

@@ -1,4 +1,4 @@
-"""The cluster as a client sees it: which topics and brokers there are, and appending to a partition's leader."""
+"""The cluster as a client sees it: its topics and brokers, and appends to a partition's leader."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Cluster:
             await trio.sleep(_PAUSE_SECONDS)
 
     async def coordinator(self, group_id: str) -> tuple[int, Address]:
-        """The broker that coordinates a group, and where it is. Raises ClientError."""
+        """The coordinator of a group, and its address. Raises ClientError."""
         connection = await self._any()
         answer: Any = await connection.call(FindCoordinatorRequest(key=group_id, key_type=0), at_most=3)
         if answer.error_code:
@@ -124,7 +124,7 @@ class Cluster:
         return list(result.configs)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions end; without those that are gone or have no leader now. Raises ClientError."""
+        """The ends of partitions; deleted ones and those without a leader are left out. Raises ClientError."""
         wanted = set(partitions)
         if not wanted:
             return {}
@@ -200,7 +200,7 @@ class Cluster:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what=f"{topic}-{partition}")
 
     async def _any(self) -> TrioConnection:
-        """A connection to the first broker that there is one to."""
+        """A connection to the first broker that can be reached."""
         failure = UnreachableError("the cluster", "no broker is named")
         for address in self._bootstrap:
             try:
@@ -225,7 +225,7 @@ class Cluster:
             return link.connection
 
     def _forget_all_but(self, addresses: set[Address]) -> None:
-        """Forget connections that have ended, to brokers that are gone."""
+        """Forget the ended connections to brokers that have left the cluster."""
         for address in [it for it in self._links if it not in addresses and it not in self._bootstrap]:
             link = self._links[address]
             if not link.connecting.locked() and (link.connection is None or not link.connection.is_open):

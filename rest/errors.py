@@ -1,4 +1,4 @@
-"""What the REST proxy answers instead of what was asked for: Confluent's error codes, with sentences."""
+"""The error responses of the REST proxy: Confluent's error codes, with sentences."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def bad_request(why: str) -> RestError:
 
 
 def of_kafka(error: ClientError) -> RestError:
-    """What a broker answered, or that none did."""
+    """The error response for a failed request to a broker."""
     if isinstance(error, UnknownTopicError):
         return topic_not_found()
     if isinstance(error, BrokerError):

@@ -1,4 +1,4 @@
-"""Consumer groups as the cluster has them: members, what they have committed, and how far they lag."""
+"""The cluster's consumer groups: members, committed offsets, and lag."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONSUMER_KIND: Final = next(kind for kind in KINDS if kind.api is ApiKey.CONSUM
 
 
 class Lag(NamedTuple):
-    """How far a group is behind in a partition, and the member that reads it; None if nobody does."""
+    """A group's lag in a partition, and the member that reads it; None if none does."""
 
     partition: TopicPartition
     current_offset: int

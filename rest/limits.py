@@ -1,4 +1,4 @@
-"""Limits of what one request may ask for, and of what all of them hold."""
+"""Limits for one request, and for the memory of all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_RECORDS: Final = 10_000
 MAX_RECORD_TEXT_BYTES: Final = 4 * 1024 * 1024
 #: Records of one batch; those of a topic that takes less are divided when it refuses them.
 MAX_BATCH_BYTES: Final = 900_000
-#: Work on less than this is done at once, and on more in a worker thread.
+#: Up to this many bytes, work is done on the event loop; beyond, in a worker thread.
 SMALL_BYTES: Final = 4 * 1024
 #: Objects and arrays inside each other.
 MAX_DEPTH: Final = 100

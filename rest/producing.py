@@ -1,4 +1,4 @@
-"""Appends the records of a request: each to its partition, in batches, and says of each where it is."""
+"""Appends the records of a request, each to its partition, in batches; returns each one's partition and offset."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _MAX_ID: Final = 2**31 - 1
 
 
 class ProduceBody(NamedTuple):
-    """What a body asks for; schemas are None where there are no keys, or no values, or the format has none."""
+    """A parsed body; schemas are None where there are no keys, or no values, or the format has none."""
 
     records: Sequence[Mapping[str, Any]]
     key_schema: SchemaGiven | None

@@ -28,11 +28,11 @@ class SchemaStore(Protocol):
         """The subjects that have it."""
 
     async def register(self, subject: str, kind: str, text: str) -> int:
-        """The id of a schema in a subject, which it is registered in unless it has it."""
+        """The id of a schema in a subject; the schema is registered if it is not there."""
 
 
 class Encoder(NamedTuple):
-    """How the keys or the values of a request are encoded, and by which schema."""
+    """The encoding of a request's keys or values, and its schema."""
 
     encode: Encode
     schema_id: int | None

@@ -1,4 +1,4 @@
-"""Divides a stream of JSON into its outermost objects, without reading what is in them."""
+"""Divides a stream of JSON into its outermost objects, without parsing them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class ObjectSplitter:
         self._position = 0
         self._depth = 0
         self._is_string = False
-        #: RestError 400 or 413, once there is no more to be made of the stream.
+        #: RestError 400 or 413, once no more objects can be found.
         self.failure: RestError | None = None
 
     @property
     def held_bytes(self) -> int:
-        """What waits for the rest of its object."""
+        """The bytes of the unfinished object."""
         return len(self._text)
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -62,7 +62,7 @@ class ObjectSplitter:
         while self._depth:
             found = _search(_INSIDE if self._is_string else _OUTSIDE, text, self._position)
             if found is None:
-                # Beyond the end, if the character after a backslash has not come yet.
+                # Beyond the end, if the character after a backslash has not arrived yet.
                 self._position = max(self._position, len(text))
                 return None
             self._step(*found)

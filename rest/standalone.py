@@ -1,4 +1,4 @@
-"""A REST proxy before brokers that are elsewhere, without users: the one that tests get."""
+"""A REST proxy in front of other brokers, without users: the one for tests."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from ottla.schemas.errors import ValueMismatchError
 from ottla.schemas.json_text import is_deep, value_json
 
 Encode = Callable[[Any], bytes | None]
-"""The bytes of what JSON has; None of null. Raises RestError."""
+"""The bytes of a JSON value; None for null. Raises RestError."""
 
 Decode = Callable[[bytes], Any]
-"""What JSON has for some bytes. Raises ValueMismatchError."""
+"""The JSON value of some bytes. Raises ValueMismatchError."""
 
 
 class Format(Enum):
@@ -40,7 +40,7 @@ class Format(Enum):
 
 
 def parsed(data: bytes) -> Any:
-    """What a client has sent as JSON. Raises RestError 400."""
+    """A client's value, parsed from JSON. Raises RestError 400."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Work that may take long, and what requests hold of the memory meanwhile."""
+"""Work that may take long, and the memory of requests meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Work:
 
     @contextmanager
     def holding(self) -> Iterator[Held]:
-        """What one request holds of the memory for all of them, until the end of a block."""
+        """One request's share of the memory, until the end of a block."""
         held = Held(self)
         try:
             yield held

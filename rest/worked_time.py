@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class WorkedTime:
-    """What has been worked since it was last asked."""
+    """The working time since the last call of `take`."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -24,7 +24,7 @@ class WorkedTime:
         self._seconds += seconds
 
     def take(self) -> float:
-        """What was counted, which begins at zero again."""
+        """Return the counted time, and begin at zero again."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 

@@ -1,1 +1,1 @@
-"""Consumers that live here for clients that ask by HTTP."""
+"""The consumers of the proxy's HTTP clients."""

@@ -35,7 +35,7 @@ _EXCLUSIVE: Final = "Subscription to topics and assignment of partitions are mut
 
 
 class Settings(NamedTuple):
-    """What a consumer is made with. `reset` is earliest, latest or none."""
+    """The settings of a consumer. `reset` is earliest, latest or none."""
 
     form: Format
     reset: str
@@ -66,7 +66,7 @@ class Consumer:
         self._membership: Membership | None = None
         self._membership_ends = trio.CancelScope()
         self._membership_ended = trio.Event()
-        #: Where it goes on in each partition that it has; None before that was looked up.
+        #: The next offset in each of its partitions; None before that was looked up.
         self._positions: dict[TopicPartition, int | None] = {}
         self._has_uncommitted = False
         self._assigned = trio.Event()
@@ -85,7 +85,7 @@ class Consumer:
 
     @property
     def idle_seconds(self) -> float:
-        """How long nobody has used it; 0 while somebody does."""
+        """How long it has not been used; 0 while a request uses it."""
         return 0.0 if self._turn.locked() else trio.current_time() - self._last_used
 
     @asynccontextmanager
@@ -180,7 +180,7 @@ class Consumer:
         self._assigned = trio.Event()
 
     async def _assign(self, parts: frozenset[TopicPartition]) -> None:
-        """The group has decided. What was taken away is committed before it is another's."""
+        """Take the group's new assignment. The offsets of partitions that are taken away are committed first."""
         if self._positions.keys() - parts:
             async with self._urgent_turn():
                 await self._commit_own()
@@ -234,7 +234,7 @@ class Consumer:
             try:
                 await self._group.commit(member, offsets)
             except BrokerError as error:
-                # The next heartbeat brings the present epoch.
+                # The next heartbeat's answer has the present epoch.
                 if error.code != ErrorCode.STALE_MEMBER_EPOCH or attempt == _COMMIT_ATTEMPTS - 1:
                     raise
                 await trio.sleep(_COMMIT_PAUSE_SECONDS)
@@ -289,7 +289,7 @@ class Consumer:
             if delivered:
                 return delivered
             if not found:
-                await trio.sleep(_PAUSE_SECONDS)  # a leader that has moved answers at once
+                await trio.sleep(_PAUSE_SECONDS)  # an error after a change of leader comes at once
             wait_ms = _ROUND_MS
 
     async def _read(
@@ -318,7 +318,7 @@ class Consumer:
             raise RestError(KAFKA_ERROR, f"Kafka error: {part} at offset {offset} cannot be read: {error}") from None
 
     async def _look_up(self) -> None:
-        """Find where to begin in partitions that are new."""
+        """Find the first offsets in new partitions."""
         unknown = [part for part, position in self._positions.items() if position is None]
         if not unknown:
             return

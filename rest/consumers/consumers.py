@@ -1,4 +1,4 @@
-"""All consumers of a REST proxy: found by group and name, bounded in number, and ended when nobody asks them."""
+"""All consumers of a REST proxy: found by group and name, limited in number, and ended when they are idle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOOK_SECONDS: Final = 1.0
 
 class _Owned(NamedTuple):
     consumer: Consumer
-    #: Who has made it; nobody else finds it.
+    #: The principal that has created it; others do not find it.
     user: str
 
 
@@ -90,7 +90,7 @@ class Consumers:
                 nursery.start_soon(it.consumer.end)
 
     def abandon_all(self) -> None:
-        """End all at once, without a word to their groups."""
+        """End all at once, without leaving their groups."""
         owned, self._owned = list(self._owned.values()), {}
         for it in owned:
             it.consumer.abandon()

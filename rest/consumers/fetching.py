@@ -114,7 +114,7 @@ async def _leaders(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> d
 
 
 def _share(partition_count: int) -> int:
-    """What each of so many partitions may send at a time."""
+    """The limit in bytes for each of so many partitions in one fetch."""
     return max(16 * 1024, 1024 * 1024 // partition_count)
 
 

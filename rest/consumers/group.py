@@ -34,7 +34,7 @@ _BY_NAME: Final = 9
 
 
 class Member(NamedTuple):
-    """Who commits; without an epoch nobody is a member of the group."""
+    """The committing member; without an epoch, a client outside of the group."""
 
     member_id: str = ""
     epoch: int = -1
@@ -80,7 +80,7 @@ class Group:
             raise BrokerError(code, what=f"group {self._group_id}")
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """What is committed for these; those without are left out."""
+        """The committed offsets of these partitions; those without are left out."""
         topics: dict[str, list[int]] = {}
         for part in partitions:
             topics.setdefault(part.topic, []).append(part.partition)
@@ -101,7 +101,7 @@ class Group:
         return found
 
     async def _ask(self, request: Request, code_of: Callable[[Any], int], *, at_most: int = OPEN_END) -> Any:
-        """Ask the coordinator, wherever it moves to."""
+        """Send a request to the coordinator, and again if it has moved."""
         deadline = trio.current_time() + _PATIENCE_SECONDS
         while True:
             failure: ClientError

@@ -28,7 +28,7 @@ _FENCED: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _AFTER_FAILURE_SECONDS: Final = 1.0
 
 Assign = Callable[[frozenset[TopicPartition]], Awaitable[None]]
-"""Is told what the member has now; once it returns, nothing else is read any more."""
+"""Called with the member's partitions; once it returns, no other partition is read any more."""
 
 
 class Membership:
@@ -57,12 +57,12 @@ class Membership:
 
     @property
     def member(self) -> Member:
-        """Who commits."""
+        """The member as the sender of a commit."""
         return Member(self._member_id, self._epoch)
 
     @property
     def is_in_group(self) -> bool:
-        """Whether the group knows it, as far as it has said."""
+        """Whether it is a member, by the coordinator's last answer."""
         return self._epoch > _JOIN_EPOCH
 
     async def run(self) -> None:
@@ -80,13 +80,13 @@ class Membership:
             await trio.sleep(interval_seconds)
 
     async def leave(self) -> None:
-        """So that the others need not wait until the session ends. Not while `run` runs. Raises ClientError."""
+        """Leave the group, so that others need not wait for the session's end. Not during `run`. Raises ClientError."""
         if self._has_asked:
             self._epoch = _LEAVE_EPOCH
             await self._group.heartbeat(self._request(is_full=False))
 
     async def _beat(self, *, is_full: bool) -> tuple[float, bool]:
-        """One heartbeat; when the next is due, and whether that has to say everything."""
+        """Send one heartbeat; returns when the next is due, and whether that must have all fields."""
         self._has_asked = True
         answer = await self._group.heartbeat(self._request(is_full=is_full or self._epoch == _JOIN_EPOCH))
         if answer.error_code in _FENCED:

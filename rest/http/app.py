@@ -26,7 +26,7 @@ def application(proxy: Proxy) -> ASGIApp:
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refused})
 
     async def routed_as_sent(scope: Scope, receive: Receive, send: Send) -> None:
-        # A name may have a slash in it, which is sent as %2F: the parts are decoded once they are apart.
+        # A name may have a slash in it, which is sent as %2F: the address is divided before its parts are decoded.
         if raw := scope.get("raw_path"):
             scope = {**scope, "path": raw.partition(b"?")[0].decode("latin-1")}
         await app(scope, receive, send)

@@ -86,12 +86,12 @@ class Call:
         return b"".join(parts)
 
     def content_type(self) -> str:
-        """What the body is, without parameters."""
+        """The body's media type, without parameters."""
         return self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 Handler = Callable[[Call], Awaitable[Any]]
-"""Answers with what is sent as JSON, or with an Answer of its own."""
+"""Returns a value that is sent as JSON, or an Answer of its own."""
 
 
 def quoted(name: str) -> str:

@@ -43,7 +43,7 @@ def routes(proxy: Proxy) -> list[Route]:
         f"{_CONSUMER}/positions/end": {"POST": partial(seek_to, timestamp_ms=LATEST)},
     }
     made = [route(proxy, path, methods, _PRODUCED) for path, methods in table.items()]
-    # What the client accepts is what the records are to be written in.
+    # The type that the client accepts decides the format of the records.
     return [*made, route(proxy, f"{_CONSUMER}/records", {"GET": records}, (*_EMBEDDED, V2, JSON))]
 
 
@@ -87,7 +87,7 @@ async def assignments(call: Call) -> Any:
 
 
 async def assign(call: Call) -> Any:
-    """Have some partitions, whatever the group has."""
+    """Read some partitions, independently of the group."""
     parts = requests.partitions(await _body(call))
     _require_read(call, {part.topic for part in parts})
     async with _turn(call) as consumer:
@@ -96,7 +96,7 @@ async def assign(call: Call) -> Any:
 
 
 async def committed(call: Call) -> Any:
-    """What is committed for some partitions; those without are left out."""
+    """The committed offsets of some partitions; those without are left out."""
     parts = requests.partitions(await _body(call))
     _require_read(call, {part.topic for part in parts})
     async with _turn(call) as consumer:

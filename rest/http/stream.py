@@ -30,7 +30,7 @@ _SEPARATOR: Final = b"\r\n"
 
 
 def produce(call: Call, cluster_id: str, topic: str) -> Answer:
-    """What reads the records of a request and answers them."""
+    """Reads the records of a request and answers them."""
     stream = _Stream(call, cluster_id, topic)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What all answers of version 3 have: addresses of what they are about, lists, and the refusal of what is not there."""
+"""The common parts of version 3's answers: addresses of resources, lists, and the refusal of missing resources."""
 
 from __future__ import annotations
 

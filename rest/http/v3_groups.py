@@ -66,7 +66,7 @@ async def assignments(call: Call) -> Any:
 
 
 async def lags(call: Call) -> Any:
-    """How far the group is behind in each partition, of topics that the caller may describe."""
+    """The group's lag in each partition of topics that the caller may describe."""
     found = await _lags(call)
     return listed(call, "KafkaConsumerLagList", f"{_path(call)}/lags", [_lag(call, it) for it in found])
 
@@ -80,7 +80,7 @@ async def lag(call: Call) -> Any:
 
 
 async def lag_summary(call: Call) -> Any:
-    """All of its lag, and where most of it is."""
+    """The group's total lag, and the partition with the largest."""
     found = await _lags(call)
     if not found:
         raise not_found()
@@ -149,7 +149,7 @@ def _group(call: Call, state: Group) -> dict[str, Any]:
         "metadata": resource(call, path, ("kafka", cluster), ("consumer-group", state.group_id)),
         "cluster_id": cluster,
         "consumer_group_id": state.group_id,
-        # Nobody joins it: it only commits offsets.
+        # It has no members: clients only commit offsets for it.
         "is_simple": state.group_type == "classic" and not state.members and not state.assignor,
         "partition_assignor": state.assignor,
         "state": _INNER_CAPITAL.sub("_", state.state).upper(),
