@@ -1,4 +1,4 @@
-"""What is written to delete versions and subjects: softly, so that they can still be read by id, or for good."""
+"""The records that delete versions and subjects: softly, so that they can still be read by id, or for good."""
 
 from __future__ import annotations
 

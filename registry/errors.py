@@ -1,4 +1,4 @@
-"""What the registry answers instead of what was asked for: Confluent's error codes, with sentences."""
+"""The error responses of the registry: Confluent's error codes, with sentences."""
 
 from __future__ import annotations
 

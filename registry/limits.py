@@ -1,4 +1,4 @@
-"""Limits of what one request may ask for, and of what the registry holds."""
+"""Limits for one request, and for the content of the registry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_RECORD_BYTES: Final = 1_000_000
 MAX_BODY_BYTES: Final = 2 * MAX_RECORD_BYTES
 #: References of one schema, and of all schemas that it leads to.
 MAX_REFERENCES: Final = 200
-#: What all of these may be together.
+#: The sum of their sizes.
 MAX_REFERENCED_BYTES: Final = 4_000_000
 MAX_SUBJECT_LENGTH: Final = 1_000
 #: Versions of all subjects, deleted ones included.

@@ -24,12 +24,12 @@ class SubjectName(NamedTuple):
 
     @property
     def qualified(self) -> str:
-        """How it is written in the topic and in answers."""
+        """Its form in the topic and in answers."""
         return self.subject if self.context == DEFAULT_CONTEXT else f":{self.context}:{self.subject}"
 
 
 def parse(text: str) -> SubjectName:
-    """What a qualified name means; a name that only looks like one is a subject of the default context."""
+    """The subject of a qualified name; a name that only looks qualified is a subject of the default context."""
     if text.startswith(":."):
         context, colon, subject = text[1:].partition(":")
         if colon:

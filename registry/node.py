@@ -96,7 +96,7 @@ class OwnSchemas:
 
 
 def _open_stream(broker: Broker, own: Endpoint) -> OpenStream:
-    """What connects to another node's registry; by TLS as to another node, if that is how they speak."""
+    """The connections to other nodes' registries: by TLS as between nodes, if they use it."""
     if not own.security_protocol.endswith("SSL"):
         return open_plain
     from ottla.security import between_brokers
@@ -144,7 +144,7 @@ class NodeAccess:
         self._logins = KnownLogins(broker, login)
 
     async def caller(self, headers: Mapping[str, str], host: str, certificate: str | None = None) -> Caller:
-        """Who sends a request. Raises RefusedError 401, 403 or 429."""
+        """The sender of a request. Raises RefusedError 401, 403 or 429."""
         try:
             principal = await self._logins.principal(headers, host, certificate)
         except NotLetInError as error:

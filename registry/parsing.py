@@ -1,4 +1,4 @@
-"""Parses schemas in worker threads, with what they refer to, and remembers those that were asked for last."""
+"""Parses schemas and their references in worker threads, and caches the last ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _THREADS: Final = 2
 
 
 class Whole(NamedTuple):
-    """A schema with the texts of all that it refers to, by name: what parsing it depends on."""
+    """A schema with the texts of all its references, by name: everything that parsing depends on."""
 
     kind: str
     text: str
@@ -54,7 +54,7 @@ class Parser:
         return await trio.to_thread.run_sync(work, limiter=self._threads)
 
     async def parse(self, whole: Whole) -> Parsed:
-        """Parse a schema, or give what it was parsed to before. Raises RegistryError."""
+        """Parse a schema, or return it from the cache. Raises RegistryError."""
         kept = self._kept.get(whole)
         if kept is not None:
             self._kept.move_to_end(whole)
@@ -64,7 +64,7 @@ class Parser:
         return parsed
 
     def later(self, whole: Whole) -> Callable[[], Parsed]:
-        """What parses a schema in a worker thread, if it is not known yet."""
+        """A function for a worker thread, which parses a schema or returns the cached one."""
         kept = self._kept.get(whole)
         return whole.parsed if kept is None else partial(_given, kept)
 

@@ -1,4 +1,4 @@
-"""What can be asked of the registry, apart from how it is asked: subjects are qualified, rights have been checked."""
+"""The operations of the registry. Their callers have qualified the subjects and checked rights."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Registry:
         self.log = log
         self.election = election
         self.parser = Parser()
-        #: Who decides and writes. Another process may do so at the same time: `SchemaLog.append` tells.
+        #: The election of the writer. Another process may write at the same time: `SchemaLog.append` detects that.
         self._writing = trio.Lock()
         self._taking_part = trio.CancelScope()
         self._has_left = trio.Event()
@@ -99,7 +99,7 @@ class Registry:
         return version
 
     def by_id(self, schema_id: int, subject: str | None) -> IdEntry:
-        """What an id stands for in the context of a subject, or in any. RegistryError 40403."""
+        """The schema of an id in the context of a subject, or in any. RegistryError 40403."""
         context = DEFAULT_CONTEXT if subject is None else context_of(subject)
         entry = self.state.by_id(schema_id, context)
         if entry is None and context == DEFAULT_CONTEXT and subject:
@@ -280,7 +280,7 @@ class Registry:
     # Changing the rest
 
     async def change(self, decide: Callable[[State], tuple[list[Written], T]]) -> T:
-        """Write what `decide` says of the present state, and return its second value."""
+        """Write the records that `decide` makes of the present state, and return its second value."""
         for _ in range(_ATTEMPTS):
             await self._require_turn()
             async with self._writing:

@@ -21,7 +21,7 @@ _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 def served(
     app: RegistryApp, listening: socket.socket, context: SSLContext | None = None
 ) -> Callable[[], Awaitable[None]]:
-    """What serves an application until it is cancelled. Imports much: call it in a worker thread."""
+    """A function that serves an application until it is cancelled. Imports much: call it in a worker thread."""
     application: Any = app
     return prepare(application, listening, context)
 
@@ -49,7 +49,7 @@ def identity_of(listening: socket.socket, scheme: str, host: str) -> Identity:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether it is this machine for itself."""
+    """Whether an address is a loopback address."""
     return host == "localhost" or host == "::1" or host.startswith("127.")
 
 

@@ -45,7 +45,7 @@ _CONFIG_FIELDS: Final = (
 
 
 def config_of(state: State, subject: str | None) -> dict[str, Any] | None:
-    """What is configured for exactly this subject, as clients see it; None if nothing is."""
+    """The settings of exactly this subject, as clients see them; None if it has none."""
     value = state.setting(records.CONFIG, subject)
     if value is None:
         return {"compatibilityLevel": DEFAULT_LEVEL} if subject is None else None
@@ -53,7 +53,7 @@ def config_of(state: State, subject: str | None) -> dict[str, Any] | None:
 
 
 def config_in_scope(state: State, subject: str | None) -> dict[str, Any]:
-    """What counts for a subject: its own settings before those of its context before those of everything."""
+    """The settings in force for a subject: its own before those of its context before those of everything."""
     merged: dict[str, Any] = {"compatibilityLevel": DEFAULT_LEVEL}
     for scope in reversed(_scopes(subject)):
         merged |= config_of(state, scope) or {}
@@ -61,7 +61,7 @@ def config_in_scope(state: State, subject: str | None) -> dict[str, Any]:
 
 
 def level(state: State, subject: str) -> str:
-    """The compatibility level that counts for a subject."""
+    """The compatibility level in force for a subject."""
     return str(config_in_scope(state, subject)["compatibilityLevel"])
 
 

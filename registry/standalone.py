@@ -1,4 +1,4 @@
-"""A registry before any Kafka: `ottla registry`, and the one that tests get."""
+"""A registry in front of any Kafka: `ottla registry`, and the one for tests."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Whether what was written with one schema can be read with another, by the rules of each type."""
+"""Whether one schema can read values written with another, by the rules of each type."""

@@ -39,7 +39,7 @@ class _Comparison:
         self._by_label: dict[int, dict[str, Type]] = {}
 
     def compare(self, reader: Type, writer: Type, path: str) -> bool:
-        """Whether they are compatible; what is not goes to `found`."""
+        """Whether they are compatible; differences are added to `found`."""
         self._steps += 1
         if self._steps > MAX_COMPARISONS:
             raise invalid_schema("The schemas are too large to be compared: their unions have too many combinations")
@@ -93,7 +93,7 @@ class _Comparison:
         return any(self._matches(branch, writer) for branch in union.branches if branch is not likely)
 
     def _matches(self, reader: Type, writer: Type) -> bool:
-        """The same as `compare`, without telling why not."""
+        """The same as `compare`, without the reasons."""
         found, begun = self.found, len(self._trail)
         self.found = []
         try:
@@ -101,7 +101,7 @@ class _Comparison:
         finally:
             self.found = found
         if not is_match:
-            # What passed meanwhile may have done so only because what is above it was still being compared.
+            # Types that passed meanwhile may have passed only because an outer one was still being compared.
             for pair in self._trail[begun:]:
                 if self._passed.get(pair):
                     del self._passed[pair]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: By how a difference's name ends. What a reader does not mind is not in here.
+#: By the end of a difference's name. Those that a reader accepts are not in here.
 _SENTENCES: Final = {
     "_ADDED": "at '{path}' the {new} schema demands something that the {old} one does not",
     "_INCREASED": "the {new} schema raises the limit at '{path}' above that of the {old} one",

@@ -49,7 +49,7 @@ class _Comparison:
         self._depth = 0
 
     def compare(self, old: Any, old_base: str, new: Any, new_base: str, path: str) -> None:
-        """Tell what a reader with `new` minds in what was written with `old`."""
+        """Report the differences by which a reader with `new` does not accept values of `old`."""
         self._steps += 1
         if self._steps > MAX_COMPARISONS:
             raise invalid_schema("The schemas are too large to be compared: they have too many combinations")
@@ -63,7 +63,7 @@ class _Comparison:
                 if not self._compared[pair]:
                     self._tell("TYPE_CHANGED", path)
                 return
-            # While it is being compared, nothing speaks against it: a recursive schema contains itself.
+            # While a pair is being compared, it counts as equal: a recursive schema contains itself.
             self._compared[pair] = True
             self._trail.append(pair)
             self._kept += (old, new)  # so that no other object gets their identity
@@ -123,7 +123,7 @@ class _Comparison:
     # Combinations
 
     def _accepts(self, old: Any, old_base: str, new: Any, new_base: str) -> bool:
-        """Whether there is nothing to tell; what is found is forgotten."""
+        """Whether there is no difference; those that are found are not reported."""
         found, begun = self.found, len(self._trail)
         self.found = []
         try:
@@ -132,7 +132,7 @@ class _Comparison:
         finally:
             self.found = found
         if not is_accepted:
-            # What passed meanwhile may have done so only because what is above it was still being compared.
+            # Pairs that passed meanwhile may have passed only because an outer one was still being compared.
             for pair in self._trail[begun:]:
                 if self._compared.get(pair):
                     del self._compared[pair]
@@ -298,7 +298,7 @@ class _Comparison:
         path: str,
         compare: Callable[[Any, Any, str], None],
     ) -> None:
-        """What applies to everything that is not named."""
+        """The schema of properties or items that are not named."""
         before, after = old.get(keyword, True), new.get(keyword, True)
         where = f"{path}/{keyword}"
         if after is False and before is not False:
@@ -349,13 +349,13 @@ class _Comparison:
 
 
 def _resolved(schema: JsonSchema, found: Any, base: str) -> tuple[Any, str]:
-    """What a schema is when its `$ref` is followed, and the document that it is in."""
+    """The schema at the end of `$ref`s, and the document that it is in."""
     for _ in range(_MAX_RESOLVED):
         if not isinstance(found, dict) or not isinstance(found.get("$ref"), str):
             return found, base
         target = schema.resolve(found["$ref"], base)
         if target is None:
-            # Nobody knows what it means: it is only the same as itself.
+            # Its meaning is unknown: it is equal to itself only.
             return {"const": {"$ref": found["$ref"]}}, base
         found, base = target
     raise invalid_schema("A reference in the schema leads to itself")

@@ -43,7 +43,7 @@ class View(NamedTuple):
 
 
 def view(schema: Any) -> View:
-    """What a schema without `$ref` is. Several kinds of keywords in one schema are an `allOf` of them."""
+    """The view of a schema without `$ref`. Several kinds of keywords in one schema are an `allOf` of them."""
     if schema is True:
         return View("any", {})
     if not isinstance(schema, dict):
@@ -64,7 +64,7 @@ def _parts(schema: Mapping[str, Any]) -> list[View]:
     if "const" in schema:
         parts.append(View("enum", {"enum": [schema["const"]]}))
     if isinstance(schema.get("enum"), list):
-        # The values say more than their type does.
+        # The values are a stricter condition than their type.
         parts.append(View("enum", {"enum": schema["enum"]}))
         return parts
     own = {name: value for name, value in schema.items() if name in _OF_TYPE or name in ("type", "default")}

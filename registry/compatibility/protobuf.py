@@ -1,4 +1,4 @@
-"""Protobuf: what would read old messages wrongly, as Confluent's registry decides.
+"""Protobuf: the changes by which old messages would be misread, as Confluent's registry decides.
 
 Fields are compared by their numbers: names, and what is added, do not matter on the wire.
 """
@@ -56,7 +56,7 @@ class _Named(NamedTuple):
 
     descriptor: Any
     package: str
-    #: Whether the schema defines it itself.
+    #: Whether the schema itself defines it, and no import does.
     is_own: bool
 
 
@@ -127,7 +127,7 @@ class _Comparison:
     def _moved(
         self, before: Mapping[int, Any], oneofs_before: Mapping[int, str], oneofs_after: Mapping[int, str], path: str
     ) -> None:
-        """Fields that were set side by side, and of which now only one can be."""
+        """Fields that could be set together before, and exclude each other now."""
         for name in dict.fromkeys(oneofs_after.values()):
             members = [number for number, oneof in oneofs_after.items() if oneof == name]
             moved = [number for number in members if number in before and number not in oneofs_before]
@@ -166,7 +166,7 @@ class _Comparison:
         if _local(old_name, before.package) != _local(new_name, after.package):
             self._tell("FIELD_NAMED_TYPE_CHANGED", path)
         elif not (before.is_own and after.is_own):
-            # What both define themselves is compared anyway.
+            # Messages that both files define are compared anyway.
             found = len(self.found)
             self._messages(before.descriptor, after.descriptor, path)
             if len(self.found) > found:

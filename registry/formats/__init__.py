@@ -32,7 +32,7 @@ class Parsed(Protocol):
     canonical: str
 
     def normalized(self) -> str:
-        """The text that is the same for all schemas that only differ in what has no meaning."""
+        """The normalised text: equal for all schemas of the same meaning."""
 
     def formatted(self, form: str) -> str:
         """The text in another form that the type has: `resolved` for Avro, `serialized` for Protobuf; `canonical` for

@@ -150,7 +150,7 @@ class _Parser:
             if "type" not in given:
                 raise InvalidSchemaError(f"the field {name} of {record.name} has no type")
             record.fields.append(self._field(name, given, record))
-        # Not before all types are there: a default may be of one that is defined later.
+        # Only after all types are known: a default may be of one that is defined later.
         for field in record.fields:
             if field.has_default and not _fits(field.default, field.type):
                 what = f"the default of {record.name}.{field.name}, {_shown(field.default)},"

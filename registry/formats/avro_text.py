@@ -15,7 +15,7 @@ def canonical_text(root: Type, known: frozenset[str]) -> str:
 
 
 def normalized_text(root: Type, known: frozenset[str]) -> str:
-    """Full names everywhere, and what the specification does not name in order of its names; docs stay."""
+    """Full names everywhere, and unspecified attributes in the order of their names; docs stay."""
     return dumps(_Normalizer(known).type(root, None))
 
 
@@ -38,7 +38,7 @@ class _Writer:
         return {"type": type_.kind} | self.props(type_.props) if type_.props else type_.kind
 
     def reference(self, type_: Type, namespace: str | None) -> str:
-        """How a type is named that was defined before."""
+        """The reference to a type that was defined before."""
         assert type_.name is not None
         return type_.simple_name if type_.namespace in (None, namespace) else type_.name
 
@@ -50,7 +50,7 @@ class _Writer:
         return named
 
     def props(self, props: Mapping[str, Any]) -> dict[str, Any]:
-        """What the specification does not name."""
+        """The attributes that the specification does not name."""
         return dict(props)
 
     def _named(self, type_: Type, namespace: str | None) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Type:
         self.name = name
         self.doc: str | None = None
         self.aliases: list[str] = []
-        #: Whatever the specification does not name, `logicalType` and its parameters included.
+        #: Attributes that the specification does not name, `logicalType` and its parameters included.
         self.props: dict[str, Any] = {}
         self.fields: list[Field] = []
         self.symbols: list[str] = []
@@ -64,5 +64,5 @@ class Type:
 
     @property
     def label(self) -> str:
-        """What makes it different from other branches of a union."""
+        """The name by which it differs from the other branches of a union."""
         return self.name or self.kind

@@ -16,7 +16,7 @@ from ottla.registry.formats import InvalidSchemaError
 from ottla.registry.formats.json_text import dumps, loads
 
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema#"
-#: Where a schema without an `$id` is, so that what it names can be told apart. Nobody asks there.
+#: The base address of a schema without an `$id`. Nothing is fetched from there.
 _BASE: Final = "http://schema.invalid/"
 #: Those that jsonschema-rs has. It would fetch any other one from where its name points to.
 _DRAFTS: Final = frozenset(
@@ -47,7 +47,7 @@ class JsonSchema:
         return self.canonical
 
     def resolve(self, reference: str, base: str) -> tuple[Any, str] | None:
-        """What a `$ref` in the document at `base` means, and the document that it is in; None if it is nowhere."""
+        """The target of a `$ref` in the document at `base`, and the target's document; None if there is no target."""
         address, pointer = urldefrag(urljoin(base, reference))
         document = self._documents.get(address, self._documents.get(address.removeprefix(_BASE)))
         if document is None:

@@ -32,7 +32,7 @@ class ProtobufSchema:
         self.imported = imported
 
     def normalized(self) -> str:
-        """Printed from the descriptor; text with what cannot be printed stays as it is."""
+        """Printed from the descriptor; a schema that cannot be printed keeps its text."""
         try:
             return text_of(self.file)
         except InvalidSchemaError:

@@ -198,5 +198,5 @@ def _checked(name: str) -> str:
 
 
 def _camel(name: str) -> str:
-    """The name in JSON that a field has by itself."""
+    """The default JSON name of a field."""
     return re.sub(r"_+(.?)", lambda found: found.group(1).upper(), name)

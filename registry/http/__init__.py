@@ -1,1 +1,1 @@
-"""Confluent's HTTP interface: addresses, content types, and who may do what."""
+"""Confluent's HTTP interface: addresses, content types, and the callers' rights."""

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do. A server that has users says so; without one everybody may do everything."""
+"""The callers and their rights. A server with users implements this; without one, every caller may do everything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.registry.errors import RegistryError
 
 
 class Right(Enum):
-    """What one may do to a subject, or to everything."""
+    """An operation on a subject, or on everything."""
 
     READ = "read"
     WRITE = "write"
@@ -32,11 +32,11 @@ PRINCIPAL: Final = "x-ottla-principal"
 
 
 class Caller(Protocol):
-    """Somebody who was let in."""
+    """An admitted client, or one of a server without users."""
 
     @property
     def forwarded_as(self) -> str | None:
-        """What the registry that writes has to be told, as `PRINCIPAL`; None if it can ask the headers itself."""
+        """The value of `PRINCIPAL` for the registry that writes; None if it can use the request's own headers."""
 
     def may(self, right: Right, subject: str | None) -> bool:
         """Whether they may do this to a subject, or (None) to everything; for what is left out of an answer."""

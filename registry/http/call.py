@@ -37,7 +37,7 @@ class Call:
         return parse(in_context(self.context, checked(self.parameters["subject"]))).qualified
 
     def scope(self, right: Right) -> str | None:
-        """What settings are asked for: those of the subject or of the context in the address, or of everything."""
+        """The owner of the settings in question: the subject or the context in the address, or everything."""
         if "subject" in self.parameters:
             subject = self.any_subject()
             self.caller.require(right, subject)
@@ -58,7 +58,7 @@ class Call:
         return in_context(self.context, subject or "")
 
     def may_read(self, subject: str) -> bool:
-        """Whether what is listed may contain this subject."""
+        """Whether a list for the caller may contain this subject."""
         return self.caller.may(Right.READ, subject)
 
 
@@ -69,4 +69,4 @@ class Text(NamedTuple):
 
 
 Handler = Callable[[Call], Awaitable[Any]]
-"""Answers with what is sent as JSON, or with a Text."""
+"""Returns a value that is sent as JSON, or a Text."""

@@ -37,7 +37,7 @@ class UnreachableWriterError(Exception):
 
 
 async def open_plain(identity: Identity) -> trio.abc.Stream:
-    """Connect without TLS, or with what the system trusts."""
+    """Connect without TLS, or with the system's certificates."""
     stream = await trio.open_tcp_stream(identity.host, identity.port)
     if identity.scheme != "https":
         return stream
@@ -49,7 +49,7 @@ async def open_plain(identity: Identity) -> trio.abc.Stream:
 
 
 def passed_on(headers: Mapping[str, str], caller: Caller) -> list[tuple[str, str]]:
-    """What the registry that writes has to know of a request's headers, and of who sends it."""
+    """The headers of a forwarded request: some of the client's, and its principal."""
     passed = [(name, value) for name, value in headers.items() if name in _PASSED_ON]
     return passed if caller.forwarded_as is None else [*passed, (PRINCIPAL, caller.forwarded_as)]
 

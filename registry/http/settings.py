@@ -1,4 +1,4 @@
-"""`/config`, `/mode` and `/compatibility`, and what the registry says about itself."""
+"""`/config`, `/mode` and `/compatibility`, and the registry's own description."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def change_config(call: Call) -> Any:
 
 
 async def delete_config(call: Call) -> Any:
-    """DELETE /config and /config/{subject}: answers what was configured."""
+    """DELETE /config and /config/{subject}: answers with the previous settings."""
     scope = call.scope(Right.CHANGE_SETTINGS)
 
     def decide(state: State) -> tuple[list[Written], Any]:
@@ -72,7 +72,7 @@ async def change_mode(call: Call) -> Any:
 
 
 async def delete_mode(call: Call) -> Any:
-    """DELETE /mode and /mode/{subject}: answers what the mode was."""
+    """DELETE /mode and /mode/{subject}: answers with the previous mode."""
     scope = call.scope(Right.CHANGE_SETTINGS)
 
     def decide(state: State) -> tuple[list[Written], Any]:

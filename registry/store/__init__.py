@@ -1,1 +1,1 @@
-"""The topic `_schemas`: its records, what they amount to, and how it is read and written."""
+"""The topic `_schemas`: its records, the state that they make, and how it is read and written."""

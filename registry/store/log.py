@@ -89,7 +89,7 @@ class SchemaLog:
         self._ends_soon = False
 
     def expect_end(self) -> None:
-        """The broker stops: connections that are lost from now on are no fault."""
+        """The broker stops: lost connections are no failures from now on."""
         self._ends_soon = True
 
     @property
@@ -118,7 +118,7 @@ class SchemaLog:
             await self.wait_until_ready()
 
     async def run(self) -> None:
-        """Read and write until cancelled. What goes wrong is told in the log and tried again."""
+        """Read and write until cancelled. Failures are logged, and tried again."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
             failures = 0
@@ -226,7 +226,7 @@ class SchemaLog:
         return response.responses[0].partitions[0]
 
     async def _take(self, batches: memoryview) -> None:
-        """Apply what was fetched, in slices."""
+        """Apply fetched records, in slices."""
         time_slice = TimeSlice()
         for start, header in iter_batches(batches):
             for record in () if header.is_control else iter_records(batches, start, header):
@@ -310,7 +310,7 @@ class SchemaLog:
             self._job = repair = _Job(self.position, repairs)
             base_offset = await self._send(repairs)
             await self._reach(base_offset + len(repairs))
-            # What somebody has changed between the decision and the writing is put back again.
+            # Keys that another writer has changed between the decision and the write get that value back.
             wanted = dict(repairs)
             repairs = [
                 (key, former)
@@ -322,7 +322,7 @@ class SchemaLog:
         raise StaleError
 
     async def _send(self, written: Sequence[Written]) -> int:
-        """The offset of what was written. It is tried until it is known what became of it."""
+        """Append until the outcome is known; returns the offset."""
         topic_id = self._topic_id
         with trio.move_on_after(_SETTLE_SECONDS):
             while True:

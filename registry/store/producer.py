@@ -1,4 +1,4 @@
-"""Appends batches to the topic, each exactly once: what had no answer is sent again under the same sequence."""
+"""Appends batches to the topic, each exactly once: one without an answer is sent again under the same sequence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Producer:
         self._sequence = 0
 
     def forget(self) -> None:
-        """Begin with a new producer id: what the last `append` did is not known, or the topic is another one."""
+        """Begin with a new producer id: the outcome of the last `append` is unknown, or the topic is another one."""
         self._id = -1
 
     async def append(self, connection: TrioConnection, topic_id: UUID, written: Sequence[Written]) -> int:

@@ -61,7 +61,7 @@ class Reference(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What an id stands for."""
+    """The content of a schema id."""
 
     kind: str
     text: str

@@ -1,4 +1,4 @@
-"""What the records of `_schemas` amount to, applied in the order of the log."""
+"""The state that the records of `_schemas` make, applied in the order of the log."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class State:
         return context in self._contexts
 
     def setting(self, keytype: str, subject: str | None) -> Mapping[str, Any] | None:
-        """What CONFIG or MODE says of a subject, of a context (`:.context:`), or of everything (None)."""
+        """The value of CONFIG or MODE for a subject, a context (`:.context:`), or everything (None)."""
         return self._settings.get((keytype, subject))
 
     def values(self) -> Iterator[SchemaValue]:
@@ -180,7 +180,7 @@ class State:
     # Changing
 
     def apply(self, key_bytes: bytes | None, value_bytes: bytes | None) -> None:
-        """Take a record over. One that cannot be read is told in the log, and changes nothing."""
+        """Apply a record. One that cannot be read is logged, and changes nothing."""
         if key_bytes is None:
             return
         try:

@@ -1,1 +1,1 @@
-"""One registry of several writes: who it is is elected, and the others send it what changes something."""
+"""One of several registries writes: it is elected, and the others forward requests to it that change something."""

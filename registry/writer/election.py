@@ -87,7 +87,7 @@ class Election:
         self._valid_until = 0.0
         self._reason = "the election is under way"
         self._was_member = False
-        #: Why nobody may write, if the group has decided so.
+        #: The reason if the group has decided that no registry may write.
         self._verdict: str | None = None
 
     @property
@@ -96,7 +96,7 @@ class Election:
         return self._writer_id == self._member_id != "" and trio.current_time() < self._valid_until
 
     async def writer(self) -> Identity | None:
-        """Who writes; None if this instance does. Raises RegistryError 50004 if that does not become known."""
+        """The registry that writes; None if it is this one. Raises RegistryError 50004 if that stays unknown."""
         self._wanted.set()
         with trio.move_on_after(_WAIT_SECONDS):
             while True:

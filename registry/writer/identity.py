@@ -41,7 +41,7 @@ class Identity(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """Who writes: the member of the group, and its identity; None if nobody may."""
+    """The registry that writes: its member id and its identity; None if none may."""
 
     error: int
     member_id: str | None
