@@ -1,1 +1,1 @@
-"""Copies of another cluster's topics, kept up by this one."""
+"""Copies of another cluster's topics, which this one keeps up to date."""

@@ -1,4 +1,4 @@
-"""One partition of a mirror, on the node that leads it, and how far it is."""
+"""One partition of a mirror, on the node that leads it, and its progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIRST_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 5.0
 _NO_OFFSET: Final = -1
 _ANY_HIGH_WATERMARK: Final = (1 << 63) - 1
-"""The high watermark in a consumer's fetch, where a follower names its own."""
+"""The high watermark in a consumer's fetch; a follower names its own there."""
 
 
 class CopiedPartition(FollowedLog):

@@ -65,7 +65,7 @@ class SourceFetcher(LogFollower[CopiedPartition]):
         self._source = source
         self._progress = progress
         self._is_stale = is_stale
-        #: Whose log begins later at the source than here, until enough of it is written.
+        #: Partitions whose log begins later at the source than here, until enough of them is written.
         self._starting: dict[Key, CopiedPartition] = {}
         self._logged: set[tuple[Key, int]] = set()
 
@@ -96,7 +96,7 @@ class SourceFetcher(LogFollower[CopiedPartition]):
                 await self._follow_start(copied)
             except StorageError as error:
                 self._broken(copied, error)
-                self._back_off(copied)  # it is asked for again, and the answer says where it begins
+                self._back_off(copied)  # the next fetch's answer has the start offset
 
     def _terms(self, pause_seconds: float) -> FetchTerms:
         most_ms = _WRITE_WAIT_MS if self._starting else self._config.replica_fetch_wait_max_ms
@@ -129,7 +129,7 @@ class SourceFetcher(LogFollower[CopiedPartition]):
         await self._follow_start(followed)
 
     async def _follow_start(self, copied: CopiedPartition) -> None:
-        """Delete the records that the source has deleted, as soon as those after them are written."""
+        """Delete the records that the source has deleted, as soon as the following ones are written."""
         log, offset = copied.partition.log, copied.source_start
         self._starting.pop(copied.key, None)
         if log.log_start_offset >= offset or not copied.is_current:

@@ -1,4 +1,4 @@
-"""Copies what groups have committed at the source. Each node does so for the groups that it coordinates."""
+"""Copies the source's committed offsets. Each node does so for the groups that it coordinates."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class MirroredGroups:
             return None
 
     async def _list(self) -> list[str]:
-        """The groups at the source that read by offsets, whichever protocol they use or none."""
+        """The groups at the source that commit offsets, of any protocol or none."""
         found: set[str] = set()
         for broker in self._source.broker_ids:
             answer = await self._ask(broker, ListGroupsRequest())

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: However often something changes, the source is asked no more often than this.
+#: The source is asked no more often than this, however often something changes.
 _LEAST_SECONDS: Final = 0.1
 
 
@@ -68,11 +68,11 @@ class Link:
         self._has_ids_apart = False
 
     def look_again(self) -> None:
-        """Something has changed, here or at the source: compare both soon."""
+        """Compare both clusters soon: something has changed in one of them."""
         self._stale.set()
 
     async def run(self) -> None:
-        """Until cancelled; a source that cannot be reached is tried again."""
+        """Mirror until cancelled; a source that cannot be reached is tried again."""
         config = self._config
         try:
             security = _security(config.ottla_mirror_client_properties)

@@ -28,7 +28,7 @@ class Mirror:
         self._config = config
         self._new_link = new_link
         self._link: Link | None = None
-        #: What the link has done, None while there is none.
+        #: The progress of the link; None without a link.
         self.progress: MirrorProgress | None = None
         self._reconfigured = trio.Event()
 

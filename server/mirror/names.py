@@ -1,4 +1,4 @@
-"""Which topics and groups of the source are meant."""
+"""The patterns by which topics and groups of the source are chosen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 
 class NamePattern:
-    """Names with * and ? as in file names; a ! in front takes out what one of the others lets in."""
+    """Names with * and ? as in file names; a ! in front excludes names that others include."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._included = [it for it in patterns if not it.startswith("!")]

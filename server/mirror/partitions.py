@@ -1,4 +1,4 @@
-"""Which partitions this node copies, from which broker of the source."""
+"""The partitions that this node copies, and the brokers of the source that lead them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class MirroredPartitions:
         self._fetchers: dict[int, SourceFetcher] = {}
 
     async def follow(self, source: MetadataResponse) -> None:
-        """Copy what is mirrored here now, from where the source has it now. Raises a MetadataError."""
+        """Copy the partitions that this node leads from their present leaders at the source. Raises MetadataError."""
         led = await self._led_here(
             {topic.topic_id: topic.partitions for topic in source.topics if not topic.error_code}
         )

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class MirrorProgress:
-    """Counts what came, and keeps where each partition ends at the source as it was last heard."""
+    """Counts copied records and bytes, and keeps the last known end of each partition at the source."""
 
     def __init__(self) -> None:
         self.copied_bytes = 0
         self.committed_offsets = 0
-        #: Whether the source answered when it was last asked.
+        #: Whether the source has answered the last request.
         self.is_reachable = False
-        #: Why topics are not mirrored, by name.
+        #: The reasons for which topics are not mirrored, by name.
         self.problems: dict[str, str] = {}
         self._source_ends: dict[Partition, int] = {}
 
@@ -37,11 +37,11 @@ class MirrorProgress:
         self.problems = problems
 
     def heard(self, partition: Partition, source_end: int) -> None:
-        """The source says where a partition ends."""
+        """Note the end of a partition at the source."""
         self._source_ends[partition] = source_end
 
     def keep_only(self, partitions: set[Partition]) -> None:
-        """Forget what this node copies no more."""
+        """Forget the partitions that this node no longer copies."""
         self._source_ends = {it: end for it, end in self._source_ends.items() if it in partitions}
 
     def lag_by_topic(self) -> Mapping[str, int]:

@@ -39,11 +39,11 @@ class Source:
 
     @property
     def broker_ids(self) -> Sequence[int]:
-        """The brokers that the source had when it was last asked."""
+        """The brokers of the source, by its last answer."""
         return tuple(self._addresses)
 
     async def metadata(self) -> MetadataResponse:
-        """Everything that the source says of its brokers and topics."""
+        """The source's metadata of all its brokers and topics."""
         answer: MetadataResponse = await self.call_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         if answer.error_code:
             raise BrokerError(answer.error_code, what="the metadata of the source")
@@ -59,7 +59,7 @@ class Source:
         return await (await self._connection(self._address(broker_id))).call(request, at_most=at_most)
 
     async def call_any(self, request: Request, *, at_most: int = 32767) -> Any:
-        """The answer of whichever broker can be reached."""
+        """The answer of any broker that can be reached."""
         failure: ClientError = UnreachableError("the source", "it has no brokers")
         for address in self._candidates():
             try:
@@ -75,7 +75,7 @@ class Source:
 
     @asynccontextmanager
     async def connect(self, broker_id: int) -> AsyncIterator[TrioConnection]:
-        """A connection of one's own, closed at the end of the block."""
+        """A connection of the caller's own, closed at the end of the block."""
         connection = await self._open(self._address(broker_id))
         try:
             yield connection

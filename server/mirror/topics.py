@@ -1,4 +1,4 @@
-"""Which topics the mirror has to have: made, extended and configured as the source's are. Done by the controller."""
+"""Creates, extends and configures the mirror's topics as the source's are. Done by the controller."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LOCAL: Final = (
 
 
 class Plan(NamedTuple):
-    """The changes that make the mirror like the source, and why some topics cannot be mirrored."""
+    """The changes that make the mirror like the source, and the reasons for which topics cannot be mirrored."""
 
     create: Sequence[NewTopic]
     extend: Sequence[NewPartitions]
@@ -92,7 +92,7 @@ def in_batches(topics: Sequence[NewTopic]) -> Iterator[list[NewTopic]]:
 async def _each(
     make: Callable[[Sequence[T]], Awaitable[Mapping[str, R | MetadataError]]], asked: Sequence[T]
 ) -> Mapping[str, R | MetadataError]:
-    """The outcome of each; what is refused for all of them together is refused for each."""
+    """The outcome for each topic; a refusal of the whole request counts for each."""
     try:
         return await make(asked)
     except PolicyViolationError as error:
@@ -166,7 +166,7 @@ def _changes(here: Mapping[str, str], wishes: Mapping[str, str]) -> list[ConfigC
 
 
 def is_copied(config: str) -> bool:
-    """Whether a topic's config is as at the source."""
+    """Whether a topic's config equals the source's."""
     return config in TOPIC_SETTINGS and not config.startswith(_LOCAL)
 
 
