@@ -30,7 +30,7 @@ class Caller(Protocol):
 
     @property
     def principal(self) -> str:
-        """Who they are, as `User:name`."""
+        """The principal, as `User:name`."""
 
     def require_group(self, group_id: str) -> None:
         """Raises RestError 40301 unless the caller may read as a member of a group."""
@@ -52,7 +52,7 @@ class Access(Protocol):
     """Lets callers in."""
 
     async def caller(self, headers: Mapping[str, str], host: str, certificate: str | None = None) -> Caller:
-        """Who sends a request with these headers (names in lower case) from this address, by a connection with a
+        """The sender of a request with these headers (names in lower case) from this address, by a connection with a
         certificate of this name. RestError 401 or 429.
         """
 

@@ -45,7 +45,7 @@ _NOT_THERE_YET: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_
 
 
 class Appended(NamedTuple):
-    """Where a batch begins; its time is -1 unless the topic stamps records itself."""
+    """The first offset of an appended batch; its time is -1 unless the topic stamps records itself."""
 
     base_offset: int
     log_append_time_ms: int

@@ -147,7 +147,7 @@ class NodeAccess:
         self._logins = KnownLogins(broker, login)
 
     async def caller(self, headers: Mapping[str, str], host: str, certificate: str | None = None) -> Caller:
-        """Who sends a request. Raises RestError 401 or 429."""
+        """The sender of a request. Raises RestError 401 or 429."""
         try:
             principal = await self._logins.principal(headers, host, certificate)
         except NotLetInError as error:

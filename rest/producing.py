@@ -39,7 +39,7 @@ class NewRecord(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Where a record is."""
+    """The place of an appended record."""
 
     partition: int
     offset: int

@@ -85,7 +85,7 @@ class ObjectSplitter:
 
 
 def _search(pattern: re.Pattern[bytes], text: bytearray, position: int) -> tuple[bytes, int] | None:
-    """What is found, and where it ends. While there is a match, its text cannot be shortened."""
+    """The text of a match and its end, without the match itself: while that lives, its text cannot be shortened."""
     match = pattern.search(text, position)
     return None if match is None else (match.group(), match.end())
 

@@ -34,7 +34,7 @@ class RecordGiven(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
     def record(self, now_ms: int) -> NewRecord:
-        """What is appended."""
+        """The record to append."""
         return NewRecord(
             None if self.key is None else self.key.data,
             None if self.value is None else self.value.data,

@@ -46,7 +46,7 @@ class Work:
 
 
 class Held:
-    """What one request holds."""
+    """The memory of one request."""
 
     def __init__(self, work: Work) -> None:
         self._work = work

@@ -214,7 +214,7 @@ class Consumer:
         self._has_uncommitted = True
 
     async def committed(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """What the group has committed."""
+        """The group's committed offsets."""
         return await self._group.committed(parts)
 
     async def commit(self, offsets: Mapping[TopicPartition, Committed] | None) -> None:
@@ -242,7 +242,7 @@ class Consumer:
                 return
 
     async def _commit_own(self) -> None:
-        """What it does by itself before it goes on; what fails is committed the next time, or read again."""
+        """Commit the positions if the consumer does so by itself. After a failure they are committed the next time."""
         if self._membership is not None and not self._membership.is_in_group:
             return
         if self.settings.commits_itself and self._has_uncommitted:
@@ -252,7 +252,7 @@ class Consumer:
     # Records.
 
     async def records(self, max_bytes: int, timeout_ms: int) -> list[Delivered]:
-        """What follows in its partitions; empty if nothing comes in time, or the group takes partitions away.
+        """The next records of its partitions; none if none come in time, or the group takes partitions away.
 
         It goes on behind them only with `deliver`.
         """

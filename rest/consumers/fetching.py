@@ -45,7 +45,7 @@ class Read(NamedTuple):
 async def fetch(
     cluster: Cluster, offsets: Mapping[TopicPartition, int], max_bytes: int, max_wait_ms: int
 ) -> dict[TopicPartition, Fetched]:
-    """What follows in these partitions; waits for the first that has anything.
+    """The next records of these partitions; waits until one of them has any.
 
     A leader that is not reached is left out, unless none is; what one refuses is raised. Raises ClientError.
 

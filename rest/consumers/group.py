@@ -41,7 +41,7 @@ class Member(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What is committed for a partition."""
+    """The committed offset of a partition, with its metadata."""
 
     offset: int
     metadata: str

@@ -38,7 +38,7 @@ _MAX_ACCEPTED: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """What the addresses stand on."""
+    """The parts of the proxy that the handlers use."""
 
     cluster: Cluster
     producing: Producing
@@ -124,7 +124,7 @@ def route(proxy: Proxy, path: str, methods: Mapping[str, Handler], produced: tup
 
 
 async def _handled(handler: Handler, call: Call) -> Any:
-    """What is answered; also what is refused has taken time, which counts."""
+    """The answer, or the error response; the time of a refused request counts, too."""
     try:
         return await handler(call)
     except RestError as error:

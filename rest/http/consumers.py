@@ -134,7 +134,7 @@ async def seek_to(call: Call, timestamp_ms: int) -> Any:
 
 
 async def records(call: Call) -> Any:
-    """What follows in the consumer's partitions, of which the next call reads on."""
+    """The next records of the consumer's partitions; the next call goes on behind them."""
     async with _turn(call) as consumer:
         form = _EMBEDDED.get(call.media_type, Format.BINARY)
         if call.media_type in _EMBEDDED and form is not consumer.settings.form:

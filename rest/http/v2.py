@@ -64,7 +64,7 @@ async def partition(call: Call) -> Any:
 
 
 async def offsets(call: Call) -> Any:
-    """Where a partition begins and ends."""
+    """The first and the end offset of a partition."""
     index = (await _partition(call)).partition_index
     name, cluster = call.part("topic"), call.proxy.cluster
     beginning = await cluster.offset_at(name, index, EARLIEST)

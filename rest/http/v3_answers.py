@@ -16,7 +16,7 @@ _MAX_NUMBER_LENGTH: Final = 10
 
 
 def not_found() -> RestError:
-    """What is asked for is not there."""
+    """The resource does not exist."""
     return RestError(404, "HTTP 404 Not Found")
 
 
