@@ -19,7 +19,7 @@ def of_version(version: Version, text: str | None = None, *, tells_deleted: bool
 
 
 def content(entry: IdEntry, text: str | None = None) -> dict[str, Any]:
-    """What an id stands for."""
+    """The schema of an id."""
     found = entry.content
     answer: dict[str, Any] = {"schemaType": found.kind}
     if found.references:

@@ -154,7 +154,7 @@ class NodeAccess:
         return NodeCaller(principal, self._rights(principal, host), is_in_headers=self._asks_for_login)
 
     def _on_behalf_of(self, asking: str, sender: str, host: str) -> str:
-        """Whose request `sender` sends. For others only brokers may ask: they have the right to act in the cluster."""
+        """The principal of a request. Only brokers, which have CLUSTER_ACTION, may send one for another principal."""
         rights = self._rights(sender, host)
         if asking == sender or rights is None or rights.allows_on_cluster(AclOperation.CLUSTER_ACTION):
             return asking

@@ -76,7 +76,7 @@ class Registry:
 
     @property
     def state(self) -> State:
-        """What is in the log."""
+        """The state that the log's records make."""
         return self.log.state
 
     # Looking up

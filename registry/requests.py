@@ -1,4 +1,4 @@
-"""What clients send: bodies and parameters, checked."""
+"""Bodies and parameters of requests, checked."""
 
 from __future__ import annotations
 

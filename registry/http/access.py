@@ -49,7 +49,7 @@ class Access(Protocol):
     """Lets callers in."""
 
     async def caller(self, headers: Mapping[str, str], host: str, certificate: str | None = None) -> Caller:
-        """Who sends a request with these headers (names in lower case) from this address, by a connection with a
+        """The sender of a request with these headers (names in lower case) from this address, by a connection with a
         certificate of this name. Raises RefusedError.
         """
 

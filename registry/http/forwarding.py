@@ -25,7 +25,7 @@ OpenStream = Callable[[Identity], Awaitable[trio.abc.Stream]]
 
 
 class Answer(NamedTuple):
-    """What the other instance answered."""
+    """The answer of the other instance."""
 
     status: int
     headers: list[tuple[bytes, bytes]]

@@ -36,7 +36,7 @@ async def list_all(call: Call) -> list[str]:
 
 
 def subject_prefix(call: Call) -> str:
-    """What `?subjectPrefix=` asks for in the context of the address; all of every context without either."""
+    """The value of `?subjectPrefix=` in the context of the address; every context if the address has neither."""
     given = call.query.get("subjectPrefix")
     if call.context == DEFAULT_CONTEXT:
         return ANY_CONTEXT if given is None else given

@@ -1,4 +1,4 @@
-"""Which of several registries writes: they elect it as Confluent's do, by a classic group of the protocol `sr`.
+"""The election of the registry that writes, as Confluent's do it: by a classic group of the protocol `sr`.
 
 A registry joins the group when it is first asked to write: readers need nobody. It may write
 

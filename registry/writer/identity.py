@@ -1,5 +1,5 @@
-"""What registries tell each other in their group: who they are, and who writes. JSON as Confluent's registry has it
-(its `SchemaRegistryIdentity` and `SchemaRegistryProtocol.Assignment`).
+"""The messages of registries in their group: their identities, and the choice of the writer. JSON as in Confluent's
+registry (its `SchemaRegistryIdentity` and `SchemaRegistryProtocol.Assignment`).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def parse_assignment(data: bytes) -> Assignment:
 
 
 def elect(members: Mapping[str, Identity], present: str | None) -> Assignment:
-    """Who of some members, by their ids, writes from now on: the one that does so now, if it is among them, else the
-    one with the smallest address.
+    """Choose the writer among members, by their ids: the present one if it is among them, else the one with the
+    smallest address.
     """
     error = NO_ERROR if len({it.url for it in members.values()}) == len(members) else DUPLICATE_URLS
     eligible = {member_id: it for member_id, it in members.items() if it.may_lead}
