@@ -85,7 +85,7 @@ async def next_stretch(
     max_bytes: int = UPLOAD_BYTES,
     due_until: int = INT64_MAX,
 ) -> LogStretch | None:
-    """What of a log is to be copied next; None if there is nothing, so far.
+    """The next stretch of a log to copy; None if there is none so far.
 
     It ends where a segment does: at the last one that is sealed, lies below `due_until` and the last stable offset, and
     together with those before it has at most `max_bytes`. NotContiguousError if the log begins after the manifest ends.

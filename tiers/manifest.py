@@ -76,7 +76,7 @@ class RemoteSegment(NamedTuple):
 
 
 class Manifest:
-    """What the object store has of one partition. Segments are kept packed: 100,000 of them take 8 MB."""
+    """One partition's segments in the object store. They are kept packed: 100,000 of them take 8 MB."""
 
     __slots__ = (
         "_segments",
@@ -207,7 +207,7 @@ class Manifest:
         return edited
 
     def with_log_start(self, offset: int, leader_epoch: int) -> Manifest:
-        """What is below an offset is deleted: by retention, or because a client asked for it.
+        """Delete everything below an offset: by retention, or because a client asked for it.
 
         Segments go as a whole. The log may have been deleted up to an offset beyond the end.
         Raises FencedUploadError.
@@ -275,7 +275,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, content: bytes, topic_id: UUID, partition: int) -> Manifest:
-        """What `to_bytes` returned. CorruptObjectError if it cannot be that, or belongs to another partition."""
+        """The inverse of `to_bytes`. Raises CorruptObjectError, also for another partition's manifest."""
         if len(content) < _HEADER.size + _CRC.size or content[:8] != _MAGIC:
             raise CorruptObjectError(f"the manifest of partition {partition} is too short, or none")
         if crc_of(memoryview(content)[: -_CRC.size]) != _CRC.unpack_from(content, len(content) - _CRC.size)[0]:

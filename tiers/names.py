@@ -112,7 +112,7 @@ class SnapshotNames:
         self.all_ends = f"{self.folder}ends/"
 
     def offsets(self, partition: int) -> str:
-        """What is committed in one partition of `__consumer_offsets`."""
+        """The snapshot of one partition of `__consumer_offsets`."""
         return f"{self.all_offsets}{partition:010d}"
 
     def ends(self, node_id: int) -> str:

@@ -26,7 +26,7 @@ class StoredObject(NamedTuple):
 
 
 class ObjectInfo(NamedTuple):
-    """What a listing says of an object. `modified_ms` is by the store's own clock."""
+    """An object in a listing. `modified_ms` is by the store's own clock."""
 
     name: str
     size_bytes: int

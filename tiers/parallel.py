@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 async def in_parallel(work: Callable[[K], Awaitable[T]], items: Iterable[K]) -> list[T]:
-    """What `work` returns for each item, in their order. The first TierError ends it, and is raised by itself."""
+    """The results of `work` for all items, in their order. The first TierError cancels the rest and is raised alone."""
     results: dict[int, T] = {}
     failures: list[TierError] = []
     waiting = iter(enumerate(items))

@@ -1,4 +1,4 @@
-"""Where one partition's batches lie in an upload, and what must be known of them to serve them.
+"""The index of one partition in an upload: the places of its batches, and the state that is needed to serve them.
 
 The format, version 1, big-endian, CRC means CRC-32C. The index object of an upload has one of these for each partition,
 one after the other; the manifest says where, and has the CRC of each.
@@ -119,7 +119,7 @@ class PartitionIndex:
     __slots__ = ("_count", "_runs", "aborted", "base_offset", "epochs", "last_offset", "producers")
 
     def __init__(self, content: bytes, topic_id: UUID, partition: int, base_offset: int, last_offset: int) -> None:
-        """What `build_index` returned for this. CorruptObjectError if it cannot be that."""
+        """The inverse of `build_index`. Raises CorruptObjectError."""
         place = f"the index of partition {partition} from offset {base_offset} on"
         if len(content) < _HEADER.size + _CRC.size or content[:8] != _MAGIC:
             raise CorruptObjectError(f"{place} is too short, or none")

@@ -67,7 +67,7 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Snapshot:
-        """What `to_bytes` returned. Raises CorruptObjectError, or UnknownFormatError if it is of a later release."""
+        """The inverse of `to_bytes`. Raises CorruptObjectError, or UnknownFormatError if it is of a later release."""
         generation, rank, written_at_ms, length = _header(data, name)
         if len(data) < _HEADER.size + _CRC.size or length > MAX_SNAPSHOT_BYTES:
             raise CorruptObjectError(f"{name} is too short, or says that it is too long")
@@ -83,7 +83,7 @@ class Snapshot(NamedTuple):
 
 
 class _Present(NamedTuple):
-    """What is known of the present object, without its content."""
+    """The present object, without its content."""
 
     version: str
     generation: int
@@ -101,7 +101,7 @@ class SnapshotFile:
         self._present: _Present | None = None
 
     async def read(self) -> Snapshot | None:
-        """What is there; None if there is nothing. Raises TierError."""
+        """The present snapshot; None if there is none. Raises TierError."""
         try:
             found = await self._store.get(self._name)
         except ObjectMissingError:

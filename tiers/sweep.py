@@ -95,7 +95,7 @@ async def delete_topic(store: ObjectStore, names: TopicNames) -> int:
 
 
 async def store_time_ms(store: ObjectStore, probe: str) -> int:
-    """What the store's clock says: when it takes an object for written that is written now."""
+    """The time by the store's clock: the one that it gives to an object that is written now."""
     await store.put(probe, b"Ottla asks for the time.\n")
     return await store.modified_ms(probe)
 

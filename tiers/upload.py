@@ -90,7 +90,7 @@ class UploadNote(NamedTuple):
 
     @classmethod
     def from_bytes(cls, content: bytes) -> UploadNote | None:
-        """What `to_bytes` returned; None for anything else, which only means to begin again."""
+        """The inverse of `to_bytes`; None for other bytes, after which the upload begins again."""
         try:
             fields = json.loads(content)
             upload = UploadId(int(fields["leader_epoch"]), UUID(hex=fields["number"]))
@@ -101,7 +101,7 @@ class UploadNote(NamedTuple):
 
 
 class UploadedSegment(NamedTuple):
-    """What an upload has stored of one partition: what a manifest must be told, and the epochs in it."""
+    """One partition's part of an upload: the values for its manifest, and its leader epochs."""
 
     partition: int
     base_offset: int

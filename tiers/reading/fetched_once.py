@@ -27,7 +27,7 @@ class _Pending(Generic[T]):
         self.error: TierError | None = None
 
     def failure(self) -> Exception:
-        """What to raise to one of those who wait: an object of its own, as it gathers the frames that it passes."""
+        """The exception for one waiting task: a new object for each, because it collects the frames that it passes."""
         if self.error is None:
             return ObjectStoreUnavailableError("the node stops: nothing more is read from the object store")
         return type(self.error)(*self.error.args)

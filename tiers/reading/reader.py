@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class RemoteRecords(NamedTuple):
-    """What was read: whole batches, the first of which has the offset or follows it, and where to read on."""
+    """Whole batches, the first of which has the offset or follows it, and the offset to read on from."""
 
     content: Content
     next_offset: int

@@ -160,7 +160,7 @@ def _milliseconds(time: datetime) -> int:
 
 
 def version_of(name: str, e_tag: str | None, number: str | None) -> str:
-    """What names a version of an object: its ETag, and in some stores a number. Conditions are of the one or the other:
+    """The name of an object's version: its ETag, and in some stores a number. Conditions are of the one or the other:
     in S3 and Azure of the ETag, in Google's store of the number.
     """
     if e_tag is None:

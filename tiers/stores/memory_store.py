@@ -20,7 +20,7 @@ class MemoryObjectStore(ObjectStore):
 
     @property
     def names(self) -> list[str]:
-        """What there is."""
+        """The names of all objects."""
         return sorted(self._objects)
 
     async def get(self, name: str) -> StoredObject:
