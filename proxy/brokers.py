@@ -28,7 +28,7 @@ class Broker:
 
 
 class BrokerTable:
-    """Which broker has which port. `open_door(broker)` listens on a new port for a broker and returns the port."""
+    """The ports of the brokers. `open_door(broker)` listens on a new port for a broker and returns the port."""
 
     def __init__(self, open_door: Callable[[Broker], int]) -> None:
         self._open_door = open_door

@@ -55,7 +55,7 @@ class Pending:
         return f"{self.key.name} v{self.version} #{self.correlation_id}"
 
     def begin_call(self, client_id: str | None, client: Client) -> Call:
-        """What the filters that want the request or its answer are called with."""
+        """Make the `Call` with which filters get this request or its answer."""
         self.call = Call(self.key, self.version, client_id, client)
         return self.call
 
