@@ -158,13 +158,6 @@ class Manifest:
         times = (fields[4] for fields in _SEGMENT.iter_unpack(memoryview(self._segments)[first * _SEGMENT.size :]))
         return next((place for place, time_ms in enumerate(times, first) if time_ms >= timestamp_ms), None)
 
-    def max_timestamp(self) -> int:
-        """The largest time of a record, in milliseconds since 1970, -1 if there is none; as long as `place_of_time`.
-
-        It may be that of a record below the log start, in the segment that has both.
-        """
-        return max((fields[4] for fields in _SEGMENT.iter_unpack(self._segments)), default=-1)
-
     def _last_offset(self, place: int) -> int:
         last_offset: int = _OFFSET.unpack_from(self._segments, place * _SEGMENT.size + _LAST_OFFSET_AT)[0]
         return last_offset

@@ -79,11 +79,6 @@ class IdEntry:
         """The same for equal schemas of all contexts."""
         return self.given_guid or str(UUID(bytes=self.fingerprint))
 
-    @property
-    def is_live(self) -> bool:
-        """Whether a version that is not deleted has it."""
-        return any(not version.deleted for version in self.versions)
-
 
 class _Ids:
     """The ids of one context."""

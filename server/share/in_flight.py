@@ -102,10 +102,6 @@ class InFlight:
         """How many offsets are in flight."""
         return self.next_offset - self.start_offset if self._batches else 0
 
-    @property
-    def batch_count(self) -> int:
-        return len(self._batches)
-
     def runs(self) -> Iterator[Run]:
         """All runs, in order; some may lie below the start offset."""
         for batch in self._batches:

@@ -36,11 +36,6 @@ class Fragment:
         self._reclaim = reclaim
         self._references = 1
 
-    @classmethod
-    def allocate(cls, size_bytes: int) -> Fragment:
-        """A fragment of fresh zeroed memory that belongs to no pool."""
-        return cls(memoryview(bytearray(size_bytes)))
-
     @property
     def capacity_bytes(self) -> int:
         """The size of the memory; zero after the last release."""
@@ -116,30 +111,6 @@ class IOBuf:
         self._views += other._views
         self._fragments += other._fragments
         self._size_bytes += other._size_bytes
-
-    def share(self, start: int = 0, length: int | None = None) -> IOBuf:
-        """A new chain of `length` bytes from `start` on (to the end by default), with its own references.
-
-        ValueError if the range is not inside the chain.
-        """
-        if length is None:
-            length = self._size_bytes - start
-        if start < 0 or length < 0 or start + length > self._size_bytes:
-            raise ValueError(f"bytes [{start}, {start + length}) are outside a chain of {self._size_bytes}")
-        shared = IOBuf()
-        skip = start
-        for view, fragment in zip(self._views, self._fragments, strict=True):
-            if length == 0:
-                break
-            size_bytes = view.nbytes
-            if skip >= size_bytes:
-                skip -= size_bytes
-                continue
-            piece = view[skip : skip + length]
-            skip = 0
-            length -= piece.nbytes
-            shared.append(piece, fragment)
-        return shared
 
     def __iter__(self) -> Iterator[memoryview]:
         """The views in order. They are valid while the chain holds its references."""

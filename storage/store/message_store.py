@@ -200,11 +200,6 @@ class MessageStore:
         """The file says this."""
         self.described = content
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no partition is left, open or not."""
-        return not self.logs and not self.snapshots
-
     def changed(self, log: StoreLog) -> None:
         """The next checkpoint must take this log's state."""
         self.dirty[log] = None

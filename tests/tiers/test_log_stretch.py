@@ -20,7 +20,7 @@ from ottla.storage.log_manager import LogManager
 from ottla.tiers.errors import NotContiguousError, StaleUploadError
 from ottla.tiers.log_stretch import LogStretch, next_stretch
 from ottla.tiers.manifest import Manifest
-from ottla.tiers.reading.lookup import max_timestamp_offset, offset_for_timestamp
+from ottla.tiers.reading.lookup import offset_for_timestamp
 from ottla.tiers.stores.memory_store import MemoryObjectStore
 from tests.tiers.tier import NAMES, TOPIC_ID, Tier, read_all, reading
 
@@ -246,15 +246,10 @@ async def test_records_are_found_by_their_times(node: Node) -> None:
                 assert found.offset == offset
             late = FIRST_TIME_MS + manifest.end_offset
             assert await offset_for_timestamp(reader, NAMES, manifest, late) is None
-            newest = await max_timestamp_offset(reader, NAMES, manifest)
-            assert newest is not None
-            assert newest.offset == manifest.end_offset - 1
             later = manifest.with_log_start(21, 1)
             found = await offset_for_timestamp(reader, NAMES, later, 0)
             assert found is not None
             assert found.offset == 21
-            empty = manifest.with_log_start(manifest.end_offset, 1)
-            assert await max_timestamp_offset(reader, NAMES, empty) is None
 
 
 async def test_a_log_that_begins_within_a_batch(node: Node) -> None:

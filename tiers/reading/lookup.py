@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.tiers.object_store import Content
     from ottla.tiers.reading.reader import TierReader
 
-__all__ = ["max_timestamp_offset", "offset_for_timestamp"]
+__all__ = ["offset_for_timestamp"]
 
 _READ_BYTES: Final = 1_048_576
 
@@ -49,14 +49,6 @@ async def offset_for_timestamp(
                     return found
                 offset = records.next_offset
         place = found_place + 1
-
-
-async def max_timestamp_offset(
-    reader: TierReader, names: TopicNames, manifest: Manifest, *, offload: Offload = in_a_thread
-) -> TimestampOffset | None:
-    """The first record in the object store with the largest time; None if no record has a time."""
-    largest = await offload(manifest.max_timestamp)
-    return None if largest < 0 else await offset_for_timestamp(reader, names, manifest, largest, offload=offload)
 
 
 def _find_record(content: Content, offset: int, timestamp_ms: int) -> TimestampOffset | None:

@@ -102,13 +102,6 @@ class BatchFilter:
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
 
-    def observe(self, buf: BytesLike, pos: int, header: BatchHeader) -> None:
-        """Walk over a batch that is not rewritten, for the transaction that it may belong to."""
-        if header.is_control:
-            self._transactions.on_marker(header, parse_end_txn_marker(buf, pos, header))
-        else:
-            self._transactions.on_batch(header)
-
     def clean(self, buf: BytesLike, pos: int, header: BatchHeader) -> BytesLike | None:
         """The batch as it is to be: a view of it if nothing changes, new bytes, or None if it goes.
 

@@ -119,10 +119,6 @@ class CleaningPass:
         """
         return self._rewriting.clean(buf, pos, header)
 
-    def observe(self, buf: BytesLike, pos: int, header: BatchHeader) -> None:
-        """Walk over a batch that stays as it is, because the caller does not rewrite its segment."""
-        self._rewriting.observe(buf, pos, header)
-
     @property
     def first_dirty_offset(self) -> int:
         """Where the next pass begins: beyond the last record whose key was noted, the range's end if all were."""

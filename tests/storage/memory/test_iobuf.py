@@ -1,4 +1,4 @@
-"""Fragments and chains: reference counts, sharing without copies, equality with plain bytes."""
+"""Fragments and chains: reference counts, and equality with plain bytes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from ottla.storage.memory.iobuf import IOV_MAX, Fragment, IOBuf
 
 
 def fragment_of(content: bytes) -> Fragment:
-    fragment = Fragment.allocate(len(content))
-    fragment.memory[:] = content
-    return fragment
+    return Fragment(memoryview(bytearray(content)))
 
 
 def chain_of(pieces: list[bytes]) -> tuple[IOBuf, list[Fragment]]:
@@ -47,19 +45,19 @@ class TestFragment:
         assert fragment.capacity_bytes == 0
 
     def test_release_below_zero_is_an_assertion(self) -> None:
-        fragment = Fragment.allocate(8)
+        fragment = fragment_of(bytes(8))
         fragment.release()
         with pytest.raises(AssertionError):
             fragment.release()
 
     def test_retain_after_the_last_release_is_an_assertion(self) -> None:
-        fragment = Fragment.allocate(8)
+        fragment = fragment_of(bytes(8))
         fragment.release()
         with pytest.raises(AssertionError):
             fragment.retain()
 
     def test_late_use_of_the_memory_fails(self) -> None:
-        fragment = Fragment.allocate(8)
+        fragment = fragment_of(bytes(8))
         fragment.release()
         with pytest.raises(IndexError):
             fragment.memory[0] = 1
@@ -84,32 +82,11 @@ class TestIOBuf:
         assert list(chain) == []
         assert fragment.references == 1
 
-    def test_share_copies_nothing(self) -> None:
-        chain, (fragment,) = chain_of([b"abcdef"])
-        shared = chain.share(1, 3)
-        fragment.memory[2] = ord("X")
-        assert shared.to_bytes() == b"bXd"
-
-    def test_shared_part_outlives_the_chain(self) -> None:
-        chain, fragments = chain_of([b"abc", b"def", b"ghi"])
-        shared = chain.share(3, 4)
-        chain.release()
-        assert [fragment.references for fragment in fragments] == [0, 1, 1]
-        assert shared.to_bytes() == b"defg"
-        shared.release()
-        assert [fragment.references for fragment in fragments] == [0, 0, 0]
-
     def test_context_manager_releases_on_error(self) -> None:
         chain, (fragment,) = chain_of([b"abc"])
         with pytest.raises(KeyError), chain:
             raise KeyError
         assert fragment.references == 0
-
-    @pytest.mark.parametrize(("start", "length"), [(-1, 2), (0, 7), (7, 0), (3, -1), (5, 2)])
-    def test_share_outside_the_chain_is_refused(self, start: int, length: int) -> None:
-        chain, _ = chain_of([b"abc", b"def"])
-        with pytest.raises(ValueError, match="outside"):
-            chain.share(start, length)
 
     def test_more_views_than_one_system_call_takes_come_in_groups(self, tmp_path: Path) -> None:
         count = 2 * IOV_MAX + 5
@@ -121,21 +98,6 @@ class TestIOBuf:
             for group in groups:
                 position += os.pwritev(file.fileno(), group, position)
         assert (tmp_path / "file").read_bytes() == bytes(i % 251 for i in range(count))
-
-    @given(pieces_of_bytes, st.data())
-    def test_share_equals_slicing(self, pieces: list[bytes], data: st.DataObject) -> None:
-        chain, fragments = chain_of(pieces)
-        whole = b"".join(pieces)
-        start = data.draw(st.integers(0, len(whole)))
-        length = data.draw(st.integers(0, len(whole) - start))
-        shared = chain.share(start, length)
-        assert shared.to_bytes() == whole[start : start + length]
-        assert shared.size_bytes == length
-        assert b"".join(shared) == whole[start : start + length]
-        chain.release()
-        assert shared.to_bytes() == whole[start : start + length]
-        shared.release()
-        assert all(fragment.references == 0 for fragment in fragments)
 
     @given(pieces_of_bytes, pieces_of_bytes)
     def test_extend_equals_concatenation(self, left: list[bytes], right: list[bytes]) -> None:

@@ -25,7 +25,7 @@ from ottla.kproto.records import (
 )
 from ottla.storage.state.aborted_transactions import AbortedTransaction, AbortedTransactions
 from ottla.storage.state.producer_state import ProducerStateManager
-from ottla.storage.upkeep.compaction.batch_filter import BatchFilter, LastRecord, index_batch, last_records
+from ottla.storage.upkeep.compaction.batch_filter import LastRecord, index_batch, last_records
 from ottla.storage.upkeep.compaction.cleaning import CleaningPass
 from ottla.storage.upkeep.compaction.offset_map import ENTRY_BYTES, OffsetMap
 from ottla.storage.upkeep.compaction.policy import CleanableRange
@@ -280,16 +280,6 @@ class TestTransactions:
         cleaned = Cleaning(Cleaning(batches).run(), now_ms=50_000).run()
         assert records_of(cleaned) == [(1, b"b", b"1"), (3, b"a", b"2")]
         assert parse(cleaned[1]).delete_horizon_ms is None
-
-    def test_batches_that_are_not_rewritten_count_for_their_markers(self) -> None:
-        batches = [transactional(0, (b"a", b"1")), marker(1, commit=True)]
-        transactions = CleanedTransactions()
-        offset_map = OffsetMap(ROOMY_BYTES)
-        offset_map.latest_offset = 1
-        cleaner = BatchFilter(offset_map, transactions, {}, high_watermark=10, now_ms=0, delete_retention_ms=0)
-        cleaner.observe(batches[0], 0, parse(batches[0]))
-        cleaned = cleaner.clean(batches[1], 0, parse(batches[1]))
-        assert cleaned == batches[1]
 
     def test_a_control_batch_of_another_kind_stays(self) -> None:
         record = Record(key=b"\0\0\0\2", value=b"leader change", timestamp_ms=0)
