@@ -27,6 +27,7 @@ from ottla.kproto.errors import DecodeError
 from ottla.kproto.records import EndTxnMarker, RecordError, build_end_txn_marker, build_keyed
 from ottla.runtime import remote_time
 from ottla.runtime.stages import Rest, Stages, TurnWait, Wait, go_on
+from ottla.runtime.supervisor import Tasks
 from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ class CoordinatorPartition(Generic[S]):
         log: CoordinatorLog,
         clock: Clock,
         replay_batch: ReplayBatch[S],
-        start_soon: Callable[..., None],
+        nursery: Tasks,
     ) -> None:
         self.index = index
         self.shard = shard
@@ -181,7 +182,7 @@ class CoordinatorPartition(Generic[S]):
         self._log = log
         self._clock = clock
         self._replay_batch = replay_batch
-        self._start_soon = start_soon
+        self._nursery = nursery
         self._queue: deque[Write] = deque()
         self._under_way: list[Write] = []
         self._unsettled_bytes = 0
@@ -305,7 +306,7 @@ class CoordinatorPartition(Generic[S]):
         self._scope = trio.CancelScope()
         rest = go_on(commit, wait)
         try:
-            self._start_soon(self._finish, rest)
+            self._nursery.start_soon(self._finish, rest)
         except RuntimeError:
             # The nursery has ended with all its tasks; the callers that still wait run in other nurseries.
             rest.close()

@@ -108,7 +108,7 @@ class CoordinatorRuntime(Generic[S]):
             log=self._log,
             clock=self._clock,
             replay_batch=self._replay_batch,
-            start_soon=self._nursery.start_soon,
+            nursery=self._nursery,
         )
         if not self._is_watched:
             self._is_watched = True

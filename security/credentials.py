@@ -24,7 +24,7 @@ from ottla.metadata.scram_changes import (
     credential_of,
 )
 from ottla.security.errors import InvalidCredentialsError
-from ottla.storage.clock import SystemClock
+from ottla.storage.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from ottla.metadata.delegation_tokens import DelegationToken
@@ -50,12 +50,12 @@ class Credentials:
     def __init__(
         self,
         stored: Callable[[], Mapping[ScramKey, ScramCredential]],
-        time_ms: Callable[[], int] = _SYSTEM_CLOCK.time_ms,
+        clock: Clock = _SYSTEM_CLOCK,
         tokens: DelegationTokens | None = None,
     ) -> None:
         """`stored` gives the credentials in the metadata as they are now; without `tokens` there are no tokens."""
         self._stored = stored
-        self.time_ms = time_ms
+        self.clock = clock
         self._tokens = tokens
         self._of_tokens: dict[tuple[str, ScramMechanism], ScramCredential] = {}
         self._secret = secrets.token_bytes(32)

@@ -35,6 +35,7 @@ from ottla.security.access import shown
 if TYPE_CHECKING:
     from ottla.metadata.controller import Controller
     from ottla.settings.config import BrokerConfig
+    from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -49,13 +50,13 @@ class DelegationTokens:
         secret_key: str,
         config: BrokerConfig,
         controller: Controller,
-        time_ms: Callable[[], int],
+        clock: Clock,
         new_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
         self._secret_key = secret_key.encode()
         self._config = config
         self._controller = controller
-        self._time_ms = time_ms
+        self._clock = clock
         self._new_uuid = new_uuid
         #: The tokens for which `_ids` has the ids by HMAC.
         self._indexed: Mapping[str, DelegationToken] = {}
@@ -71,7 +72,7 @@ class DelegationTokens:
 
     def good_token(self, token_id: str) -> tuple[DelegationToken, int] | None:
         """The token of this id, and for how many milliseconds from now it is good; None if it is not good."""
-        token, now_ms = self._controller.image.delegation_tokens.get(token_id), self._time_ms()
+        token, now_ms = self._controller.image.delegation_tokens.get(token_id), self._clock.time_ms()
         if token is None or not token.is_good(now_ms):
             return None
         return token, token.expiry_timestamp_ms - now_ms
@@ -92,7 +93,7 @@ class DelegationTokens:
             owner,
             requester,
             renewers,
-            self._time_ms(),
+            self._clock.time_ms(),
             lifetime_ms,
             self._config.delegation_token_expiry_time_ms,
         )
@@ -119,7 +120,7 @@ class DelegationTokens:
         """
         if period_ms >= 0:
             return await self._set_expiry(principal, secret, period_ms)
-        token_id, now_ms = await self._id_of(secret), self._time_ms()
+        token_id, now_ms = await self._id_of(secret), self._clock.time_ms()
 
         def remove(tokens: Mapping[str, DelegationToken]) -> TokenChanges:
             return {changeable(token_id, tokens, principal, now_ms).token_id: None}
@@ -137,7 +138,7 @@ class DelegationTokens:
         """A duty of the controller: remove what has expired, every `delegation.token.expiry.check.interval.ms`."""
         while True:
             await trio.sleep(self._config.delegation_token_expiry_check_interval_ms / 1000)
-            now_ms = self._time_ms()
+            now_ms = self._clock.time_ms()
             while expired(controller.image.delegation_tokens, now_ms):
                 await controller.change_delegation_tokens(partial(expired, now_ms=now_ms))
 
@@ -154,7 +155,7 @@ class DelegationTokens:
 
         def change(tokens: Mapping[str, DelegationToken]) -> TokenChanges:
             nonlocal until_ms
-            now_ms = self._time_ms()
+            now_ms = self._clock.time_ms()
             token = expiring(changeable(token_id, tokens, principal, now_ms), period_ms, now_ms)
             until_ms = token.expiry_timestamp_ms
             return {token.token_id: token}

@@ -50,7 +50,7 @@ def _offered(config: BrokerConfig, listener: str, mechanism: str, credentials: C
         from ottla.security.oauth.token_validators import token_validator
 
         options = login_options(config, listener, mechanism)
-        begin = partial(OAuthBearerExchange, token_validator(config, listener, options, credentials.time_ms))
+        begin = partial(OAuthBearerExchange, token_validator(config, listener, options, credentials.clock))
         max_message_bytes = MAX_TOKEN_MESSAGE_BYTES
     elif mechanism == GSSAPI:
         try:

@@ -157,7 +157,7 @@ class LogManager:
         stores = list(self._stores.values())
         changed = [store for store in stores if _has_changed(store)]
         if len(changed) >= self.context.config.joint_checkpoint_stores:
-            await JointCheckpoint(self.context, self.node_dir.sync_all).take(changed)
+            await JointCheckpoint(self.context, self.node_dir).take(changed)
         left = iter(stores)
 
         async def bring_to_disk() -> None:
@@ -315,14 +315,14 @@ class LogManager:
         """What the node's background work is done by; loaded when there is some, which a start does not wait for."""
         from ottla.storage.upkeep.cleaner import Cleaner
 
-        return Cleaner(self.context, self._stores.values)
+        return Cleaner(self.context, self._stores)
 
     @cached_property
     def scrubber(self) -> Scrubber:
         """Who reads the files that nobody reads; loaded with the cleaner."""
         from ottla.storage.upkeep.scrubber import Scrubber
 
-        return Scrubber(self.context, self.node_dir.path, self._stores.values)
+        return Scrubber(self.context, self.node_dir.path, self._stores)
 
     async def _keep_clean(self, scope: trio.CancelScope) -> None:
         with scope:
@@ -383,7 +383,7 @@ class LogManager:
         errors: list[StorageError | OSError] = []
         async with self._opening:
             stores = [
-                MessageStore(self.context, directory, self.maintenance.request)
+                MessageStore(self.context, directory, self.maintenance)
                 for directory in directories
                 if directory not in self._stores and _topic_folder(directory) not in self._deleting
             ]

@@ -105,8 +105,11 @@ class ShareCoordinator:
         return self._runtime
 
     def _new_shard(self, partition: int) -> ShareShard:
-        # What was deleted while nobody led the partition is found when it is loaded.
-        return ShareShard(partition, lambda shard: self._nursery.start_soon(self._forget_deleted, shard))
+        return ShareShard(partition, self)
+
+    def loaded(self, shard: ShareShard) -> None:
+        """What was deleted while nobody led the partition is found when it is loaded."""
+        self._nursery.start_soon(self._forget_deleted, shard)
 
     def apply(self, delta: MetadataDelta) -> None:
         """Follow the cluster: coordinate what this broker leads, and forget the share partitions of deleted topics.

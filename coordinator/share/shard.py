@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.coordinator.share import records
 from ottla.coordinator.share.state import (
@@ -13,8 +13,6 @@ from ottla.coordinator.share.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ottla.coordinator.partition import Write
     from ottla.coordinator.replay import CoordinatorRecord, Producer
     from ottla.kproto.internal_records.share_state import ShareUpdateValue
@@ -122,15 +120,22 @@ class ShareEntry:
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
 
 
-class ShareShard:
-    """Implements the runtime's `Shard`. `on_loaded` is called when the partition has been replayed."""
+class ShardListener(Protocol):
+    """Hears of what becomes of shards."""
 
-    def __init__(self, partition: int, on_loaded: Callable[[ShareShard], None] = lambda shard: None) -> None:
+    def loaded(self, shard: ShareShard) -> None:
+        """The partition has been replayed."""
+
+
+class ShareShard:
+    """Implements the runtime's `Shard`."""
+
+    def __init__(self, partition: int, listener: ShardListener | None = None) -> None:
         self.partition = partition
         self.entries: dict[SharePartitionKey, ShareEntry] = {}
         #: The offset of the last record that was replayed.
         self.last_offset = -1
-        self._on_loaded = on_loaded
+        self._listener = listener
 
     def replay(self, offset: int, producer: Producer | None, record: CoordinatorRecord) -> None:
         self.last_offset = offset
@@ -155,7 +160,8 @@ class ShareShard:
         pass  # no transaction writes here
 
     def loaded(self) -> None:
-        self._on_loaded(self)
+        if self._listener is not None:
+            self._listener.loaded(self)
 
     def unloaded(self) -> None:
         self.entries.clear()

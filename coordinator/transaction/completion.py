@@ -1,7 +1,7 @@
 """Completion of a decided transaction: a marker in every partition, then the record that says it is complete."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Final
 
 import trio
@@ -48,14 +48,14 @@ class Completion:
         runtime: Runtime,
         markers: MarkerSink,
         clock: Clock,
-        coordinator_epoch: Callable[[int], int],
+        epochs: Mapping[int, int],
         nursery: Tasks,
     ) -> None:
-        """`coordinator_epoch` is that of a partition of `__transaction_state`: its leader epoch."""
+        """`epochs` are the leader epochs of the partitions of `__transaction_state`, as they are now."""
         self._runtime = runtime
         self._markers = markers
         self._clock = clock
-        self._coordinator_epoch = coordinator_epoch
+        self._epochs = epochs
         self._nursery = nursery
 
     def begin(self, shard: TransactionShard, entry: Entry) -> None:
@@ -84,7 +84,7 @@ class Completion:
         marker = EndTxnMarker(
             producer_id=prepared.producer_id,
             producer_epoch=prepared.producer_epoch,
-            coordinator_epoch=self._coordinator_epoch(shard.partition),
+            coordinator_epoch=self._epochs.get(shard.partition, 0),
             is_commit=prepared.status is TransactionStatus.PREPARE_COMMIT,
         )
         try:

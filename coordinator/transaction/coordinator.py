@@ -12,7 +12,7 @@ What it promises (KIP-98, 360, 447, 890; Kafka's TransactionCoordinator):
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ottla.coordinator.errors import (
     ConcurrentTransactionsError,
@@ -33,6 +33,7 @@ from ottla.coordinator.transaction.decisions import (
     require_part,
     require_settled,
 )
+from ottla.coordinator.transaction.fencing import Fencing, NewProducerIds
 from ottla.coordinator.transaction.markers import MarkerSink
 from ottla.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.coordinator.transaction.state import (
@@ -45,7 +46,6 @@ from ottla.coordinator.transaction.state import (
     TransactionStatus,
 )
 from ottla.coordinator.transaction.upkeep import Upkeep
-from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import MetadataDelta, MetadataView
 from ottla.runtime.supervisor import Loop, Tasks
 from ottla.storage.clock import Clock
@@ -61,13 +61,6 @@ class TransactionConfig(NamedTuple):
     abort_timed_out_interval_ms: int = 10_000
     id_expiration_ms: int = 7 * 24 * 3_600_000
     id_expiration_interval_ms: int = 3_600_000
-
-
-class NewProducerIds(Protocol):
-    """Where producer ids come from; `ottla.metadata.producer_ids.ProducerIds`."""
-
-    async def next(self) -> int:
-        """One that was never given out before; raises MetadataError if none can be had now."""
 
 
 class TransactionCoordinator:
@@ -89,25 +82,32 @@ class TransactionCoordinator:
         self._node_id = node_id
         self._clock = clock
         self._producer_ids = producer_ids
-        self._metadata = metadata
         self._epochs: dict[int, int] = {}
         self._runtime = CoordinatorRuntime(
             TRANSACTIONS_TOPIC,
             log=log,
             clock=clock,
             nursery=nursery,
-            new_shard=lambda partition: TransactionShard(partition, self._completion.resume),
+            new_shard=lambda partition: TransactionShard(partition, self._completion),
         )
         self._completion = Completion(
             runtime=self._runtime,
             markers=markers,
             clock=clock,
-            coordinator_epoch=lambda partition: self._epochs.get(partition, 0),
+            epochs=self._epochs,
             nursery=nursery,
         )
         # As it was when the topic was first seen, whatever the setting says now.
         self._partition_count: int | None = None
-        upkeep = Upkeep(runtime=self._runtime, clock=clock, id_expiration_ms=config.id_expiration_ms, fence=self._fence)
+        self._fencing = fencing = Fencing(
+            runtime=self._runtime,
+            completion=self._completion,
+            producer_ids=producer_ids,
+            metadata=metadata,
+            clock=clock,
+        )
+        expiry_ms = config.id_expiration_ms
+        upkeep = Upkeep(runtime=self._runtime, clock=clock, id_expiration_ms=expiry_ms, fencing=fencing)
         nursery.start_soon(Loop(upkeep.abort_timed_out), config.abort_timed_out_interval_ms)
         nursery.start_soon(Loop(upkeep.expire_ids), config.id_expiration_interval_ms)
 
@@ -199,7 +199,7 @@ class TransactionCoordinator:
             if expected is not None and not current.knows(expected):
                 raise ProducerFencedError(f"{transactional_id} belongs to producer {current.producer_id} now")
             if current.status is TransactionStatus.ONGOING:
-                await self._fence(shard, entry, current)
+                await self._fencing.fence(shard, entry, current)
                 raise ConcurrentTransactionsError(f"the transaction of {transactional_id} is being aborted")
             after = await self._initialized(current, expected, timeout_ms)
             await store(self._runtime, shard, entry, after)
@@ -213,23 +213,6 @@ class TransactionCoordinator:
             producer_id = await self._producer_ids.next()
             return current.rotated(producer_id, timeout_ms, now_ms, keep_last_epoch=expected is not None)
         return current.initialized(expected, timeout_ms, now_ms)
-
-    async def _fence(self, shard: TransactionShard, entry: Entry, current: Transaction) -> None:
-        """Abort an ongoing transaction under the next epoch, so that its producer is shut out."""
-        version = self._metadata.image.features.get(TRANSACTION_VERSION, 0)
-        after = current.fenced(
-            version=version,
-            next_producer_id=await self._next_producer_id(current, version),
-            now_ms=self._clock.time_ms(),
-        )
-        await store(self._runtime, shard, entry, after)
-        self._completion.begin(shard, entry)
-
-    async def _next_producer_id(self, current: Transaction, version: int) -> int:
-        """The producer id that goes on after the end of a transaction, if it uses up the epochs of this one."""
-        if version >= TRANSACTION_V2 and current.is_exhausted:
-            return await self._producer_ids.next()
-        return NO_PRODUCER_ID
 
     # Partitions
 
@@ -284,7 +267,7 @@ class TransactionCoordinator:
             after = current.prepared(
                 commit=commit,
                 version=client_version,
-                next_producer_id=await self._next_producer_id(current, client_version),
+                next_producer_id=await self._fencing.next_producer_id(current, client_version),
                 now_ms=self._clock.time_ms(),
             )
             await store(self._runtime, shard, entry, after)

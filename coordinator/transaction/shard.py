@@ -1,6 +1,7 @@
 """The transactions of one partition of `__transaction_state`: what the log says, held in memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 import trio
 
@@ -48,14 +49,20 @@ class Entry:
         self.completing = None
 
 
+class Resumption(Protocol):
+    """Carries on with what was under way."""
+
+    def resume(self, shard: "TransactionShard") -> None:
+        """The partition has been replayed."""
+
+
 class TransactionShard:
     """Implements the runtime's `Shard`: state is what replay makes of the records."""
 
-    def __init__(self, partition: int, resume: Callable[["TransactionShard"], None]) -> None:
-        """`resume` is called when the partition has been replayed."""
+    def __init__(self, partition: int, resumption: "Resumption | None" = None) -> None:
         self.partition = partition
         self.entries: dict[str, Entry] = {}
-        self._resume = resume
+        self._resumption = resumption
 
     def transactions(self) -> Iterator[Transaction]:
         """The transactions of now, each as it is when it is taken."""
@@ -84,7 +91,8 @@ class TransactionShard:
         raise SkippedRecordError("a transaction's marker, and no transaction writes to this topic")
 
     def loaded(self) -> None:
-        self._resume(self)
+        if self._resumption is not None:
+            self._resumption.resume(self)
 
     def unloaded(self) -> None:
         for entry in self.entries.values():

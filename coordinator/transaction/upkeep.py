@@ -9,6 +9,7 @@ from ottla.coordinator.errors import CoordinatorError
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.transaction import records
 from ottla.coordinator.transaction.decisions import OVER
+from ottla.coordinator.transaction.fencing import Fencing
 from ottla.coordinator.transaction.shard import Entry, TransactionShard
 from ottla.coordinator.transaction.state import Transaction, TransactionStatus
 from ottla.metastore.errors import MetadataError
@@ -21,10 +22,7 @@ Work = Callable[[TransactionShard, Entry, Transaction], Awaitable[None]]
 
 
 class Upkeep:
-    """Looks after the transactions of one broker. If one of them fails, the others are still looked after.
-
-    `fence` aborts an ongoing transaction under the next epoch; its caller holds the entry's lock.
-    """
+    """Looks after the transactions of one broker. If one of them fails, the others are still looked after."""
 
     def __init__(
         self,
@@ -32,12 +30,12 @@ class Upkeep:
         runtime: CoordinatorRuntime[TransactionShard],
         clock: Clock,
         id_expiration_ms: int,
-        fence: Work,
+        fencing: Fencing,
     ) -> None:
         self._runtime = runtime
         self._clock = clock
         self._id_expiration_ms = id_expiration_ms
-        self._fence = fence
+        self._fencing = fencing
 
     async def abort_timed_out(self, interval_ms: int) -> None:
         """Abort transactions that take longer than their producers said they would; until cancelled."""
@@ -88,7 +86,7 @@ class Upkeep:
     async def _abort(self, shard: TransactionShard, entry: Entry, current: Transaction) -> None:
         keys = {"transactional_id": current.transactional_id}
         logger.info("the transaction of %s timed out and is aborted", current.transactional_id, extra=keys)
-        await self._fence(shard, entry, current)
+        await self._fencing.fence(shard, entry, current)
 
     def _is_unused(self, transaction: Transaction) -> bool:
         is_idle = transaction.status in (TransactionStatus.EMPTY, *OVER)

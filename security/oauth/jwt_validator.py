@@ -6,7 +6,7 @@ signed with RSA or elliptic curves; `none` and HMAC do not count as signatures, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import trio
@@ -16,6 +16,7 @@ from joserfc.jws import JWSRegistry
 
 from ottla.security.oauth.jwks import KeySource, PublicKey
 from ottla.security.oauth.oauthbearer import MAX_TOKEN_MESSAGE_BYTES, AccessToken, TokenRefusedError
+from ottla.storage.clock import Clock
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 
@@ -38,7 +39,7 @@ class JwtValidator:
     def __init__(
         self,
         keys: KeySource,
-        time_ms: Callable[[], int],
+        clock: Clock,
         *,
         issuer: str | None,
         audiences: Collection[str],
@@ -47,7 +48,7 @@ class JwtValidator:
         name_claim: str,
     ) -> None:
         self._keys = keys
-        self.time_ms = time_ms
+        self.clock = clock
         self._issuer = issuer
         self._audiences = frozenset(audiences)
         self._skew_seconds = clock_skew_seconds
@@ -80,7 +81,7 @@ class JwtValidator:
         return jwt.decode(token, lambda guest: _fitting(guest.headers(), keys), registry=self._registry).claims
 
     def _checked(self, claims: Mapping[str, Any]) -> AccessToken:
-        now = self.time_ms() / 1000
+        now = self.clock.time_ms() / 1000
         skew = self._skew_seconds
         expires = _seconds(claims, "exp", required=True)
         issued = _seconds(claims, "iat", required=True)

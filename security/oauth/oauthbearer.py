@@ -12,6 +12,7 @@ import re
 from typing import Final, NamedTuple, Protocol
 
 from ottla.security.errors import AuthenticationFailedError, InvalidCredentialsError
+from ottla.storage.clock import Clock
 
 #: A token may list the groups that its user is in.
 MAX_TOKEN_MESSAGE_BYTES: Final = 65_536
@@ -52,7 +53,8 @@ class TokenValidator(Protocol):
         """Validate a token and return its content; raises TokenRefusedError."""
         ...
 
-    def time_ms(self) -> int:
+    @property
+    def clock(self) -> Clock:
         """The time that tokens are compared with."""
         ...
 
@@ -85,7 +87,7 @@ class OAuthBearerExchange:
                 f"from the token's principal name ({found.name})"
             )
         self.user = found.name
-        self.lifetime_ms = max(0, found.expires_at_ms - self._validator.time_ms())
+        self.lifetime_ms = max(0, found.expires_at_ms - self._validator.clock.time_ms())
         return b""
 
 

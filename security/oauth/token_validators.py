@@ -7,7 +7,7 @@ Kafka itself accepts them by default.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -17,6 +17,8 @@ from ottla.settings.config import BrokerConfig, ConfigError
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+    from ottla.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -29,15 +31,13 @@ _UNSECURED: Final = (
 _UNSECURED_OPTIONS: Final = ("unsecuredValidator", "unsecuredLogin")
 
 
-def token_validator(
-    config: BrokerConfig, listener: str, options: Mapping[str, str], time_ms: Callable[[], int]
-) -> TokenValidator:
+def token_validator(config: BrokerConfig, listener: str, options: Mapping[str, str], clock: Clock) -> TokenValidator:
     """The validator of one listener; `options` are those of its login configuration. Reads files.
 
     Raises ConfigError.
     """
     if _takes_unsigned(config, listener, options):
-        return _unsecured(listener, options, time_ms)
+        return _unsecured(listener, options, clock)
     try:
         from ottla.security.oauth import jwks, jwt_validator
     except ImportError:
@@ -65,7 +65,7 @@ def token_validator(
         raise ConfigError(f"sasl.oauthbearer.jwks.endpoint.url is {url}: write an https or a file URL.")
     return jwt_validator.JwtValidator(
         keys,
-        time_ms,
+        clock,
         issuer=config.sasl_oauthbearer_expected_issuer,
         audiences=config.sasl_oauthbearer_expected_audience,
         clock_skew_seconds=config.sasl_oauthbearer_clock_skew_seconds,
@@ -100,7 +100,7 @@ def _takes_unsigned(config: BrokerConfig, listener: str, options: Mapping[str, s
     return is_meant and config.sasl_oauthbearer_jwks_endpoint_url is None
 
 
-def _unsecured(listener: str, options: Mapping[str, str], time_ms: Callable[[], int]) -> TokenValidator:
+def _unsecured(listener: str, options: Mapping[str, str], clock: Clock) -> TokenValidator:
     from ottla.security.oauth.unsecured_jwt import UnsecuredValidator
 
     logger.warning(
@@ -109,7 +109,7 @@ def _unsecured(listener: str, options: Mapping[str, str], time_ms: Callable[[], 
         extra={"listener": listener},
     )
     try:
-        return UnsecuredValidator(options, time_ms)
+        return UnsecuredValidator(options, clock)
     except ValueError as error:
         raise ConfigError(f"The login configuration of OAUTHBEARER on the listener {listener}: {error}.") from None
 

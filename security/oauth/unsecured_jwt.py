@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla.security.oauth.oauthbearer import AccessToken, TokenRefusedError
+from ottla.storage.clock import Clock
 
 _PRINCIPAL: Final = "unsecuredValidatorPrincipalClaimName"
 _SCOPE: Final = "unsecuredValidatorScopeClaimName"
@@ -22,9 +23,9 @@ _SKEW: Final = "unsecuredValidatorAllowableClockSkewMs"
 class UnsecuredValidator:
     """Believes every token whose claims make sense."""
 
-    def __init__(self, options: Mapping[str, str], time_ms: Callable[[], int]) -> None:
+    def __init__(self, options: Mapping[str, str], clock: Clock) -> None:
         """ValueError if an option makes no sense."""
-        self.time_ms = time_ms
+        self.clock = clock
         self._name_claim = options.get(_PRINCIPAL) or "sub"
         self._scope_claim = options.get(_SCOPE) or "scope"
         self._required = options.get(_REQUIRED, "").split()
@@ -38,7 +39,7 @@ class UnsecuredValidator:
         name = claims.get(self._name_claim)
         if not isinstance(name, str) or not name.strip():
             raise TokenRefusedError(f"the claim {self._name_claim} holds no name")
-        now = self.time_ms() / 1000
+        now = self.clock.time_ms() / 1000
         expires, issued, begins = (_number(claims, each) for each in ("exp", "iat", "nbf"))
         if expires is None or now - self._skew_seconds >= expires:
             raise TokenRefusedError("it has expired, or does not say when it does")

@@ -90,7 +90,7 @@ class HttpLogin:
             await trio.sleep_until(began + self._failure_delay_seconds)
             raise WrongPasswordError("The token is not accepted.") from None
         self._lockout.succeeded(keys)
-        return TokenLogin(user(found.name), (found.expires_at_ms - self._credentials.time_ms()) / 1000)
+        return TokenLogin(user(found.name), (found.expires_at_ms - self._credentials.clock.time_ms()) / 1000)
 
     def _begin(self, keys: tuple[Key, ...], host: str) -> float:
         """When a login begins, unless it has to wait."""
@@ -143,7 +143,7 @@ def _token_validator(config: BrokerConfig, credentials: Credentials) -> TokenVal
 
     own = config.for_listener(HTTP_LISTENER, OAUTHBEARER)
     options = login_options(own, HTTP_LISTENER, OAUTHBEARER)
-    return token_validator(own, HTTP_LISTENER, options, credentials.time_ms)
+    return token_validator(own, HTTP_LISTENER, options, credentials.clock)
 
 
 def login_of(broker: Broker) -> HttpLogin | None:

@@ -8,8 +8,8 @@ mirror's is cut as a follower's is (KIP-595).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.client.errors import BrokerError
 from ottla.kproto.errors import ErrorCode
@@ -42,11 +42,15 @@ _MOVED: Final = (*PASSING, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.KAFKA_STORA
 replica from its own cluster's."""
 
 
-class SourceFetcher(LogFollower[CopiedPartition]):
-    """Copies what one broker of the source leads: `set_partitions` says what.
+class SourceMetadata(Protocol):
+    """What is known here of the source."""
 
-    `is_stale` is called when an error shows that our metadata of the source is out of date.
-    """
+    def look_again(self) -> None:
+        """An error shows that it is out of date."""
+
+
+class SourceFetcher(LogFollower[CopiedPartition]):
+    """Copies what one broker of the source leads: `set_partitions` says what."""
 
     unreachable = "broker %d of the mirror's source cannot be reached, %d partitions wait for it: %s"
     reachable_again = "broker %d of the mirror's source can be reached again"
@@ -59,12 +63,12 @@ class SourceFetcher(LogFollower[CopiedPartition]):
         config: BrokerConfig,
         clock: Clock,
         progress: MirrorProgress,
-        is_stale: Callable[[], None],
+        source_metadata: SourceMetadata,
     ) -> None:
         super().__init__(broker_id, manager, config, clock, Backoff(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS))
         self._source = source
         self._progress = progress
-        self._is_stale = is_stale
+        self._source_metadata = source_metadata
         #: Partitions whose log begins later at the source than here, until enough of them is written.
         self._starting: dict[Key, CopiedPartition] = {}
         self._logged: set[tuple[Key, int]] = set()
@@ -103,7 +107,7 @@ class SourceFetcher(LogFollower[CopiedPartition]):
         return FetchTerms(int(min(most_ms, pause_seconds * 1000)), 1, ReplicaState())
 
     async def _lost(self) -> None:
-        self._is_stale()
+        self._source_metadata.look_again()
 
     # What the source answers ----------------------------------------------------------------------------------------
 
@@ -112,7 +116,7 @@ class SourceFetcher(LogFollower[CopiedPartition]):
 
     def _partition_refused(self, followed: CopiedPartition, code: int) -> None:
         if code in _MOVED:
-            self._is_stale()
+            self._source_metadata.look_again()
         else:
             what = f"is not copied, because the source answers {ErrorCode.of(code).name}"
             self._log_once(followed, code, what)

@@ -106,9 +106,7 @@ class Link:
             nursery.start_soon(self._follow_groups, groups, source)
 
     def _new_fetcher(self, source: Source, broker_id: int) -> SourceFetcher:
-        return SourceFetcher(
-            broker_id, source, self._manager, self._config, self._clock, self._progress, self.look_again
-        )
+        return SourceFetcher(broker_id, source, self._manager, self._config, self._clock, self._progress, self)
 
     async def _set_producer_ids_apart(self) -> None:
         """Once, before anything is copied: the source's producers are known here by the ids that it gave them."""

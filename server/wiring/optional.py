@@ -55,7 +55,7 @@ def delegation_tokens(config: BrokerConfig, controller: Controller, clock: Clock
         return None
     from ottla.security.delegation_tokens import DelegationTokens
 
-    return DelegationTokens(config.delegation_token_secret_key, config, controller, clock.time_ms)
+    return DelegationTokens(config.delegation_token_secret_key, config, controller, clock)
 
 
 def credentials(
@@ -68,7 +68,7 @@ def credentials(
         return None
     from ottla.security.credentials import Credentials
 
-    return Credentials(lambda: controller.image.scram_credentials, clock.time_ms, tokens)
+    return Credentials(lambda: controller.image.scram_credentials, clock, tokens)
 
 
 def listener_security(

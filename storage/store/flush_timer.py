@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 import trio
 
@@ -16,17 +17,24 @@ __all__ = ["FlushTimer"]
 _NO_LIMIT_MS = 1 << 53
 
 
+class SyncedWriter(Protocol):
+    """The writer of a store."""
+
+    def sync_soon(self) -> None:
+        """Bring what was written to the device."""
+
+
 class FlushTimer:
-    """Calls `sync` when the most urgent of the topics that were written wants it. Its store owns it, and closes it.
+    """Syncs when the most urgent of the topics that were written wants it. Its store owns it, and closes it.
 
     There is at most one task, which sleeps until then.
     """
 
-    __slots__ = ("_context", "_is_closed", "_scope", "_sync", "_sync_at")
+    __slots__ = ("_context", "_is_closed", "_scope", "_sync_at", "_writer")
 
-    def __init__(self, context: StorageContext, sync: Callable[[], None]) -> None:
+    def __init__(self, context: StorageContext, writer: SyncedWriter) -> None:
         self._context = context
-        self._sync = sync
+        self._writer = writer
         # By the event loop's clock.
         self._sync_at = math.inf
         self._scope: trio.CancelScope | None = None
@@ -65,4 +73,4 @@ class FlushTimer:
             self._scope = None
             self._sync_at = math.inf
         if not self._is_closed:
-            self._sync()
+            self._writer.sync_soon()

@@ -16,6 +16,7 @@ from ottla.storage.errors import StorageError
 from ottla.storage.store.checkpoint_files import CheckpointFiles, take_checkpoint
 
 if TYPE_CHECKING:
+    from ottla.storage.node_dir import NodeDir
     from ottla.storage.store.context import StorageContext
     from ottla.storage.store.message_store import MessageStore
 
@@ -28,16 +29,16 @@ _MEMORY_BYTES: Final = 32 << 20
 
 
 class JointCheckpoint:
-    """`sync_all` makes everything durable that the node has written, or says that it cannot; it blocks."""
+    """Checkpoints of many stores, made durable by one call for the whole folder of the node."""
 
-    def __init__(self, context: StorageContext, sync_all: Callable[[], bool]) -> None:
+    def __init__(self, context: StorageContext, node_dir: NodeDir) -> None:
         self._context = context
-        self._sync_all = sync_all
+        self._node_dir = node_dir
 
     async def take(self, stores: Sequence[MessageStore]) -> None:
         """Bring those to the disk that are at rest. One whose files cannot be written stays as it was."""
         try:
-            is_possible = await self._context.offload(self._sync_all)
+            is_possible = await self._context.offload(self._node_dir.sync_all)
         except OSError:
             return  # whose data it was, the sync of each store says
         if is_possible:
@@ -85,7 +86,7 @@ class JointCheckpoint:
         return in_place
 
     def _require_synced(self) -> None:
-        if not self._sync_all():
+        if not self._node_dir.sync_all():
             raise OSError(errno.EIO, "the file system can no longer be synced as a whole")
 
 

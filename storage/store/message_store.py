@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -27,6 +27,13 @@ logger = logging.getLogger(__name__)
 
 # It is asked for with every block, and a member of an enumeration costs as much to look up as a call.
 _SHARED: Final = StoreLayout.SHARED
+
+
+class MaintenanceRequests(Protocol):
+    """Where stores ask for what they cannot do while they are written to."""
+
+    def request(self, store: MessageStore) -> None:
+        """Look after a store soon."""
 
 
 class MessageStore:
@@ -53,9 +60,9 @@ class MessageStore:
         "_is_doubted",
         "_limits",
         "_limits_of",
+        "_maintenance",
         "_reclaimed",
         "_released",
-        "_request_maintenance",
         "_written_bytes",
         "checkpoint",
         "context",
@@ -72,9 +79,7 @@ class MessageStore:
         "writer",
     )
 
-    def __init__(
-        self, context: StorageContext, directory: str, request_maintenance: Callable[[MessageStore], None]
-    ) -> None:
+    def __init__(self, context: StorageContext, directory: str, maintenance: MaintenanceRequests) -> None:
         self.context = context
         self.files = FileStore(context.disk, directory)
         self.doomed = DoomedFiles(context, self.files.gate)
@@ -89,13 +94,13 @@ class MessageStore:
         self.uncleanable: dict[StoreLog, None] = {}
         self.lock = trio.Lock()
         self.checkpoint: CheckpointBuilder | None = None
-        self._request_maintenance = request_maintenance
+        self._maintenance = maintenance
         self._describe: Callable[[], bytes] | None = None
         # Nothing more belongs in this segment, if it is still written to.
         self._ended: Segment | None = None
         #: What the file that describes the topic says; None while that is not known.
         self.described: bytes | None = None
-        self._flush_timer = FlushTimer(context, self.writer.sync_soon)
+        self._flush_timer = FlushTimer(context, self.writer)
         self._written_bytes = 0
         self._checkpointed_bytes = 0
         # The limits of a segment, and the settings that they follow from.
@@ -189,7 +194,7 @@ class MessageStore:
         """
         self._describe = describe
         if soon and self.is_usable and self.files.segments:
-            self._request_maintenance(self)
+            self._maintenance.request(self)
 
     def new_description(self) -> bytes | None:
         """What the file that describes the topic should say; None if it is known to say so, or nobody has said it."""
@@ -280,7 +285,7 @@ class MessageStore:
 
     def rolled(self) -> None:
         """A new segment was begun, and the one before can be sealed."""
-        self._request_maintenance(self)
+        self._maintenance.request(self)
 
     def written(self, memstore: Memstore, size_bytes: int) -> None:
         """A block is written and published."""
@@ -289,7 +294,7 @@ class MessageStore:
             self._flush_timer.on_written(memstore.groups)
         if self._written_bytes - self._checkpointed_bytes >= self.context.config.checkpoint_bytes:
             self._checkpointed_bytes = self._written_bytes
-            self._request_maintenance(self)
+            self._maintenance.request(self)
 
     def stalled(self) -> None:
         """The disk is full: a checkpoint would wait for a block, and requests that wait for a write are answered."""

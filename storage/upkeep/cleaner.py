@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -44,7 +44,7 @@ _BYTES_PER_KEY = 28
 class Cleaner:
     """Serves the stores in turn. `clean` may be called directly, too; passes never overlap."""
 
-    def __init__(self, context: StorageContext, stores: Callable[[], Iterable[MessageStore]]) -> None:
+    def __init__(self, context: StorageContext, stores: Mapping[str, MessageStore]) -> None:
         self._context = context
         self._stores = stores
         self._lock = trio.Lock()
@@ -105,7 +105,7 @@ class Cleaner:
         unforeseen: list[Exception] = []
         looked_at = 0
         async with self._lock:
-            for store in list(self._stores()):
+            for store in list(self._stores.values()):
                 looked_at += len(store.logs) or 1
                 if looked_at >= _LOGS_A_STEP:
                     looked_at = 0

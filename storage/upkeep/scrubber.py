@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from heapq import merge
 from typing import Final
 
@@ -59,7 +59,7 @@ class Scrubber:
         "state",
     )
 
-    def __init__(self, context: StorageContext, node_path: str, stores: Callable[[], Iterable[MessageStore]]) -> None:
+    def __init__(self, context: StorageContext, node_path: str, stores: Mapping[str, MessageStore]) -> None:
         self._context = context
         self._node_path = node_path
         self._stores = stores
@@ -129,7 +129,7 @@ class Scrubber:
 
     async def _in_order(self) -> Iterator[MessageStore]:
         """All stores by the names of their folders. Sorted in parts, as all at once would hold the event loop."""
-        stores = list(self._stores())
+        stores = list(self._stores.values())
         parts = []
         for first in range(0, len(stores), _SORTED_AT_ONCE):
             parts.append(sorted(stores[first : first + _SORTED_AT_ONCE], key=_directory_of))

@@ -114,7 +114,7 @@ async def loaded(log: Any, *batches: bytes) -> AsyncIterator[CoordinatorRuntime[
             log=log,
             clock=ManualClock(),
             nursery=nursery,
-            new_shard=lambda partition: TransactionShard(partition, lambda shard: None),
+            new_shard=TransactionShard,
         )
         runtime.elect(0)
         await trio.testing.wait_all_tasks_blocked()

@@ -29,6 +29,7 @@ from ottla.metadata import delegation_tokens
 from ottla.metadata.acls import AclOperation, AclResource
 from ottla.security import credentials
 from ottla.settings.sources import STANDARD_AUTHORIZER
+from ottla.storage.clock import ManualClock
 from tests.servers import Client, RunningNode
 
 DAY_MS: Final = 86_400_000
@@ -272,8 +273,8 @@ async def test_what_has_ended_opens_nothing_even_if_it_is_still_there(
     async with serve() as node:
         alice = await connect(node, "alice")
         token = await create(alice)
-        later_ms = token.expiry_timestamp_ms + 1
-        monkeypatch.setattr(node.broker.delegation_tokens, "_time_ms", lambda: later_ms)
+        later = ManualClock(token.expiry_timestamp_ms + 1)
+        monkeypatch.setattr(node.broker.delegation_tokens, "_clock", later)
         answer = await show(await node.connect(), token.token_id, password_of(token))
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         renewed = await alice.call(RenewDelegationTokenRequest(hmac=token.hmac, renew_period_ms=-1), 2)

@@ -30,6 +30,7 @@ from ottla.security.oauth.oauthbearer import AccessToken, OAuthBearerExchange, T
 from ottla.security.oauth.token_validators import token_validator
 from ottla.security.oauth.unsecured_jwt import UnsecuredValidator
 from ottla.settings.config import BrokerConfig, ConfigError
+from ottla.storage.clock import ManualClock
 
 NOW: Final = 1_800_000_000
 EC: Final = ECKey.generate_key("P-256", {"kid": "ec", "use": "sig"})
@@ -68,7 +69,7 @@ def validator(keys: Path, **settings: Any) -> JwtValidator:
         "scope_claim": "scope",
         "name_claim": "sub",
     }
-    return JwtValidator(FileKeys(str(keys)), lambda: NOW * 1000, **named | settings)
+    return JwtValidator(FileKeys(str(keys)), ManualClock(NOW * 1000), **named | settings)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ async def test_what_is_no_signature_of_the_issuers_is_refused(keys: Path, token:
 def test_nothing_else_is_raised(token: str) -> None:
     made = JwtValidator(
         type("Keys", (), {"current": lambda self, unknown=False: [EC]})(),
-        lambda: NOW * 1000,
+        ManualClock(NOW * 1000),
         issuer=None,
         audiences=[],
         clock_skew_seconds=0,
@@ -337,7 +338,7 @@ class TestUrl:
         source, _ = self.source(issuer)
         checks = JwtValidator(
             source,
-            lambda: NOW * 1000,
+            ManualClock(NOW * 1000),
             issuer="us",
             audiences=["kafka"],
             clock_skew_seconds=0,
@@ -356,7 +357,7 @@ def unsecured(claims: Mapping[str, Any], **header: Any) -> str:
 
 class TestUnsecured:
     async def test_it_believes_what_makes_sense(self) -> None:
-        checks = UnsecuredValidator({}, lambda: NOW * 1000)
+        checks = UnsecuredValidator({}, ManualClock(NOW * 1000))
         assert await checks.validate(unsecured({"sub": "bob", "exp": NOW + 1})) == AccessToken("bob", (NOW + 1) * 1000)
 
     @pytest.mark.parametrize(
@@ -376,11 +377,11 @@ class TestUnsecured:
     )
     async def test_what_makes_none_is_refused(self, token: str) -> None:
         with pytest.raises(TokenRefusedError) as refused:
-            await UnsecuredValidator({}, lambda: NOW * 1000).validate(token)
+            await UnsecuredValidator({}, ManualClock(NOW * 1000)).validate(token)
         assert refused.value.answer == '{"status":"invalid_token"}'
 
     async def test_scopes_may_be_asked_for(self) -> None:
-        checks = UnsecuredValidator({"unsecuredValidatorRequiredScope": "a b"}, lambda: NOW * 1000)
+        checks = UnsecuredValidator({"unsecuredValidatorRequiredScope": "a b"}, ManualClock(NOW * 1000))
         claims = {"sub": "bob", "exp": NOW + 9}
         for scope in ("b a c", ["a", "b"]):
             assert (await checks.validate(unsecured({**claims, "scope": scope}))).name == "bob"
@@ -392,7 +393,7 @@ class TestUnsecured:
 class TestExchange:
     @pytest.fixture
     def exchange(self) -> OAuthBearerExchange:
-        return OAuthBearerExchange(UnsecuredValidator({}, lambda: NOW * 1000))
+        return OAuthBearerExchange(UnsecuredValidator({}, ManualClock(NOW * 1000)))
 
     async def test_a_good_token(self, exchange: OAuthBearerExchange) -> None:
         asked = client.begin_with_token(unsecured({"sub": "bob", "exp": NOW + 9}))
@@ -441,7 +442,7 @@ class TestExchange:
     async def test_extensions_and_an_authorization_id(self, exchange: OAuthBearerExchange) -> None:
         token = unsecured({"sub": "bob", "exp": NOW + 9})
         assert await exchange.step(f"n,a=bob,\x01auth=bEARER   {token}\x01logicalCluster=lkc-1\x01\x01".encode()) == b""
-        other = OAuthBearerExchange(UnsecuredValidator({}, lambda: NOW * 1000))
+        other = OAuthBearerExchange(UnsecuredValidator({}, ManualClock(NOW * 1000)))
         with pytest.raises(AuthenticationFailedError, match=r"authorization id \(eve\)"):
             await other.step(f"n,a=eve,\x01auth=Bearer {token}\x01\x01".encode())
 
@@ -455,7 +456,7 @@ UNSECURED: Final = (
 
 def made(settings: Mapping[str, str], options: Mapping[str, str] | None = None) -> Any:
     config = BrokerConfig({PREFIX + name: value for name, value in settings.items()}).for_listener("x", "OAUTHBEARER")
-    return token_validator(config, "X", options or {}, lambda: NOW * 1000)
+    return token_validator(config, "X", options or {}, ManualClock(NOW * 1000))
 
 
 class TestSettings:

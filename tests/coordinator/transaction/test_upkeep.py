@@ -267,7 +267,7 @@ class TestManyIds:
 
     @pytest.fixture
     def shard(self) -> TransactionShard:
-        shard = TransactionShard(0, lambda _: None)
+        shard = TransactionShard(0)
         for number in range(self.COUNT):
             transactional_id = f"id-{number}"
             shard.entries[transactional_id] = Entry(Transaction(transactional_id, number, 0, MINUTE_MS))
@@ -297,7 +297,8 @@ class TestManyIds:
 
         self.last_of(shard, TransactionStatus.ONGOING)
         runtime: Any = SimpleNamespace()
-        upkeep = Upkeep(runtime=runtime, clock=ManualClock(10 * MINUTE_MS), id_expiration_ms=MINUTE_MS, fence=fence)
+        fencing: Any = SimpleNamespace(fence=fence)
+        upkeep = Upkeep(runtime=runtime, clock=ManualClock(10 * MINUTE_MS), id_expiration_ms=MINUTE_MS, fencing=fencing)
         before = len(turns)
         assert await upkeep._look_after(shard, upkeep._is_timed_out, upkeep._abort) is None
         assert done == [f"id-{self.COUNT - 1}"]
@@ -316,7 +317,7 @@ class TestManyIds:
             runtime=SimpleNamespace(write=write),  # type: ignore[arg-type]
             markers=Markers(),
             clock=ManualClock(),
-            coordinator_epoch=lambda _: 0,
+            epochs={},
             nursery=nursery,
         )
         before = len(turns)

@@ -91,7 +91,7 @@ def fetcher_of(source: Source) -> SourceFetcher:
         BrokerConfig({}),
         ManualClock(),
         MirrorProgress(),
-        lambda: None,
+        cast("Any", None),
     )
 
 
