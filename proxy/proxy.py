@@ -115,7 +115,7 @@ class Proxy:
             port,
             client_id=self._shared.own_client_id,
             timeout_seconds=CONNECT_SECONDS,
-            security=self._shared.ways.security(),
+            security=self._shared.ways.security,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(connection.run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,12 +14,12 @@ from ottla.proxy.filters.chain import Filters, Named
 from ottla.proxy.login import SASL_KEYS
 from ottla.proxy.memory import Chunks, FrameBudget
 from ottla.proxy.metrics import Metrics
-from ottla.proxy.transport import Accept, Connect, accept_tcp, connect_tcp
+from ottla.proxy.transport import Accepted, Transport, accept_tcp, connect_tcp
 from ottla.proxy.versions import Offer
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ottla.client.security import Security
     from ottla.proxy.cache.cache import Cache
@@ -57,15 +58,28 @@ class Settings(NamedTuple):
     """A connection on which nothing moves ends; a minute later than a broker would end it."""
 
 
-class Ways(NamedTuple):
-    """How clients connect, and how upstream is reached; by default without TLS or SASL on either side."""
+class Ways:
+    """How clients connect, and how upstream is reached. By default there is neither TLS nor SASL on either side."""
 
-    accept: Accept = accept_tcp
-    connect: Connect = connect_tcp
-    asks_clients: bool = False
-    """Whether clients have to authenticate here."""
-    security: Callable[[], Security] = lambda: NO_SECURITY
-    """How upstream is reached now; its login is the proxy's own."""
+    @property
+    def asks_clients(self) -> bool:
+        """Whether clients have to authenticate here."""
+        return False
+
+    @property
+    def security(self) -> Security:
+        """How upstream is reached now; its login is the proxy's own."""
+        return NO_SECURITY
+
+    async def accept(self, accepted: socket.socket) -> Accepted:
+        """Make a transport of an accepted socket, whose owner it becomes; raises NotLetInError and OSError."""
+        return await accept_tcp(accepted)
+
+    async def connect(self, host: str, port: int) -> Transport:
+        """Connect to host and port. Raises OSError, and ClientError if it is not let in. If it is cancelled, nothing
+        stays open.
+        """
+        return await connect_tcp(host, port)
 
 
 PLAIN_WAYS: Final = Ways()
@@ -79,7 +93,7 @@ class Shared:
         self.filters = Filters(filters)
         self.ways = ways
         #: Clients authenticate to upstream by themselves only if neither side of the proxy does it for them.
-        self.own_login = ways.asks_clients or ways.security().login is not None
+        self.own_login = ways.asks_clients or ways.security.login is not None
         self.offer = Offer(
             self.filters.lowest,
             self.filters.highest,

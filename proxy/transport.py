@@ -1,13 +1,13 @@
 """A connected byte stream as the proxy needs it, and the TCP socket behind it.
 
-This is the seam for TLS and SASL: each provides its own `Connect` or `Accept`, whose transport is read and written as
-plain bytes.
+This is the seam for TLS and SASL: `ottla.proxy.shared.Ways` make transports, which are read and written as plain
+bytes.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
@@ -66,14 +66,6 @@ class Accepted(NamedTuple):
     transport: Transport
     principal: str = ANONYMOUS
     login: ClientLogin | None = None
-
-
-Connect = Callable[[str, int], Awaitable[Transport]]
-"""Connects to host and port. Raises OSError, and ClientError if it is not let in. If it is cancelled, nothing stays
-open.
-"""
-Accept = Callable[[socket.socket], Awaitable[Accepted]]
-"""Makes a transport of an accepted socket, whose owner it becomes; raises NotLetInError and OSError."""
 
 
 class SocketTransport:

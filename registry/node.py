@@ -64,7 +64,7 @@ def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, con
         access = NodeAccess(broker, login)
     knows = known_host(lambda: own_host_names(broker))
     app = RegistryApp(registry, access, knows, _open_stream(broker, endpoint))
-    return Mounted(registry.run, served(app, listening, context), registry.end)
+    return Mounted(registry, served(app, listening, context))
 
 
 class OwnSchemas:

@@ -73,12 +73,25 @@ def mount(broker: Broker, login: HttpLogin | None, listening: socket.socket, con
     )
     app: Any = application(proxy)
 
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(cluster.run)
-            nursery.start_soon(consumers.run)
+    return Mounted(_Service(cluster, consumers), prepare(app, listening, context))
 
-    return Mounted(run, prepare(app, listening, context), consumers.end_all)
+
+class _Service:
+    """What the addresses stand on, and what its owner runs and ends."""
+
+    def __init__(self, cluster: Cluster, consumers: Consumers) -> None:
+        self._cluster = cluster
+        self._consumers = consumers
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cluster.run)
+            nursery.start_soon(self._consumers.run)
+
+    async def end(self) -> None:
+        """End all consumers: their members leave their groups."""
+        await self._consumers.end_all()
 
 
 class NodeCaller:

@@ -95,7 +95,7 @@ async def _serve(chosen: Chosen) -> None:
     from ottla.proxy.shared import PLAIN_WAYS
 
     securities = chosen.securities
-    proxy = Proxy(chosen.settings, chosen.filters, PLAIN_WAYS if securities is None else securities.ways)
+    proxy = Proxy(chosen.settings, chosen.filters, PLAIN_WAYS if securities is None else securities)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as obeying:
             obeying.start_soon(_obey, signals, proxy, obeying.cancel_scope)

@@ -71,7 +71,7 @@ Source = Path | Mapping[str, Any]
 """A properties file, or a table of the TOML file."""
 
 
-class Securities:
+class Securities(Ways):
     """Both sides as they are now. `run` follows the files; an error in one of them changes nothing.
 
     CommandError says what is wrong at the start.
@@ -88,10 +88,13 @@ class Securities:
         self._states = self._look()
 
     @property
-    def ways(self) -> Ways:
-        """The ways in which the proxy connects and accepts."""
+    def asks_clients(self) -> bool:
         assert self._logins is not None
-        return Ways(self.accept, self.connect, self._logins[0], lambda: self._security)
+        return self._logins[0]
+
+    @property
+    def security(self) -> Security:
+        return self._security
 
     async def run(self, look_seconds: float = _LOOK_SECONDS) -> None:
         """Read everything again when a file has changed, until cancelled. New connections use it."""
@@ -112,7 +115,6 @@ class Securities:
             told = wrong
 
     async def accept(self, accepted: socket.socket) -> Accepted:
-        """Meet a client. See `ottla.proxy.transport.Accept`."""
         way = self._auth
         if way is None or way.tls is None:
             return Accepted(SocketTransport(accepted), ANONYMOUS, _login(way))
@@ -133,7 +135,6 @@ class Securities:
         return Accepted(transport, principal, _login(way))
 
     async def connect(self, host: str, port: int) -> Transport:
-        """Reach upstream. See `ottla.proxy.transport.Connect`."""
         security = self._security
         connected = await open_tcp(host, port)
         if security.tls is None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
-async def _nothing() -> None:
-    """There is nothing to be brought to an end."""
+class Service(Protocol):
+    """What answers requests stands on."""
+
+    async def run(self) -> None:
+        """Run it until cancelled."""
+
+    async def end(self) -> None:
+        """Let what it has begun in the cluster come to its end: the broker stops, and all of it still serves."""
 
 
 class Mounted(NamedTuple):
-    """The server of an `http_ports` module: `run` runs its dependencies, `serve` answers, both until cancelled.
+    """The server of an `http_ports` module: `serve` answers, until cancelled."""
 
-    `end` is awaited before the broker stops, as long as all of it still serves.
-    """
-
-    run: Callable[[], Awaitable[None]]
+    service: Service
     serve: Callable[[], Awaitable[None]]
-    end: Callable[[], Awaitable[None]] = _nothing

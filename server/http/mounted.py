@@ -49,7 +49,7 @@ class MountedServer:
             context = None if self._tls is None else self._tls.context
             mounted = await trio.to_thread.run_sync(_mount, self.port.module, broker, login, self._socket, context)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(mounted.run)
+                nursery.start_soon(mounted.service.run)
                 if self._tls is not None:
                     nursery.start_soon(follow_certificate, self._tls)
                 self._mounted = mounted
@@ -66,7 +66,7 @@ class MountedServer:
             return
         with trio.move_on_after(_END_SECONDS):
             try:
-                await self._mounted.end()
+                await self._mounted.service.end()
             except Exception:
                 logger.exception("the %s on %s could not end what it has begun", self.port.what, self.url)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -13,6 +14,7 @@ import trio
 from ottla.cli.proxy.security import Securities
 from ottla.client import sasl
 from ottla.client.admin.users import credential
+from ottla.client.security import Security
 from ottla.kproto.messages.access.sasl_authenticate import SaslAuthenticateRequest
 from ottla.kproto.messages.access.sasl_handshake import SaslHandshakeRequest
 from ottla.kproto.messages.cluster.api_versions import ApiVersionsRequest
@@ -26,7 +28,7 @@ from ottla.proxy.filters.chain import Named, Scope
 from ottla.proxy.filters.filter import Call, Filter, response_hook
 from ottla.proxy.proxy import Proxy
 from ottla.proxy.shared import PLAIN_WAYS, CacheSettings, Settings, Ways
-from ottla.proxy.transport import Transport
+from ottla.proxy.transport import Accepted, Transport
 from ottla.settings.sources import STANDARD_AUTHORIZER
 from tests.proxy.upstreams import assert_nothing_held
 from tests.security.logins import PASSWORDS, SCRAM, TOPICS, Door
@@ -109,6 +111,27 @@ FILTERS: Final = (
 )
 
 
+class LateWays(Ways):
+    """Other ways, on which the ends of connections to upstream arrive late."""
+
+    def __init__(self, ways: Ways) -> None:
+        self._ways = ways
+
+    @property
+    def asks_clients(self) -> bool:
+        return self._ways.asks_clients
+
+    @property
+    def security(self) -> Security:
+        return self._ways.security
+
+    async def accept(self, accepted: socket.socket) -> Accepted:
+        return await self._ways.accept(accepted)
+
+    async def connect(self, host: str, port: int) -> Transport:
+        return LateEnd(await self._ways.connect(host, port))
+
+
 @asynccontextmanager
 async def opened(serve_node: Callable[..., Any], kind: str, folder: str) -> AsyncIterator[Door]:
     """The door of this kind: the broker's own, a proxy's that passes logins on, or one that has logins of its own."""
@@ -118,7 +141,7 @@ async def opened(serve_node: Callable[..., Any], kind: str, folder: str) -> Asyn
             yield Door(kind, node.port, topic_ids)
             return
         is_own = kind == "proxy with logins of its own"
-        ways = Securities(_LISTEN, _UPSTREAM).ways if is_own else PLAIN_WAYS
+        ways: Ways = Securities(_LISTEN, _UPSTREAM) if is_own else PLAIN_WAYS
         async with _proxy(node, ways, folder) as port:
             # What she reads is kept, and she may read it for as long as the test lasts.
             await read(port, "alice", topic_ids["secret"])
@@ -132,10 +155,7 @@ async def _proxy(node: RunningNode, ways: Ways, folder: str) -> AsyncIterator[in
         [(HOST, node.port)], (HOST, 0), cache=CacheSettings(64 << 20, folder, re.compile("secret|public"))
     )
 
-    async def connect(host: str, port: int) -> Transport:
-        return LateEnd(await ways.connect(host, port))
-
-    proxy = Proxy(settings, FILTERS, ways._replace(connect=connect))
+    proxy = Proxy(settings, FILTERS, LateWays(ways))
     async with trio.open_nursery() as nursery:
         ready = await nursery.start(proxy.serve)
         try:

@@ -4,7 +4,7 @@
 - `member_type` (version 1) tells members of the consumer protocol from those of the classic one in the same group.
 """
 
-from functools import partial
+from collections.abc import Iterable
 from typing import Final
 
 from ottla.coordinator.group.assignment import Assignment as PartitionsByTopic
@@ -36,14 +36,24 @@ CONSUMER_MEMBER: Final = 1
 
 
 async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
-    how = Description(
-        DescribedGroup,
-        find=context.broker.group_coordinator.consumer_groups.describe,
-        topic_names=partial(_topic_names, context),
-        tell=partial(_group, context),
-        is_served=GroupProtocol.CONSUMER.is_enabled(context),
-    )
-    return ConsumerGroupDescribeResponse(groups=await describe(request, context, how))
+    return ConsumerGroupDescribeResponse(groups=await describe(request, _Description(context)))
+
+
+class _Description(Description):
+    described = DescribedGroup
+
+    @property
+    def is_served(self) -> bool:
+        return GroupProtocol.CONSUMER.is_enabled(self.context)
+
+    def find(self, group_id: str) -> ConsumerGroup:
+        return self.context.broker.group_coordinator.consumer_groups.describe(group_id)
+
+    def topic_names(self, group: ConsumerGroup) -> Iterable[str]:
+        return _topic_names(self.context, group)
+
+    async def tell(self, group: ConsumerGroup) -> DescribedGroup:
+        return await _group(self.context, group)
 
 
 def _topic_names(context: RequestContext, group: ConsumerGroup) -> set[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.coordinator.errors import CoordinatorError, GroupIdNotFoundError
 from ottla.kproto.errors import ErrorCode
@@ -11,45 +12,57 @@ from ottla.server.apis.errors import error_code, error_message
 from ottla.server.apis.groups.describe_groups import group_operations
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from uuid import UUID
 
     from ottla.server.apis.context import RequestContext
 
-G = TypeVar("G")
 T = TypeVar("T")
 
 UNSEEN_TOPICS: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
-class Description(NamedTuple):
-    """How groups of one protocol are described.
-
-    `described` is the message of one group; `find` gives a group or raises CoordinatorError, `topic_names` the topics
-    that its description names, and `tell` describes it. If a group cannot be looked for, the answer has a sentence only
-    with `tells_why`, as Kafka's `getErrorDescribedGroupList` has it.
-    """
+class Description(ABC):
+    """How the groups of one protocol are described. `described` is the message of one group."""
 
     described: type[Any]
-    find: Callable[[str], Any]
-    topic_names: Callable[[Any], Iterable[str]]
-    tell: Callable[[Any], Awaitable[Any]]
-    is_served: bool = True
-    unseen_topics: str = UNSEEN_TOPICS
-    tells_why: bool = False
+    unseen_topics = UNSEEN_TOPICS
+    #: If a group cannot be looked for, the answer has a sentence, as Kafka's `getErrorDescribedGroupList` has it.
+    tells_why = False
+
+    def __init__(self, context: RequestContext) -> None:
+        self.context = context
+
+    @property
+    @abstractmethod
+    def is_served(self) -> bool:
+        """Whether the cluster has this protocol."""
+
+    @abstractmethod
+    def find(self, group_id: str) -> Any:
+        """The group; raises CoordinatorError."""
+
+    @abstractmethod
+    def topic_names(self, group: Any) -> Iterable[str]:
+        """The topics that its description names."""
+
+    @abstractmethod
+    async def tell(self, group: Any) -> Any:
+        """The description."""
 
 
-async def describe(request: Any, context: RequestContext, how: Description) -> list[Any]:
+async def describe(request: Any, how: Description) -> list[Any]:
     """Each group of the request, or why it is not described; with the sender's rights, if it asks for them."""
-    groups = [await _describe(group_id, context, how) for group_id in request.group_ids]
+    groups = [await _describe(group_id, how) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = group_operations(group.group_id, context)
+                group.authorized_operations = group_operations(group.group_id, how.context)
     return groups
 
 
-async def _describe(group_id: str, context: RequestContext, how: Description) -> Any:
+async def _describe(group_id: str, how: Description) -> Any:
+    context = how.context
     await context.work.charge()
     if not how.is_served:
         return how.described(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)

@@ -6,7 +6,6 @@ were decided on, once it can run.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.streams.assignor import ASSIGNOR_NAME
@@ -35,7 +34,7 @@ from ottla.server.apis.groups.streams_groups import topics_of
 from ottla.server.apis.rules import Each, Rule, itself
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ottla.coordinator.group.streams.assignor import Task, Tasks, TaskSet
     from ottla.coordinator.group.streams.group import StreamsGroup
@@ -48,15 +47,31 @@ API = Api(ApiKey.STREAMS_GROUP_DESCRIBE, Rule(each=Each(AclOperation.DESCRIBE, "
 
 
 async def handle(request: StreamsGroupDescribeRequest, context: RequestContext) -> StreamsGroupDescribeResponse:
-    how = Description(
-        DescribedGroup,
-        find=context.broker.group_coordinator.streams_groups.describe,
-        topic_names=_topic_names,
-        tell=partial(_group, context, request.include_topology_description),
-        is_served=GroupProtocol.STREAMS.is_enabled(context),
-        unseen_topics="The described group uses topics that the client is not authorized to describe.",
+    return StreamsGroupDescribeResponse(
+        groups=await describe(request, _Description(context, includes_topology=request.include_topology_description))
     )
-    return StreamsGroupDescribeResponse(groups=await describe(request, context, how))
+
+
+class _Description(Description):
+    described = DescribedGroup
+    unseen_topics = "The described group uses topics that the client is not authorized to describe."
+
+    def __init__(self, context: RequestContext, *, includes_topology: bool) -> None:
+        super().__init__(context)
+        self._is_to_describe = includes_topology
+
+    @property
+    def is_served(self) -> bool:
+        return GroupProtocol.STREAMS.is_enabled(self.context)
+
+    def find(self, group_id: str) -> StreamsGroup:
+        return self.context.broker.group_coordinator.streams_groups.describe(group_id)
+
+    def topic_names(self, group: StreamsGroup) -> Iterable[str]:
+        return _topic_names(group)
+
+    async def tell(self, group: StreamsGroup) -> DescribedGroup:
+        return await _group(self.context, self._is_to_describe, group)
 
 
 async def _group(context: RequestContext, is_to_describe: bool, group: StreamsGroup) -> DescribedGroup:

@@ -5,7 +5,6 @@ A group that does not exist, or is of another type, is GROUP_ID_NOT_FOUND.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.consumer.assignors import assignor_names
@@ -25,6 +24,8 @@ from ottla.server.apis.groups.modern_groups import Description, describe, names_
 from ottla.server.apis.rules import Each, Rule, itself
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ottla.coordinator.group.share.group import ShareGroup
     from ottla.coordinator.group.share.member import ShareMember
     from ottla.server.apis.context import RequestContext
@@ -33,15 +34,25 @@ API = Api(ApiKey.SHARE_GROUP_DESCRIBE, Rule(each=Each(AclOperation.DESCRIBE, "gr
 
 
 async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> ShareGroupDescribeResponse:
-    how = Description(
-        DescribedGroup,
-        find=context.broker.group_coordinator.share_groups.describe,
-        topic_names=partial(_topic_names, context),
-        tell=partial(_group, context),
-        is_served=GroupProtocol.SHARE.is_enabled(context),
-        tells_why=True,
-    )
-    return ShareGroupDescribeResponse(groups=await describe(request, context, how))
+    return ShareGroupDescribeResponse(groups=await describe(request, _Description(context)))
+
+
+class _Description(Description):
+    described = DescribedGroup
+    tells_why = True
+
+    @property
+    def is_served(self) -> bool:
+        return GroupProtocol.SHARE.is_enabled(self.context)
+
+    def find(self, group_id: str) -> ShareGroup:
+        return self.context.broker.group_coordinator.share_groups.describe(group_id)
+
+    def topic_names(self, group: ShareGroup) -> Iterable[str]:
+        return _topic_names(self.context, group)
+
+    async def tell(self, group: ShareGroup) -> DescribedGroup:
+        return await _group(self.context, group)
 
 
 def _topic_names(context: RequestContext, group: ShareGroup) -> set[str]:

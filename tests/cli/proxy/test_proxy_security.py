@@ -109,7 +109,7 @@ async def proxied(port: int, listen: Any = None, upstream: Any = None, **setting
     """A proxy in front of a port, with the properties of both sides."""
     seen = Principals()
     securities = Securities(listen, upstream)
-    proxy = Proxy(Settings([(HOST, port)], (HOST, 0), **settings), [Named("seen", seen)], securities.ways)
+    proxy = Proxy(Settings([(HOST, port)], (HOST, 0), **settings), [Named("seen", seen)], securities)
     async with trio.open_nursery() as watching:
         watching.start_soon(securities.run, 0.01)
         async with trio.open_nursery() as nursery:
