@@ -9,6 +9,12 @@ ROOT = Path(__file__).parents[1]
 BROKER = ("server", "coordinator", "security", "replica", "metadata", "settings")
 """The rooms that together are a broker, from the network down to the settings."""
 
+PRODUCT = (
+    *BROKER, "cli", "client", "console", "kproto", "metastore", "metrics", "pipeline", "proxy", "registry", "rest",
+    "runtime", "schemas", "storage", "testing", "tiers",
+)  # fmt: skip
+"""All that is released: everything but tests, benchmarks, simulations and examples."""
+
 
 def sources(*rooms: str) -> list[Path]:
     """Every Python file of some rooms."""
