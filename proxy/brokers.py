@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.proxy.errors import ProxyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +27,18 @@ class Broker:
         self.local_port = local_port
 
 
-class BrokerTable:
-    """The ports of the brokers. `open_door(broker)` listens on a new port for a broker and returns the port."""
+class Ports(Protocol):
+    """The ports of a proxy; `ottla.proxy.listeners.Listeners`."""
 
-    def __init__(self, open_door: Callable[[Broker], int]) -> None:
-        self._open_door = open_door
+    def listen_for(self, broker: Broker) -> int:
+        """Listen on a new port for a broker, and return the port. Raises ProxyError if none is free."""
+
+
+class BrokerTable:
+    """Which broker has which port."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
         self._brokers: dict[int, Broker] = {}
 
     def __len__(self) -> int:
@@ -47,10 +54,22 @@ class BrokerTable:
             if len(self._brokers) >= MAX_BROKERS:
                 raise ProxyError(f"broker {node_id} is one too many: only {MAX_BROKERS} can have a port here")
             broker = Broker(node_id, host, port, 0)
-            broker.local_port = self._open_door(broker)
+            broker.local_port = self._ports.listen_for(broker)
             self._brokers[node_id] = broker
             logger.info("broker %d at %s:%d has port %d here", node_id, host, port, broker.local_port)
         elif (host, port) != (broker.host, broker.port):
             logger.info("broker %d has moved from %s:%d to %s:%d", node_id, broker.host, broker.port, host, port)
             broker.host, broker.port = host, port
         return broker.local_port
+
+
+class LocalAddresses:
+    """How one client reaches the brokers: all at the same host, each at its port."""
+
+    def __init__(self, brokers: BrokerTable, host: str) -> None:
+        self._brokers = brokers
+        self._host = host
+
+    def localize(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        """The address through the proxy of a broker. Raises ProxyError as `BrokerTable.port_of` does."""
+        return self._host, self._brokers.port_of(node_id, host, port)

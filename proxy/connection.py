@@ -19,7 +19,7 @@ from ottla.proxy.requests import Requests
 from ottla.proxy.responses import Responses
 
 if TYPE_CHECKING:
-    from ottla.proxy.rewriting import Localize
+    from ottla.proxy.rewriting import Addresses
     from ottla.proxy.shared import Shared
     from ottla.proxy.transport import Accepted, Transport
 
@@ -30,9 +30,9 @@ class Connection:
     """Serves one client. `serve` is its whole life, and closes the connection to upstream."""
 
     def __init__(
-        self, accepted: Accepted, upstream: Transport, shared: Shared, localize: Localize, *, peer: str, listener: str
+        self, accepted: Accepted, upstream: Transport, shared: Shared, addresses: Addresses, *, peer: str, listener: str
     ) -> None:
-        self._exchange = Exchange(accepted, upstream, shared, localize, peer=peer, listener=listener)
+        self._exchange = Exchange(accepted, upstream, shared, addresses, peer=peer, listener=listener)
         self._requests = Requests(self._exchange)
         self._responses = Responses(self._exchange)
         self._moved_bytes = 0

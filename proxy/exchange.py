@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.kproto.schema import Request
     from ottla.kproto.types import Buffer
     from ottla.proxy.memory import Held
-    from ottla.proxy.rewriting import Localize
+    from ottla.proxy.rewriting import Addresses
     from ottla.proxy.shared import Shared
     from ottla.proxy.transport import Accepted, Transport
 
@@ -91,13 +91,13 @@ class Exchange:
     """The state of one connection, between its flow of requests and its flow of answers."""
 
     def __init__(
-        self, accepted: Accepted, upstream: Transport, shared: Shared, localize: Localize, *, peer: str, listener: str
+        self, accepted: Accepted, upstream: Transport, shared: Shared, addresses: Addresses, *, peer: str, listener: str
     ) -> None:
         self.client = accepted.transport
         self.upstream = upstream
         self.admission = Admission(accepted.login, accepted.principal)
         self.shared = shared
-        self.localize = localize
+        self.localize = addresses.localize
         self.peer = peer
         self.listener = listener
         self._client_id: str | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.client.errors import ClientError, system_reason
-from ottla.proxy.brokers import Broker, BrokerTable
+from ottla.proxy.brokers import Broker, BrokerTable, LocalAddresses
 from ottla.proxy.connection import Connection
 from ottla.proxy.errors import NotLetInError, ProxyError
 from ottla.proxy.shared import CONNECT_SECONDS
@@ -46,7 +46,7 @@ class Listeners:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self.brokers = BrokerTable(self._open_for)
+        self.brokers = BrokerTable(self)
         self._sockets: list[tuple[str, socket.socket]] = []
         self._connections: set[Connection] = set()
         self._count = 0
@@ -100,7 +100,8 @@ class Listeners:
 
     # Ports
 
-    def _open_for(self, broker: Broker) -> int:
+    def listen_for(self, broker: Broker) -> int:
+        """Listen on a new port for a broker, and return the port. Raises ProxyError if none is free."""
         host = self._shared.settings.listen[0]
         for _ in range(_MAX_TRIED_PORTS):
             port = self._next_port
@@ -166,8 +167,9 @@ class Listeners:
             self._count -= 1
 
     async def _carry(self, name: str, client: Accepted, upstream: Transport, peer: str) -> None:
-        localize = self._localizer(client.transport)
-        connection = Connection(client, upstream, self._shared, localize, peer=peer, listener=name)
+        # By the host that is told to everybody, or by the one to which this client has connected.
+        addresses = LocalAddresses(self.brokers, self._shared.settings.advertise or client.transport.local_host())
+        connection = Connection(client, upstream, self._shared, addresses, peer=peer, listener=name)
         self._connections.add(connection)
         try:
             await connection.serve()
@@ -205,13 +207,6 @@ class Listeners:
                 logger.warning("cannot reach upstream %s:%d for %s: %s", host, port, peer, reason, extra=keys)
         self._shared.metrics.refused["upstream"] += 1
         return None
-
-    def _localizer(self, client: Transport) -> Callable[[int, str, int], tuple[str, int]]:
-        """How this client reaches brokers: by the host that is told to everybody, or by the one to which it has
-        connected.
-        """
-        host = self._shared.settings.advertise or client.local_host()
-        return lambda node_id, upstream_host, port: (host, self.brokers.port_of(node_id, upstream_host, port))
 
     async def _end_idle(self) -> None:
         """End connections on which nothing moves any more: their clients, or upstream, are gone without a word."""

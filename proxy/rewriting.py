@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.kproto import codec
 from ottla.kproto.api_keys import ApiKey
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 
 Localize = Callable[[int, str, int], tuple[str, int]]
 """The address through the proxy of the broker with this id, host and port."""
+
+
+class Addresses(Protocol):
+    """How one client reaches the brokers."""
+
+    def localize(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        """The address through the proxy of the broker with this id, host and port."""
+
 
 NAMING: Final = frozenset(
     {

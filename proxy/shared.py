@@ -95,8 +95,7 @@ class Shared:
         #: Clients authenticate to upstream by themselves only if neither side of the proxy does it for them.
         self.own_login = ways.asks_clients or ways.security.login is not None
         self.offer = Offer(
-            self.filters.lowest,
-            self.filters.highest,
+            self.filters,
             own=SASL_KEYS if ways.asks_clients else (),
             hidden=SASL_KEYS if self.own_login and not ways.asks_clients else (),
         )

@@ -7,8 +7,8 @@ can be read in every version.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.kproto.api_keys import ApiKey
 from ottla.kproto.errors import ErrorCode
@@ -23,20 +23,26 @@ _LOWEST: Final = {ApiKey.SASL_HANDSHAKE: 1}
 _OFFERED_FROM_ZERO: Final = frozenset({ApiKey.PRODUCE})
 
 
+class VersionLimits(Protocol):
+    """The versions with which filters can do."""
+
+    def lowest(self, key: ApiKey) -> int: ...
+    def highest(self, key: ApiKey) -> int: ...
+
+
 class Offer:
     """The versions that are forwarded; filters may limit them further."""
 
     def __init__(
         self,
-        lowest: Callable[[ApiKey], int] = lambda key: 0,
-        highest: Callable[[ApiKey], int] = lambda key: key.valid_versions.highest,
+        limits: VersionLimits,
         *,
         own: Collection[ApiKey] = (),
         hidden: Collection[ApiKey] = (),
     ) -> None:
         """`own` are answered by the proxy, whatever upstream serves; `hidden` are neither offered nor forwarded."""
-        self._lowest = {int(key): max(lowest(key), _LOWEST.get(key, 0)) for key in ApiKey}
-        self._highest = {int(key): -1 if key in hidden else highest(key) for key in ApiKey}
+        self._lowest = {int(key): max(limits.lowest(key), _LOWEST.get(key, 0)) for key in ApiKey}
+        self._highest = {int(key): -1 if key in hidden else limits.highest(key) for key in ApiKey}
         self._own = {int(key): key.valid_versions for key in own}
 
     def includes(self, key: int, version: int) -> bool:

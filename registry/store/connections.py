@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 import trio
@@ -34,12 +34,18 @@ class Leader(NamedTuple):
     writing: TrioConnection
 
 
+class TopicFollower(Protocol):
+    """Reads the topic."""
+
+    def topic_is_missing(self, cluster_id: str) -> None:
+        """There is no topic in the cluster that was found."""
+
+
 class Wish:
     """Whether the topic should be created where it is missing: not before there is something to write."""
 
-    def __init__(self, on_missing: Callable[[str], None]) -> None:
-        """`on_missing` is told the cluster's id when there is no topic in it."""
-        self.on_missing = on_missing
+    def __init__(self, follower: TopicFollower) -> None:
+        self.follower = follower
         self._made = trio.Event()
 
     @property
@@ -95,7 +101,7 @@ async def _find(
         (found,) = answer.topics
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not created:
             if not wish.is_made:
-                wish.on_missing(cluster_id)
+                wish.follower.topic_is_missing(cluster_id)
                 await wish.wait()
                 continue
             await _create(asked, connect, addresses.get(answer.controller_id), topic, nursery)

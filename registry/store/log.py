@@ -81,7 +81,7 @@ class SchemaLog:
         self._producer = Producer(topic)
         self._ready = trio.Event()
         self._emptied = trio.Event()
-        self._wish = Wish(self._note_missing)
+        self._wish = Wish(self)
         self._connected = trio.Event()
         self._grown = trio.Condition()
         self._jobs, self._queued = trio.open_memory_channel[_Job](_MAX_WAITING)
@@ -172,7 +172,7 @@ class SchemaLog:
     # Reading
 
     async def _follow(self) -> None:
-        self._wish = Wish(self._note_missing)
+        self._wish = Wish(self)
         async with connected(self._connect, self._bootstrap, self.topic, self._wish) as leader:
             if self._topic_id is not None and self._topic_id != leader.topic_id:
                 logger.info("the topic %s is another one: it is read from its start", self.topic)
@@ -194,7 +194,7 @@ class SchemaLog:
                     self._connected.set()
                     self._ready.set()
 
-    def _note_missing(self, cluster_id: str) -> None:
+    def topic_is_missing(self, cluster_id: str) -> None:
         """There is no topic, so there are no schemas; it is created when there is something to write."""
         if self._topic_id is not None:
             self._start_over()

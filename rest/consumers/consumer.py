@@ -146,7 +146,7 @@ class Consumer:
             return
         assert self._nursery is not None
         self._topics = tuple(sorted(set(topics)))
-        self._membership = Membership(self._group, self._group_id, self._topics, self._topic_names, self._assign)
+        self._membership = Membership(self._group, self._group_id, self._topics, self)
         self._membership_ends, self._membership_ended = trio.CancelScope(), trio.Event()
         self._nursery.start_soon(self._be_member, self._membership, self._membership_ends, self._membership_ended)
 
@@ -179,7 +179,7 @@ class Consumer:
         self._topics, self._positions, self._has_uncommitted = (), {}, False
         self._assigned = trio.Event()
 
-    async def _assign(self, parts: frozenset[TopicPartition]) -> None:
+    async def take_assigned(self, parts: frozenset[TopicPartition]) -> None:
         """Take the group's new assignment. The offsets of partitions that are taken away are committed first."""
         if self._positions.keys() - parts:
             async with self._urgent_turn():
@@ -351,6 +351,7 @@ class Consumer:
             if part.partition >= counts[part.topic]:
                 raise partition_not_found()
 
-    async def _topic_names(self) -> Mapping[UUID, str]:
+    async def topic_names(self) -> Mapping[UUID, str]:
+        """The names of the topics that it has subscribed to."""
         answer = await self._cluster.metadata(self._topics)
         return {topic.topic_id: topic.name for topic in answer.topics if topic.name}

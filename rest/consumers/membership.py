@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
 from uuid import UUID, uuid4
 
 import trio
@@ -27,8 +27,15 @@ _LEAVE_EPOCH: Final = -1
 _FENCED: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _AFTER_FAILURE_SECONDS: Final = 1.0
 
-Assign = Callable[[frozenset[TopicPartition]], Awaitable[None]]
-"""Called with the member's partitions; once it returns, no other partition is read any more."""
+
+class Assignee(Protocol):
+    """The consumer that is the member."""
+
+    async def topic_names(self) -> Mapping[UUID, str]:
+        """The names of its topics."""
+
+    async def take_assigned(self, parts: frozenset[TopicPartition]) -> None:
+        """The group has decided that it has these now; once this returns, nothing else is read any more."""
 
 
 class Membership:
@@ -39,15 +46,12 @@ class Membership:
         group: Group,
         group_id: str,
         topics: Sequence[str],
-        ids: Callable[[], Awaitable[Mapping[UUID, str]]],
-        assign: Assign,
+        assignee: Assignee,
     ) -> None:
-        """`ids` tells the names of the topics."""
         self._group = group
         self._group_id = group_id
         self._topics = list(topics)
-        self._topic_names = ids
-        self._assign = assign
+        self._assignee = assignee
         self._member_id = str(uuid4())
         self._epoch = _JOIN_EPOCH
         self._has_asked = False
@@ -91,7 +95,7 @@ class Membership:
         answer = await self._group.heartbeat(self._request(is_full=is_full or self._epoch == _JOIN_EPOCH))
         if answer.error_code in _FENCED:
             self._epoch, self._owned = _JOIN_EPOCH, []
-            await self._assign(frozenset())
+            await self._assignee.take_assigned(frozenset())
             return 0.0, True
         if answer.error_code != ErrorCode.NONE:
             raise BrokerError(answer.error_code, answer.error_message, what=f"group {self._group_id}")
@@ -102,14 +106,14 @@ class Membership:
         return answer.heartbeat_interval_ms / 1000, False
 
     async def _take(self, assignment: Assignment) -> None:
-        names = await self._topic_names()
+        names = await self._assignee.topic_names()
         parts = {
             TopicPartition(names[topic.topic_id], index)
             for topic in assignment.topic_partitions
             if topic.topic_id in names
             for index in topic.partitions
         }
-        await self._assign(frozenset(parts))
+        await self._assignee.take_assigned(frozenset(parts))
         self._owned = list(assignment.topic_partitions)
 
     def _request(self, *, is_full: bool) -> ConsumerGroupHeartbeatRequest:

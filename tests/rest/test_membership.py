@@ -30,7 +30,7 @@ class Coordinator:
         self.answers = list(answers)
         self.requests: list[ConsumerGroupHeartbeatRequest] = []
         self.assigned: list[list[int]] = []
-        self.membership = Membership(self, "g", ["orders"], self.names, self.assign)  # type: ignore[arg-type]
+        self.membership = Membership(self, "g", ["orders"], self)  # type: ignore[arg-type]
 
     async def heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         await trio.lowlevel.checkpoint()
@@ -40,10 +40,10 @@ class Coordinator:
             raise answer
         return answer
 
-    async def names(self) -> Mapping[UUID, str]:
+    async def topic_names(self) -> Mapping[UUID, str]:
         return {TOPIC_ID: "orders"}
 
-    async def assign(self, parts: frozenset[TopicPartition]) -> None:
+    async def take_assigned(self, parts: frozenset[TopicPartition]) -> None:
         self.assigned.append(sorted(part.partition for part in parts))
 
     async def run(self, seconds: float) -> None:
