@@ -90,7 +90,7 @@ async def test_a_subscriber_that_fails(serve_node: Any, monkeypatch: pytest.Monk
 
 async def test_what_a_coordinator_begins_and_fails(serve_node: Any) -> None:
     async with serve_node(outlives_failures=True) as node:
-        node.broker.coordinators.groups._nursery.start_soon(fail)
+        node.broker.coordinators.groups.runtime._nursery.start_soon(fail)
         await trio.testing.wait_all_tasks_blocked(0.01)
         client = await node.connect()
         await client.call(MetadataRequest(topics=[]), 12)
