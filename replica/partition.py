@@ -268,6 +268,10 @@ class Partition:
         self._count_maximal_isr()
         self.advance_high_watermark(now_ms)
 
+    def leads_in(self, leader_epoch: int) -> bool:
+        """Whether this node leads the partition, in this epoch."""
+        return self.is_leader and self.leader_epoch == leader_epoch
+
     def leads_on(self, state: PartitionState) -> bool:
         """Whether nobody else can have led between what this node, which leads, knows and this state."""
         return self.role is Role.LEADER and state.leader_epoch <= self.leader_epoch + 1

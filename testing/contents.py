@@ -216,7 +216,7 @@ class Contents:
 
         with self._mutex:
             if self._rest is None:
-                self._rest = Rest(list(self._addresses), self._access.own, lambda: self.schema_registry_url)
+                self._rest = Rest(list(self._addresses), self._access.own, self)
             return self._rest.url
 
     def _forget_consumers(self) -> None:

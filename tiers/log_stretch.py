@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.storage.config import INT64_MAX
 from ottla.storage.errors import StorageError
@@ -23,6 +23,13 @@ UPLOAD_BYTES: Final = 1_073_741_824
 """How much of a partition goes into one upload at most, unless a single segment has more."""
 
 
+class Leadership(Protocol):
+    """This node's place among the replicas of a partition."""
+
+    def leads_in(self, leader_epoch: int) -> bool:
+        """Whether this node leads the partition, in this epoch."""
+
+
 class LogStretch:
     """A stretch of a partition's log, with what must be known of it; a `CopySource`.
 
@@ -37,12 +44,11 @@ class LogStretch:
         end_offset: int,
         *,
         leader_epoch: int,
-        leads: Callable[[int], bool],
+        leadership: Leadership,
     ) -> None:
-        """`leads` tells whether this node still leads the partition in an epoch."""
         self._log = log
         self._lineage = log.lineage
-        self._leads = leads
+        self._leadership = leadership
         self.partition = log.partition
         self.base_offset = base_offset
         self.end_offset = end_offset
@@ -72,7 +78,7 @@ class LogStretch:
         log = self._log
         if log.is_closed or log.lineage != self._lineage or log.log_start_offset > self.base_offset:
             raise StaleUploadError(f"{self!r} is not what it was when its upload began")
-        if not self._leads(self.leader_epoch):
+        if not self._leadership.leads_in(self.leader_epoch):
             raise StaleUploadError(f"this node does not lead {self!r} in epoch {self.leader_epoch} any more")
 
 
@@ -81,7 +87,7 @@ async def next_stretch(
     manifest: Manifest,
     *,
     leader_epoch: int,
-    leads: Callable[[int], bool],
+    leadership: Leadership,
     max_bytes: int = UPLOAD_BYTES,
     due_until: int = INT64_MAX,
 ) -> LogStretch | None:
@@ -106,4 +112,4 @@ async def next_stretch(
         end_offset = span.last_offset + 1
     if end_offset == base_offset:
         return None
-    return LogStretch(log, base_offset, end_offset, leader_epoch=leader_epoch, leads=leads)
+    return LogStretch(log, base_offset, end_offset, leader_epoch=leader_epoch, leadership=leadership)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
@@ -88,7 +87,7 @@ class Copier:
             log,
             manifest,
             leader_epoch=epoch,
-            leads=partial(_leads, held),
+            leadership=held,
             max_bytes=log.config.segment_bytes,
             due_until=copied_until(parts_of(log), remote.rules, now_ms),
         )
@@ -137,7 +136,3 @@ class Copier:
     def forget(self, topic_id: UUID) -> None:
         """The topic was deleted."""
         self._copying.pop(topic_id, None)
-
-
-def _leads(held: Partition, leader_epoch: int) -> bool:
-    return held.is_leader and held.leader_epoch == leader_epoch

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -46,6 +46,13 @@ SCHEMAS_TOPIC: Final = "_schemas"
 _PASSING: Final = (FencedUploadError,)
 
 
+class Coordinating(Protocol):
+    """The broker, which has coordinators once it runs."""
+
+    @property
+    def coordinators(self) -> Coordinators: ...
+
+
 class Snapshots:
     """One for a node with an object store. `run` is its life."""
 
@@ -55,7 +62,7 @@ class Snapshots:
         controller: Controller,
         store: MetadataStore,
         manager: ReplicaManager,
-        coordinators: Callable[[], Coordinators],
+        coordinating: Coordinating,
         clock: Clock,
         *,
         interval_ms: int,
@@ -64,7 +71,7 @@ class Snapshots:
         self._controller = controller
         self._store = store
         self._manager = manager
-        self._coordinators = coordinators
+        self._coordinating = coordinating
         self._clock = clock
         self._interval_ms = interval_ms
         self._files: dict[str, SnapshotFile] = {}
@@ -141,7 +148,9 @@ class Snapshots:
 
     async def _copy_offsets(self, names: SnapshotNames, partition: Partition) -> None:
         epoch = partition.leader_epoch
-        shard = next((it for it in self._coordinators().loaded_groups() if it.partition == partition.index), None)
+        shard = next(
+            (it for it in self._coordinating.coordinators.loaded_groups() if it.partition == partition.index), None
+        )
         if shard is None:
             return
 

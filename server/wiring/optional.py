@@ -170,7 +170,7 @@ def snapshots(broker: Broker, store: MetadataStore) -> Snapshots | None:
         broker.controller,
         store,
         broker.replica_manager,
-        lambda: broker.coordinators,
+        broker,
         broker.clock,
         interval_ms=broker.config.ottla_remote_snapshot_interval_ms,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.request import BaseHandler, ProxyHandler
 
 import trio
@@ -30,11 +30,19 @@ class _OnThisMachine(Registry):
         return [ProxyHandler({})]
 
 
+class RegistryBroker(Protocol):
+    """The broker under test."""
+
+    @property
+    def schema_registry_url(self) -> str:
+        """Its registry, which is started for the first who asks."""
+
+
 class _Schemas:
     """Implements SchemaStore by the registry under test, which starts when it is first needed."""
 
-    def __init__(self, registry_url: Callable[[], str]) -> None:
-        self._registry_url = registry_url
+    def __init__(self, broker: RegistryBroker) -> None:
+        self._broker = broker
 
     async def codec(self, schema_id: int) -> Codec | None:
         return await self._in_thread(lambda registry: _codec(registry.schema(schema_id)))
@@ -49,7 +57,7 @@ class _Schemas:
             raise invalid_schema(error) from None
 
     async def _in_thread(self, work: Callable[[Registry], T]) -> T:
-        return await trio.to_thread.run_sync(lambda: work(_OnThisMachine(self._registry_url())))
+        return await trio.to_thread.run_sync(lambda: work(_OnThisMachine(self._broker.schema_registry_url)))
 
 
 def _codec(schema: SchemaText | None) -> Codec | None:
@@ -59,16 +67,14 @@ def _codec(schema: SchemaText | None) -> Codec | None:
 class Rest:
     """A REST proxy, started when this is made."""
 
-    def __init__(
-        self, bootstrap: Sequence[tuple[str, int]], security: Security, registry_url: Callable[[], str]
-    ) -> None:
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], security: Security, broker: RegistryBroker) -> None:
         from ottla.rest import standalone
 
         program = partial(
             standalone.run,
             bootstrap,
             ("127.0.0.1", 0),
-            _Schemas(registry_url),
+            _Schemas(broker),
             security=security,
             client_id=EXEMPT_CLIENT_ID,
         )

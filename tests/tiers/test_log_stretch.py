@@ -74,9 +74,10 @@ class Node:
 
     async def stretch(self, log: PartitionLog, *, epoch: int = 1, max_bytes: int = 1 << 30) -> LogStretch | None:
         manifest = await self.tier.file(log.partition).refresh()
-        return await next_stretch(
-            log, manifest, leader_epoch=epoch, leads=lambda epoch: self.is_leading, max_bytes=max_bytes
-        )
+        return await next_stretch(log, manifest, leader_epoch=epoch, leadership=self, max_bytes=max_bytes)
+
+    def leads_in(self, leader_epoch: int) -> bool:
+        return self.is_leading
 
     async def copy(self, log: PartitionLog, **options: Any) -> Manifest:
         stretch = await self.stretch(log, **options)
