@@ -15,6 +15,7 @@ from uuid import UUID
 
 import trio
 
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.clock import Clock
 from ottla.storage.config import LogConfig, StorageConfig, StoreLayout
 from ottla.storage.disk.disk import Disk
@@ -43,9 +44,7 @@ logger = logging.getLogger(__name__)
 _SHARED_STORE = "shared"
 _ATTEMPTS_AT_CLOSE = 5
 # Each waits for a dozen syncs, which a disk that gets several at a time does together.
-_SYNCED_AT_ONCE = 8
-# To close a store that is at rest takes ten microseconds, and no turn of the event loop.
-_CLOSED_AT_ONCE = 20
+_CONCURRENT_SYNCS = 8
 
 
 Keep = Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]
@@ -166,12 +165,13 @@ class LogManager:
                     await self._bring_to_disk(store)
 
         async with trio.open_nursery() as nursery:
-            for _ in range(min(len(stores), _SYNCED_AT_ONCE)):
+            for _ in range(min(len(stores), _CONCURRENT_SYNCS)):
                 nursery.start_soon(bring_to_disk)
         await self.maintenance.wait_idle()
-        for number, store in enumerate(stores, 1):
-            if number % _CLOSED_AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()
+        time_slice = TimeSlice()
+        for store in stores:
+            # To close a store that is at rest takes ten microseconds, and no turn of the event loop.
+            await time_slice.maybe_yield()
             await self._close(store)
         are_whole = all(store.error is None and not store.writer.is_stalled for store in stores)
         if are_whole and not self.node_dir.was_clean:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TailAside", "set_tail_aside"]
 
-_COPIED_AT_ONCE: Final = 4 << 20
+_COPY_BYTES: Final = 4 << 20
 
 
 class TailAside(NamedTuple):
@@ -105,7 +105,7 @@ async def _copy_damaged(context: StorageContext, source: str, folder: str, name:
         copy = _Copy(disk, folder, path)
         async with _opened(copy, context):
             size_bytes = await context.offload(partial(disk.size, handle))
-            for position in range(0, size_bytes, _COPIED_AT_ONCE):
+            for position in range(0, size_bytes, _COPY_BYTES):
                 await context.offload(partial(copy.add_piece, handle, position))
             return await context.offload(copy.finish)
     finally:
@@ -155,7 +155,7 @@ class _Copy:
 
     def add_piece(self, source: Handle, position: int) -> None:
         """Add what a file has at a position, as it is."""
-        size_bytes = min(_COPIED_AT_ONCE, self._disk.size(source) - position)
+        size_bytes = min(_COPY_BYTES, self._disk.size(source) - position)
         self._write(read_exactly(self._disk, source, position, size_bytes))
 
     def _write(self, content: bytes) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import NamedTuple
 
 from ottla.kproto.records.crc import extend
 from ottla.kproto.records.crc import value as crc32c
+from ottla.runtime.time_slice import chunks
 from ottla.storage.errors import CorruptLogError, UnsupportedFormatError
 from ottla.storage.format.block import FORMAT_VERSION
 
@@ -38,7 +38,6 @@ _ENTRY = struct.Struct(">20sI")
 # as of sequence, log start, log end, first dirty offset, size in bytes, then the lengths of epochs, aborted
 # transactions, producers
 _STATE = struct.Struct(">qqqqqIII")
-_PACKED_AT_ONCE = 512
 
 
 class Checkpoint(NamedTuple):
@@ -62,8 +61,7 @@ def pack_checkpoint(checkpoint: Checkpoint, states: Mapping[bytes, bytes]) -> It
     )
     yield head
     crc = crc32c(head)
-    entries = iter(states.items())
-    while part := list(islice(entries, _PACKED_AT_ONCE)):
+    for part in chunks(states.items()):
         piece = b"".join([field for key, state in part for field in (_ENTRY.pack(key, len(state)), state)])
         crc = extend(crc, piece)
         yield piece

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["AppendInfo", "AppendOrigin", "PartitionLog", "TimestampOffset", "logs_of"]
 
 _last_offset_of = attrgetter("last_offset")
-_FORGOTTEN_AT_ONCE: Final = 64
+_MAX_FORGOTTEN: Final = 64
 
 
 class PartitionLog(AppendableLog):
@@ -82,7 +82,7 @@ class PartitionLog(AppendableLog):
         if oldest < len(tail) and tail[oldest] is group:
             self._forgotten = oldest = oldest + 1
             # Several in one go, for all that are left move up: of a quiet log they may be tens of thousands.
-            if oldest >= _FORGOTTEN_AT_ONCE or 2 * oldest >= len(tail):
+            if oldest >= _MAX_FORGOTTEN or 2 * oldest >= len(tail):
                 self._drop_forgotten()
 
     def _drop_forgotten(self) -> None:

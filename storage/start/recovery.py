@@ -53,7 +53,7 @@ __all__ = ["Recovery"]
 
 logger = logging.getLogger(__name__)
 
-_COPIED_AT_ONCE = 1_048_576
+_COPY_BYTES = 1_048_576
 
 
 class Recovery:
@@ -456,8 +456,8 @@ def _copy_tail(disk: Disk, handle: Handle, position: int, end: int, path: str) -
     unfinished = f"{path}.tmp"
     copy = disk.create(unfinished)
     try:
-        for at in range(position, end, _COPIED_AT_ONCE):
-            disk.pwritev(copy, [read_exactly(disk, handle, at, min(_COPIED_AT_ONCE, end - at))], at - position)
+        for at in range(position, end, _COPY_BYTES):
+            disk.pwritev(copy, [read_exactly(disk, handle, at, min(_COPY_BYTES, end - at))], at - position)
         disk.fdatasync(copy)
     finally:
         disk.close(copy)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator
-from typing import Final
 
 from ottla.kproto.records.crc import value as crc32c
 from ottla.storage.errors import CorruptLogError, UnsupportedFormatError
@@ -33,7 +32,6 @@ _PAIR = struct.Struct(">qq")
 
 
 #: So many producers are packed between two stops.
-STEP_PRODUCERS: Final = 64
 
 
 def write_snapshot(state: FrozenProducers) -> bytes:
@@ -48,9 +46,9 @@ def write_snapshot(state: FrozenProducers) -> bytes:
 
 
 def write_snapshot_in_steps(state: FrozenProducers) -> Generator[None, None, bytes]:
-    """`write_snapshot` with a stop behind each STEP_PRODUCERS producers."""
+    """`write_snapshot` with a stop behind each producer."""
     parts = [_HEADER.pack(state.end_offset, len(state.producers), len(state.undecided))]
-    for number, entry in enumerate(state.producers, 1):
+    for entry in state.producers:
         parts.append(
             _PRODUCER.pack(
                 entry.producer_id,
@@ -62,12 +60,10 @@ def write_snapshot_in_steps(state: FrozenProducers) -> Generator[None, None, byt
             )
         )
         parts += [_BATCH.pack(*batch) for batch in entry.batches]
-        if not number % STEP_PRODUCERS:
-            yield
-    for number, pair in enumerate(state.undecided.items(), 1):
+        yield
+    for pair in state.undecided.items():
         parts.append(_PAIR.pack(*pair))
-        if not number % STEP_PRODUCERS:
-            yield
+        yield
     body = b"".join(parts)
     return _PREFIX.pack(VERSION, crc32c(body)) + body
 

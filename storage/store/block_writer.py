@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from ottla.runtime.time_slice import TimeSlice, chunks
 from ottla.storage.disk.passing import RETRY_SECONDS, is_full
 from ottla.storage.errors import DiskFullError, LogClosedError, StoreOfflineError
 from ottla.storage.format.block import RunFlag
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["BlockOwner", "BlockWriter"]
 
 logger = logging.getLogger(__name__)
-
-_PUBLISH_SLICE = 128
-"""After this many partitions of a block the event loop gets a turn."""
 
 _MAX_IN_PLACE_GROUPS = 64
 """A block of more partitions is left to the write loop, which lets others run while it publishes them."""
@@ -495,11 +493,10 @@ class BlockWriter:
     async def _publish(self, memstore: Memstore) -> None:
         """Let readers see the block, and tell the listener."""
         segment = self._files.active
-        groups = list(memstore.groups.values())
-        for first in range(0, len(groups), _PUBLISH_SLICE):
-            if first:
-                await trio.lowlevel.checkpoint()
-            self._publish_part(groups[first : first + _PUBLISH_SLICE], segment)
+        time_slice = TimeSlice()
+        for groups in chunks(list(memstore.groups.values())):
+            await time_slice.maybe_yield()
+            self._publish_part(groups, segment)
 
     def _publish_part(self, groups: Collection[RunGroup], segment: Segment | None) -> None:
         assert segment is not None

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from itertools import islice
 
 import trio
 
+from ottla.runtime.time_slice import CHUNK_ELEMENTS, TimeSlice
 from ottla.storage.errors import DiskFullError
 from ottla.storage.format.checkpoint import PartitionState
-from ottla.storage.state.producer_snapshot import STEP_PRODUCERS, write_snapshot, write_snapshot_in_steps
+from ottla.storage.state.producer_snapshot import write_snapshot, write_snapshot_in_steps
 from ottla.storage.state.producer_state import FrozenProducers
 from ottla.storage.store.memstore import StoreLog
 
 __all__ = ["CheckpointBuilder"]
-
-_SLICE = 64
 
 
 class CheckpointBuilder:
@@ -63,7 +61,7 @@ class CheckpointBuilder:
             state, producers = log.state(self._as_of)
             if producers is None:
                 self.taken[log.key] = state.pack()
-            elif len(producers.producers) + len(producers.undecided) <= STEP_PRODUCERS:
+            elif len(producers.producers) + len(producers.undecided) <= CHUNK_ELEMENTS:
                 self.taken[log.key] = state._replace(producers=write_snapshot(producers)).pack()
             else:
                 self._unpacked[log.key] = state, producers
@@ -87,22 +85,23 @@ class CheckpointBuilder:
     async def take_all(self) -> None:
         """Take all other states, and pack all, in slices, so that the event loop is not held."""
         await self.armed.wait()
-        while self._remaining and not self.is_abandoned:
-            for log in list(islice(self._remaining, _SLICE)):
-                self.capture(log)
-            await trio.lowlevel.checkpoint()
+        time_slice = TimeSlice()
+        for log in list(self._remaining):
+            if self.is_abandoned:
+                break
+            self.capture(log)
+            await time_slice.maybe_yield()
         for key, (state, producers) in list(self._unpacked.items()):
-            steps = write_snapshot_in_steps(producers)
-            packed = await _finish(steps)
+            packed = await _finish(write_snapshot_in_steps(producers), time_slice)
             if self._unpacked.pop(key, None) is not None:  # else it was deleted meanwhile
                 self.taken[key] = state._replace(producers=packed).pack()
 
 
-async def _finish(steps: Generator[None, None, bytes]) -> bytes:
+async def _finish(steps: Generator[None, None, bytes], time_slice: TimeSlice) -> bytes:
     while True:
         try:
             next(steps)
         except StopIteration as end:
             content: bytes = end.value
             return content
-        await trio.lowlevel.checkpoint()
+        await time_slice.maybe_yield()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import trio
-
 from ottla.kproto.records.crc import extend
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.format.checkpoint import CHECKPOINT_NAME, Checkpoint, pack_checkpoint
 from ottla.storage.format.topic_file import TOPIC_FILE
 
@@ -155,9 +154,10 @@ async def take_checkpoint(store: MessageStore, *, makes_room: bool) -> Checkpoin
         raise
     store.take_snapshots(builder)
     content = []
+    time_slice = TimeSlice()
     for piece in pack_checkpoint(point, dict(store.snapshots)):
         content.append(piece)
-        await trio.lowlevel.checkpoint()
+        await time_slice.maybe_yield()
     return CheckpointFiles(store, builder, point, segment, index_tail, content)
 
 

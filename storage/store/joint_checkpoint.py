@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["JointCheckpoint"]
 
 #: So many hold their locks at a time.
-_AT_ONCE: Final = 1_000
+_MAX_HELD: Final = 1_000
 #: No more checkpoints are taken into memory once they have this much together.
 _MEMORY_BYTES: Final = 32 << 20
 
@@ -50,7 +50,7 @@ class JointCheckpoint:
     async def _take_some(self, held: AsyncExitStack, left: deque[MessageStore]) -> None:
         taken = []
         size_bytes = 0
-        for _ in range(min(len(left), _AT_ONCE)):
+        for _ in range(min(len(left), _MAX_HELD)):
             if size_bytes >= _MEMORY_BYTES:
                 break
             store = left.popleft()

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
 
-import trio
-
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.store.memstore import Memstore
 
 __all__ = ["TailCache"]
-
-# Some 300 µs.
-_EVICTED_AT_ONCE: Final = 64
 
 
 class TailCache:
@@ -48,21 +43,23 @@ class TailCache:
 
         A large block displaces thousands of small ones, which together would hold the event loop for 40 ms.
         """
-        for _ in range(_EVICTED_AT_ONCE):
-            if self.size_bytes <= self.limit_bytes or not self._blocks:
-                return False
+        if self.size_bytes <= self.limit_bytes:
+            return False
+        time_slice = TimeSlice()
+        while self.size_bytes > self.limit_bytes and self._blocks:
             self._let_go(next(iter(self._blocks)))
-        return self.size_bytes > self.limit_bytes
+            if time_slice.is_over:
+                break
+        return self.size_bytes > self.limit_bytes and bool(self._blocks)
 
     async def forget(self, owner: object) -> None:
         """Let go of all blocks of a store, a few at a time. Nothing is added for it meanwhile."""
         # A list, because the first key of a dictionary is found by passing over all that were removed before it.
-        blocks = list(self._of_owner.get(owner, ()))
-        for first in range(0, len(blocks), _EVICTED_AT_ONCE):
-            for memstore in blocks[first : first + _EVICTED_AT_ONCE]:
-                if memstore in self._blocks:
-                    self._let_go(memstore)
-            await trio.lowlevel.checkpoint()
+        time_slice = TimeSlice()
+        for memstore in list(self._of_owner.get(owner, ())):
+            if memstore in self._blocks:
+                self._let_go(memstore)
+            await time_slice.maybe_yield()
 
     def clear(self) -> None:
         """Let go of everything, when no client is left who would wait for it."""

@@ -11,6 +11,7 @@ import trio
 
 from ottla.kproto.errors import ProtocolError
 from ottla.kproto.records import BatchHeader, BytesLike, iter_batches, parse_batch_header
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.config import INT64_MAX
 from ottla.storage.errors import LogClosedError, OffsetOutOfRangeError, StorageError
 from ottla.storage.log.partition_log import PartitionLog, logs_of
@@ -35,9 +36,10 @@ __all__ = ["Cleaner"]
 logger = logging.getLogger(__name__)
 
 _FULL_PAUSE_SECONDS = 1.0
-_SLICE = 50
+# The spans of so many logs are found by one call of a worker thread.
+_LOGS_A_CALL = 50
 # To find out that a store has no work takes 4 to 20 µs, and as much again for each of its other logs.
-_LOGS_A_STEP = 20
+_FEW_LOGS = 20
 _BYTES_PER_KEY = 28
 
 
@@ -103,13 +105,10 @@ class Cleaner:
         several in one turn of the event loop.
         """
         unforeseen: list[Exception] = []
-        looked_at = 0
         async with self._lock:
+            time_slice = TimeSlice()
             for store in list(self._stores.values()):
-                looked_at += len(store.logs) or 1
-                if looked_at >= _LOGS_A_STEP:
-                    looked_at = 0
-                    await trio.lowlevel.checkpoint()
+                await time_slice.maybe_yield()
                 if not store.is_usable or not is_due(store):
                     continue
                 try:
@@ -192,7 +191,7 @@ def _may_have_aged(store: MessageStore) -> bool:
     file of which all is live: of others an index must be read, or they have too many logs for one step.
     """
     active = store.files.active
-    if active is None or len(store.files.segments) > 1 or max(len(store.logs), len(active.tables or ())) > _LOGS_A_STEP:
+    if active is None or len(store.files.segments) > 1 or max(len(store.logs), len(active.tables or ())) > _FEW_LOGS:
         return True
     return has_dead_runs(store) or any(
         (log.places.spans and not log.places.are_known) or _retained_start(log) > log.log_start_offset
@@ -211,9 +210,9 @@ def _is_compacted(store: MessageStore) -> bool:
 async def expire_producers(store: MessageStore) -> None:
     """Forget producers that have been silent for long, whatever the topic's policy for its records is."""
     now_ms = store.context.clock.time_ms()
-    for number, log in enumerate(logs_of(store), 1):
-        if number % _SLICE == 0:
-            await trio.lowlevel.checkpoint()
+    time_slice = TimeSlice()
+    for log in logs_of(store):
+        await time_slice.maybe_yield()
         if not log.is_closed:
             log.expire_producers(now_ms)
 
@@ -221,8 +220,8 @@ async def expire_producers(store: MessageStore) -> None:
 async def apply_retention(store: MessageStore) -> None:
     """Move the log starts that the topics' settings ask to be moved."""
     logs = [log for log in logs_of(store) if log.config.delete and log.log_end_offset > log.log_start_offset]
-    for first in range(0, len(logs), _SLICE):
-        part = [log for log in logs[first : first + _SLICE] if not log.is_closed]
+    for first in range(0, len(logs), _LOGS_A_CALL):
+        part = [log for log in logs[first : first + _LOGS_A_CALL] if not log.is_closed]
         await ensure_spans(part)
         for log in part:
             if log.is_closed or not log.places.are_known:
@@ -242,8 +241,8 @@ async def _compactable_logs(store: MessageStore, *, only_due: bool) -> list[tupl
     """The compacted logs whose turn it is, or all, the dirtiest first."""
     logs = [log for log in logs_of(store) if log.config.compact and log not in store.uncleanable]
     due: list[tuple[PartitionLog, CleanableRange]] = []
-    for first in range(0, len(logs), _SLICE):
-        part = [log for log in logs[first : first + _SLICE] if not log.is_closed]
+    for first in range(0, len(logs), _LOGS_A_CALL):
+        part = [log for log in logs[first : first + _LOGS_A_CALL] if not log.is_closed]
         await ensure_spans(part)
         for log in part:
             if log.is_closed:

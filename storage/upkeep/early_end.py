@@ -11,6 +11,7 @@ from typing import cast
 
 import trio
 
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.format.checkpoint import log_start_of
 from ottla.storage.format.run_table import RunTable
 from ottla.storage.log.partition_log import PartitionLog, logs_of
@@ -19,7 +20,6 @@ from ottla.storage.store.segment import Segment
 
 __all__ = ["end_dead_segment", "end_segment", "has_dead_runs"]
 
-_SLICE = 20
 _RUNS = 1000
 
 
@@ -33,9 +33,9 @@ async def end_dead_segment(store: MessageStore) -> None:
     # checkpoint. It is also what the new segment begins with, and without anything it would not begin.
     shortened: PartitionLog | None = None
     is_begun = False
-    for number, log in enumerate(logs_of(store), 1):
-        if number % _SLICE == 0:
-            await trio.lowlevel.checkpoint()
+    time_slice = TimeSlice()
+    for log in logs_of(store):
+        await time_slice.maybe_yield()
         if log.is_closed or not log.log_start_offset:
             continue
         if log.log_start_offset == log.log_end_offset:
@@ -72,9 +72,9 @@ def has_dead_runs(store: MessageStore) -> bool:
 async def _is_dead(store: MessageStore, segment: Segment) -> bool:
     """Whether so much of the active segment is dead that it should be given back."""
     live_bytes = dead_bytes = 0
-    for number, (key, table) in enumerate(list((segment.tables or {}).items()), 1):
-        if number % _SLICE == 0:
-            await trio.lowlevel.checkpoint()
+    time_slice = TimeSlice()
+    for key, table in list((segment.tables or {}).items()):
+        await time_slice.maybe_yield()
         start = _log_start(store, key)
         live = 0 if start is None else await _bytes_from(table, start)
         live_bytes += live

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import trio
 
 from ottla.kproto.errors import ProtocolError
+from ottla.runtime.time_slice import TimeSlice, chunks
 from ottla.storage.config import INT64_MAX
 from ottla.storage.disk.disk import Disk
 from ottla.storage.errors import CorruptLogError, StorageError
@@ -25,7 +26,6 @@ from ottla.storage.upkeep.segment_rewrite import Keep, SegmentRewrite
 
 __all__ = ["keep_map", "may_change", "reclaim", "rewrite_segments"]
 
-_SLICE = 1000
 _STEP_BYTES = 1_048_576
 _SPARE_BYTES = 67_108_864
 
@@ -42,15 +42,13 @@ class _Usage(NamedTuple):
 async def keep_map(store: MessageStore) -> dict[bytes, Keep]:
     """Every partition that lives in the store, by log key, and from where on its records are wanted."""
     keep: dict[bytes, Keep] = {}
-    for number, (key, state) in enumerate(list(store.snapshots.items())):
-        if number % _SLICE == _SLICE - 1:
-            await trio.lowlevel.checkpoint()
-        keep[key] = Keep(log_start_of(state))
-    for number, log in enumerate(logs_of(store)):
-        if number % _SLICE == _SLICE - 1:
-            await trio.lowlevel.checkpoint()
-        if not log.is_closed:
-            keep[log.key] = Keep(log.log_start_offset)
+    time_slice = TimeSlice()
+    for some in chunks(list(store.snapshots.items())):
+        await time_slice.maybe_yield()
+        keep.update((key, Keep(log_start_of(state))) for key, state in some)
+    for logs in chunks(logs_of(store)):
+        await time_slice.maybe_yield()
+        keep.update((log.key, Keep(log.log_start_offset)) for log in logs if not log.is_closed)
     return keep
 
 

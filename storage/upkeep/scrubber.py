@@ -22,6 +22,7 @@ from typing import Final
 
 import trio
 
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.disk.passing import is_out_of_descriptors
 from ottla.storage.errors import LogClosedError, StorageError
 from ottla.storage.store.context import StorageContext
@@ -40,8 +41,7 @@ _BUSY_SHARE: Final = 10
 _POLL_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 _SAVE_SECONDS: Final = 600.0
-_STORES_A_STEP: Final = 64
-_SORTED_AT_ONCE: Final = 256
+_SORTED_RUN: Final = 256
 
 
 class Scrubber:
@@ -100,9 +100,10 @@ class Scrubber:
         if not self.state.store:
             self._findings = []
         began_bytes = self.read_bytes
-        for number, store in enumerate(await self._in_order(), 1):
-            if number % _STORES_A_STEP == 0:
-                await trio.lowlevel.checkpoint()
+        time_slice = TimeSlice()
+        for store in await self._in_order():
+            if time_slice.is_over:
+                await time_slice.maybe_yield()
             # Most of many stores have nothing to read.
             if not store.files.has_sealed:
                 continue
@@ -131,8 +132,8 @@ class Scrubber:
         """All stores by the names of their folders. Sorted in parts, as all at once would hold the event loop."""
         stores = list(self._stores.values())
         parts = []
-        for first in range(0, len(stores), _SORTED_AT_ONCE):
-            parts.append(sorted(stores[first : first + _SORTED_AT_ONCE], key=_directory_of))
+        for first in range(0, len(stores), _SORTED_RUN):
+            parts.append(sorted(stores[first : first + _SORTED_RUN], key=_directory_of))
             await trio.lowlevel.checkpoint()
         return merge(*parts, key=_directory_of)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,6 +14,7 @@ import pytest
 import trio
 
 from ottla.kproto.records import Record, build_batch, iter_batches, iter_records
+from ottla.runtime import time_slice
 from ottla.storage.clock import ManualClock
 from ottla.storage.config import LogConfig, StorageConfig
 from ottla.storage.disk import Disk, RealDisk
@@ -53,6 +55,13 @@ async def turns_during(work: Callable[[], Awaitable[object]]) -> int:
     async with counted_turns() as turns:
         await work()
         return turns()
+
+
+@pytest.fixture
+def counted_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice of time is over after twenty looks at its clock, on every machine."""
+    looks = count()
+    monkeypatch.setattr(time_slice, "perf_counter", lambda: next(looks) * time_slice.SLICE_SECONDS / 20)
 
 
 class Harness:

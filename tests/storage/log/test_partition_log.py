@@ -358,7 +358,7 @@ async def test_a_transaction_that_ended_before_a_crash_is_decided_after_it(harne
 async def test_a_block_that_displaces_many_lets_others_run_meanwhile(
     harness: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.storage.store.tail_cache._EVICTED_AT_ONCE", 3)
+    monkeypatch.setattr("ottla.runtime.time_slice.SLICE_SECONDS", -1.0)
     async with harness.manager() as manager:
         log = await harness.open(manager)
         tail = manager.context.tail

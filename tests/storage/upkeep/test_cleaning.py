@@ -246,7 +246,7 @@ async def open_many(harness: Any, manager: Any, count: int, *, with_records: boo
 @pytest.mark.parametrize("looks_at_all", [False, True])
 @pytest.mark.parametrize("with_records", [False, True])
 async def test_stores_without_work_share_turns_of_the_event_loop(
-    harness: Any, with_records: bool, looks_at_all: bool
+    harness: Any, with_records: bool, looks_at_all: bool, counted_looks: None
 ) -> None:
     """Others run between them, and a turn for each of many topics would take a second, again and again."""
     async with harness.manager(SimulatedDisk(1, clock=harness.clock), **BY_HAND) as manager:

@@ -67,7 +67,9 @@ async def test_all_of_a_sound_node_is_read(harness: Any, caplog: Any) -> None:
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_stores_that_have_nothing_to_read_share_turns_of_the_event_loop(harness: Any) -> None:
+async def test_stores_that_have_nothing_to_read_share_turns_of_the_event_loop(
+    harness: Any, counted_looks: None
+) -> None:
     """Others run between them, and a turn for each of many topics would take a second."""
     async with harness.manager(**SETTINGS) as manager:
         for number in range(300):
@@ -79,7 +81,7 @@ async def test_stores_are_read_in_the_order_of_their_folders(
     harness: Any, monkeypatch: pytest.MonkeyPatch, autojump_clock: Any
 ) -> None:
     """However many there are: where a pass stops is known by the name of the last one."""
-    monkeypatch.setattr(scrubber, "_SORTED_AT_ONCE", 2)
+    monkeypatch.setattr(scrubber, "_SORTED_RUN", 2)
     begun = []
 
     def noted(disk: Disk, segment: Segment) -> SegmentCheck:
