@@ -19,3 +19,23 @@ PRODUCT = (
 def sources(*rooms: str) -> list[Path]:
     """Every Python file of some rooms."""
     return [path for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+LOOPS = (
+    *BROKER,
+    "cli",
+    "client",
+    "console",
+    "kproto",
+    "metastore",
+    "metrics",
+    "proxy",
+    "registry",
+    "rest",
+    "runtime",
+    "schemas",
+    "storage",
+    "testing",
+    "tiers",
+)
+"""The rooms of what runs on an event loop, and of what is called there: all of the product but the pipeline."""
