@@ -12,6 +12,7 @@ from ottla.replica.errors import ReplicaError
 from ottla.replica.partition import NO_EPOCH, EpochEndOffset, Isolation, Partition, Role
 from ottla.runtime.errors import kept
 from ottla.runtime.stages import CalledWait
+from ottla.runtime.time_slice import CHUNK_ELEMENTS, TimeSlice, chunks
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ NO_REPLICA: Final = -1
 NOBODY: Final[frozenset[int]] = frozenset()
 #: Of a follower that does not say which high watermark it knows (before Fetch v18): it is never answered early.
 NO_KNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
-
-#: A fetch of more partitions lets others run in between.
-LOOK_AT_ONCE: Final = 64
 
 # Members of enumerations cost as much to look up as two calls, and these are asked for with every partition.
 _LEADER: Final = Role.LEADER
@@ -337,18 +335,21 @@ class FetchOperation:
 
         Others may run now and then when the partitions are many; what changes meanwhile is looked at again.
         """
-        requests, results, seen = self._partitions, self.results, self._seen
-        for first in range(0, len(requests), LOOK_AT_ONCE):
-            if first:
-                yield trio.lowlevel.checkpoint
-            for request in requests[first : first + LOOK_AT_ONCE]:
+        results, seen = self.results, self._seen
+        time_slice = TimeSlice()
+        have_run = False
+        for requests in chunks(self._partitions):
+            if results and time_slice.is_over:
+                yield time_slice.maybe_yield
+                have_run = True
+            for request in requests:
                 result = request.idle_result
                 if result is None or not self._is_still_idle(request, result):
                     result = self._look(request, is_first=True)
                     self._planned_bytes += result.planned_bytes
                 results.append(result)
                 seen.append(0 if result.partition is None else result.partition.changes)
-        if len(requests) > LOOK_AT_ONCE:
+        if have_run:
             self.note_changes()
 
     def note_changes(self) -> None:
@@ -386,13 +387,14 @@ class FetchOperation:
         if not let_go:
             return
         self._planned_bytes -= let_go
+        time_slice = TimeSlice()
         for position, old in enumerate(results):
+            if position % CHUNK_ELEMENTS == CHUNK_ELEMENTS - 1 and time_slice.is_over:
+                yield time_slice.maybe_yield
             if old.planned_bytes and old.plan is None:
                 old.release()
                 results[position] = result = self._look(self._partitions[position], is_first=False)
                 self._planned_bytes += result.planned_bytes
-            if position % LOOK_AT_ONCE == LOOK_AT_ONCE - 1:
-                yield trio.lowlevel.checkpoint
 
     def release(self) -> None:
         """Give up: nobody will see the results."""

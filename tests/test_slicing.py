@@ -24,16 +24,12 @@ COUNTED: Final = re.compile(
 #: Those that there are, and why time does not do.
 ALLOWED: Final[dict[str, str]] = {
     "kproto/compiler/layout.py STEP_ELEMENTS": "kproto knows no clocks: who runs its steps looks at one between them",
-    "replica/fetch.py LOOK_AT_ONCE": "not by time yet",
     "runtime/time_slice.py CHUNK_ELEMENTS": "the one for what takes less than a look at the clock",
     "server/apis/context.py _ENCODED_AT_ONCE_ELEMENTS": "an answer of fewer is encoded by one call, others in steps",
-    "server/apis/data/fetch.py _AT_ONCE": "not by time yet",
     "server/network/connection.py _SERVED_AT_ONCE": "fairness: requests until it is another connection's turn",
     "server/network/io_wait.py EVENTS_AT_ONCE": "events that one call of epoll returns",
     "server/network/large_requests.py _STEP": "objects that are freed by one statement, which no clock could end",
-    "server/network/listener.py _IDLE_SCAN_BATCH": "not by time yet",
     "server/network/receiver.py _MAX_TAKEN_AT_ONCE": "fairness: frames until it is another connection's turn",
-    "storage/reading/reader.py _PREPARED_AT_ONCE": "not by time yet",
     "storage/turn.py _ANSWERED_AT_ONCE": "every request pays for the end of a turn: no clock for each answer",
 }
 

@@ -42,7 +42,6 @@ _PEER_GONE: Final = frozenset(
 )
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _RETRY_SECONDS: Final = 0.1
-_IDLE_SCAN_BATCH: Final = 1_000
 _MAX_KEPT: Final = 1_000
 _SLOW_SCAN_SECONDS: Final = 0.5
 _STALLED_SECONDS: Final = 10
@@ -286,7 +285,9 @@ class Listeners:
 
     async def _cut_stalled(self) -> None:
         """Limit for how long a client that does not read may keep the memory that answers to others need."""
-        for index, connection in enumerate(list(self._connections), 1):
+        time_slice = TimeSlice()
+        for connection in list(self._connections):
+            await time_slice.maybe_yield()
             if connection.abort_if_stalled(_STALLED_SECONDS):
                 logger.warning(
                     "closed the connection from %r: it has read nothing of its answer for %d s, and there is no memory "
@@ -295,8 +296,6 @@ class Listeners:
                     _STALLED_SECONDS,
                     extra={"client": repr(connection), "client_id": connection.client.client_id},
                 )
-            if index % _IDLE_SCAN_BATCH == 0:
-                await trio.lowlevel.checkpoint()
 
     async def _close_idle(self) -> None:
         if self._limits.max_idle_ms < 0:
@@ -304,7 +303,7 @@ class Listeners:
         idle_seconds = self._limits.max_idle_ms / 1000
         while True:
             await trio.sleep(min(max(idle_seconds / 10, 0.05), 30))
-            for index, connection in enumerate(list(self._connections), 1):
+            time_slice = TimeSlice()
+            for connection in list(self._connections):
+                await time_slice.maybe_yield()
                 connection.abort_if_idle(idle_seconds)
-                if index % _IDLE_SCAN_BATCH == 0:
-                    await trio.lowlevel.checkpoint()

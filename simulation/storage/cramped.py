@@ -18,7 +18,6 @@ __all__ = ["cramped"]
 # Module, constant, small value. A constant that one module imports by name from another is listed for both.
 _LIMITS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("storage.reading.reader", "_SCAN_BYTES", 600),
-    ("storage.reading.reader", "_PREPARED_AT_ONCE", 1),
     ("storage.reading.reader", "STEP_BYTES", 300),
     ("storage.reading.file_read", "STEP_BYTES", 300),
     ("storage.store.memstore", "JOINED_BATCHES", 3),

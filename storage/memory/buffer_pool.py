@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ottla.runtime.memory_budget import MemoryBudget as MemoryBudget
 from ottla.storage.memory.iobuf import Fragment
 from ottla.storage.memory.unmapping import Unmapping
 

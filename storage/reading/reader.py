@@ -14,6 +14,7 @@ from functools import partial
 import trio
 
 from ottla.runtime.stages import Stages, finish
+from ottla.runtime.time_slice import TimeSlice
 from ottla.storage.disk.passing import RETRY_SECONDS, is_out_of_descriptors
 from ottla.storage.errors import CorruptLogError, LogClosedError
 from ottla.storage.memory.iobuf import IOBuf
@@ -34,8 +35,6 @@ _MAX_WAITS = 100
 _SCAN_BYTES = 1_048_576
 # A small read takes as long as copying and checking this much.
 _LEAST_STEP_BYTES = 16_384
-# A fetch of more partitions lets others run in between.
-_PREPARED_AT_ONCE = 8
 
 
 class Reader:
@@ -112,9 +111,10 @@ class Reader:
         followed: list[ReadPlan] = []
         reads: dict[ReadPlan, FileRead] = {}
         try:
-            for number, plan in enumerate(plans, 1):
-                if number % _PREPARED_AT_ONCE == 0:
-                    yield trio.lowlevel.checkpoint
+            time_slice = TimeSlice()
+            for plan in plans:
+                if time_slice.is_over:
+                    yield time_slice.maybe_yield
                 if _lacks_spans(plan):
                     # Segments were exchanged meanwhile: what is known of their files is no longer true.
                     again.append(plan)

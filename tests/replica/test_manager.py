@@ -25,10 +25,12 @@ from ottla.replica.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from ottla.replica.fetch import LOOK_AT_ONCE, FetchParams, FetchPartition, FetchResult
+from ottla.replica.fetch import FetchParams, FetchPartition, FetchResult
 from ottla.replica.manager import MIN_FETCH_BYTES
 from ottla.replica.partition import Isolation, Role
+from ottla.runtime import time_slice
 from ottla.runtime.stages import finish
+from ottla.runtime.time_slice import CHUNK_ELEMENTS
 from ottla.server.apis.pending import begin
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import OffsetOutOfRangeError, StoreOfflineError
@@ -398,10 +400,14 @@ async def test_who_is_no_replica_is_told_nothing_about_the_log(node: Node, topic
     assert result.diverging_epoch is None
 
 
-async def test_what_changes_while_many_partitions_are_looked_at(node: Node, nursery: trio.Nursery) -> None:
+async def test_what_changes_while_many_partitions_are_looked_at(
+    node: Node, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first look at many partitions lets others run; what was looked at before they ran is not missed."""
-    topic = await node.create_topic("many", partitions=2 * LOOK_AT_ONCE + 1)
-    asked = [FetchPartition(topic.topic_id, index, 0) for index in range(2 * LOOK_AT_ONCE + 1)]
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1)  # each slice is over at once
+    count = 2 * CHUNK_ELEMENTS + 1
+    topic = await node.create_topic("many", partitions=count)
+    asked = [FetchPartition(topic.topic_id, index, 0) for index in range(count)]
     results: list[FetchResult] = []
 
     async def fetch() -> None:
@@ -417,8 +423,8 @@ async def test_what_changes_while_many_partitions_are_looked_at(node: Node, nurs
 
 async def test_who_is_asked_for_first_has_what_may_be_answered(node: Node, nursery: trio.Nursery) -> None:
     """In whatever order the partitions come to have records while a fetch waits."""
-    topic = await node.create_topic("many", partitions=LOOK_AT_ONCE)
-    asked = [FetchPartition(topic.topic_id, index, 0) for index in range(LOOK_AT_ONCE)]
+    topic = await node.create_topic("many", partitions=CHUNK_ELEMENTS)
+    asked = [FetchPartition(topic.topic_id, index, 0) for index in range(CHUNK_ELEMENTS)]
     results: list[FetchResult] = []
 
     async def fetch() -> None:
@@ -426,7 +432,7 @@ async def test_who_is_asked_for_first_has_what_may_be_answered(node: Node, nurse
 
     nursery.start_soon(fetch)
     await wait_all_tasks_blocked()
-    appended = {key(topic, index): batch_of(b"value") for index in reversed(range(LOOK_AT_ONCE))}
+    appended = {key(topic, index): batch_of(b"value") for index in reversed(range(CHUNK_ELEMENTS))}
     await node.manager.append(appended, required_acks=0, timeout_ms=0)
     node.flush()
     await wait_all_tasks_blocked()

@@ -43,6 +43,7 @@ from ottla.replica.fetch import FetchPartition as AskedPartition
 from ottla.replica.fetch_session import PartitionKey, id_of
 from ottla.replica.partition import NO_EPOCH, Isolation
 from ottla.runtime.stages import Stages
+from ottla.runtime.time_slice import CHUNK_ELEMENTS, TimeSlice
 from ottla.server.apis.data.leader_hints import leader_hint
 from ottla.server.apis.declaration import Api, general_codec
 from ottla.server.apis.errors import error_code, error_response_in_steps
@@ -77,7 +78,6 @@ API = Api(
 #: Partitions in one request; a session may have more of them.
 MAX_PARTITIONS: Final = 50_000
 
-_AT_ONCE: Final = 128
 _READ_COMMITTED: Final = 1
 _ISOLATION_LEVELS: Final = (0, _READ_COMMITTED)
 _FIRST_VERSION_WITH_SESSIONS: Final = 7
@@ -148,9 +148,10 @@ def _fetch_allowed(
     may_follow = is_follower and access.allows_on_cluster(AclOperation.CLUSTER_ACTION)
     may_read: dict[object, bool] = {}
     allowed = []
+    time_slice = TimeSlice()
     for number, partition in enumerate(partitions, 1):
-        if not number % _AT_ONCE:
-            yield partial(context.work.charge, 0)
+        if number % CHUNK_ELEMENTS == 0 and time_slice.is_over:
+            yield time_slice.maybe_yield
         key = partition.name
         if key not in may_read:
             topic = topics.get(partition.topic_id)
@@ -202,7 +203,7 @@ def _refusal_in_steps(request: FetchRequest, version: int, code: ErrorCode) -> S
     for topic in response.responses:
         for number, data in enumerate(topic.partitions):
             data.high_watermark, data.records = -1, b""
-            if number % _AT_ONCE == 0:
+            if number % CHUNK_ELEMENTS == 0:
                 yield
     return response
 
@@ -252,6 +253,7 @@ def _requested(
     topics = context.broker.metadata.topics
     requested: dict[PartitionKey, AskedPartition] = {}
     number = 0
+    time_slice = TimeSlice()
     for topic in request.topics:
         name: str | UUID
         if by_id:
@@ -260,8 +262,8 @@ def _requested(
             name, topic_id = topic.topic, id_of(topics, topic.topic)
         for asked in topic.partitions:
             number += 1
-            if not number % _AT_ONCE:
-                yield partial(context.work.charge, 0)
+            if number % CHUNK_ELEMENTS == 0 and time_slice.is_over:
+                yield time_slice.maybe_yield
             index = asked.partition
             requested[name, index] = AskedPartition(
                 topic_id,
@@ -304,9 +306,10 @@ def _fill(
     by_id = context.header.api_version >= _FIRST_VERSION_BY_ID
     name: object = None
     answers: list[FetchedPartition | PartitionData] = []
+    time_slice = TimeSlice()
     for number, position in enumerate(answered, 1):
-        if not number % _AT_ONCE:
-            yield partial(context.work.charge, 0)
+        if number % CHUNK_ELEMENTS == 0 and time_slice.is_over:
+            yield time_slice.maybe_yield
         asked, result = partitions[position], results[position]
         if asked.name is not name and asked.name != name:
             name = asked.name
