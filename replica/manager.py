@@ -34,7 +34,7 @@ from ottla.replica.traffic import TopicTraffic
 from ottla.replica.visible_records import aborted_transactions
 from ottla.runtime import remote_time
 from ottla.runtime.stages import Stages, finish
-from ottla.runtime.time_slice import TimeSlice
+from ottla.runtime.time_slice import CHUNK_ELEMENTS, TimeSlice
 from ottla.storage.errors import ChecksTakeLongError, StorageError
 from ottla.storage.log.partition_log import AppendOrigin
 from ottla.storage.reading.plan import begin_read
@@ -274,14 +274,16 @@ class ReplicaManager:
         operation = AppendOperation(required_acks, timeout_ms, waits_for_room=is_coordinator)
         may_write_internal = internal_topics_allowed or is_coordinator
         find = self._partitions.get
-        time_slice = TimeSlice() if len(entries) > 1 else None
+        time_slice = TimeSlice() if len(entries) > CHUNK_ELEMENTS else None
+        left = len(entries)
         has_waited = bool(self.unopened.left)
         if has_waited:
             yield from self.unopened.until_open(key for key, _ in entries)
         for (topic_id, index), (view, fragment, guard, checked) in entries:
-            if time_slice is not None and time_slice.is_over:
-                yield trio.lowlevel.checkpoint
-                time_slice.renew()
+            if time_slice is not None:
+                left -= 1
+                if left % CHUNK_ELEMENTS == 0 and time_slice.is_over:
+                    yield time_slice.maybe_yield
             partition = None
             try:
                 partition = find(topic_id, index)

@@ -6,7 +6,9 @@ Patterns are those of RE2, which never take more than linear time: what they are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
+
+from ottla.runtime.client_regex import ClientRegexError, Pattern, compile_client_regex
 
 SELECTORS: Final = frozenset(
     {
@@ -19,14 +21,6 @@ SELECTORS: Final = frozenset(
     }
 )
 
-_MAX_MEMORY_BYTES: Final = 1 << 20
-
-
-class Pattern(Protocol):
-    """A compiled expression."""
-
-    def fullmatch(self, text: str) -> object | None: ...
-
 
 def parse_match(pairs: Iterable[str]) -> dict[str, Pattern]:
     """The pattern of each selector. Raises ValueError with the pair that is none."""
@@ -35,23 +29,13 @@ def parse_match(pairs: Iterable[str]) -> dict[str, Pattern]:
         selector, *rest = pair.split("=")
         if len(rest) != 1 or not rest[0] or selector.strip() not in SELECTORS:
             raise ValueError(pair)
-        patterns[selector.strip()] = _compile(rest[0].strip(), pair)
+        try:
+            patterns[selector.strip()] = compile_client_regex(rest[0].strip())
+        except ClientRegexError:
+            raise ValueError(pair) from None
     return patterns
 
 
 def matches(patterns: Mapping[str, Pattern], attributes: Mapping[str, str]) -> bool:
     """Whether every selector's pattern matches the whole of the client's attribute."""
     return all(pattern.fullmatch(attributes.get(selector, "")) for selector, pattern in patterns.items())
-
-
-def _compile(text: str, pair: str) -> Pattern:
-    import re2  # type: ignore[import-untyped]
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MAX_MEMORY_BYTES
-    try:
-        pattern: Pattern = re2.compile(text, options)
-    except re2.error:
-        raise ValueError(pair) from None
-    return pattern

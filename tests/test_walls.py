@@ -45,7 +45,6 @@ FOREIGN = {
     "server/quotas/clients.py": 2,
     "security/kerberos.py": 1,
     "security/tls.py": 8,
-    "settings/client_match.py": 2,
     "testing/faults/answers.py": 6,
     "testing/faults/dispatcher.py": 1,
 }

@@ -34,7 +34,7 @@ class Leader(NamedTuple):
     writing: TrioConnection
 
 
-class TopicFollower(Protocol):
+class TopicReader(Protocol):
     """Reads the topic."""
 
     def topic_is_missing(self, cluster_id: str) -> None:
@@ -44,7 +44,7 @@ class TopicFollower(Protocol):
 class Wish:
     """Whether the topic should be created where it is missing: not before there is something to write."""
 
-    def __init__(self, follower: TopicFollower) -> None:
+    def __init__(self, follower: TopicReader) -> None:
         self.follower = follower
         self._made = trio.Event()
 

@@ -26,6 +26,7 @@ from ottla.kproto.errors import DecodeError
 from ottla.kproto.records.crc import crc32c
 from ottla.kproto.records.errors import RecordError
 from ottla.metadata.image import ResourceType
+from ottla.runtime.client_regex import Pattern
 from ottla.runtime.time_slice import TimeSlice
 from ottla.server.client_metrics.errors import (
     ClientMetricsError,
@@ -37,7 +38,7 @@ from ottla.server.client_metrics.errors import (
     UnsupportedTelemetryCompressionError,
 )
 from ottla.server.client_metrics.series import Pushed
-from ottla.settings.client_match import Pattern, matches, parse_match
+from ottla.settings.client_match import matches, parse_match
 from ottla.settings.config import CLIENT_METRICS_SETTINGS
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ from ottla.replica.errors import OffsetNotAvailableError, ReplicaError
 from ottla.replica.offset_lookup import FoundOffset, OffsetSpec, find_offset, known_offset
 from ottla.replica.partition import Isolation
 from ottla.runtime.stages import Stages
+from ottla.runtime.time_slice import CHUNK_ELEMENTS
 from ottla.server.apis.declaration import Api
 from ottla.server.apis.errors import error_code, error_response_in_steps
 from ottla.server.apis.pending import Answer, begin
@@ -79,7 +80,7 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Resp
         steps = error_response_in_steps(request, context.header.api_version, ErrorCode.UNKNOWN_SERVER_ERROR)
         refused: Response | None = yield partial(context.work.run, steps, counts=False)
         return refused
-    work = context.work
+    number = 0
     topics: dict[str, ListOffsetsTopicResponse] = {}
     answers: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
     for topic in request.topics:
@@ -90,8 +91,9 @@ def _handle(request: ListOffsetsRequest, context: RequestContext) -> Stages[Resp
         if answered is None:
             answered = topics[topic.name] = ListOffsetsTopicResponse(name=topic.name)
         for asked in topic.partitions:
-            if work.is_due():
-                yield partial(work.charge, 0)
+            number += 1
+            if number % CHUNK_ELEMENTS == 0 and context.work.is_due(CHUNK_ELEMENTS):
+                yield partial(context.work.charge, 0)
             key = (topic.name, asked.partition_index)
             if key in answers:
                 _take_back(answers[key])

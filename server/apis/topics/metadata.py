@@ -33,7 +33,7 @@ from ottla.metadata.image import INTERNAL_TOPICS, MetadataImage, TopicImage
 from ottla.metadata.topic_names import check_topic_name
 from ottla.metastore.errors import MetadataError
 from ottla.runtime.stages import Stages
-from ottla.runtime.time_slice import chunks
+from ottla.runtime.time_slice import CHUNK_ELEMENTS
 from ottla.server.apis.context import RequestContext
 from ottla.server.apis.declaration import Api, general_codec
 from ottla.server.apis.errors import error_code, error_response_in_steps
@@ -110,10 +110,9 @@ def _all(context: RequestContext) -> Stages[list[Answer]]:
     if access is None:
         return list(topics)
     seen: list[Answer] = []
-    work = context.work
-    for it in topics:
-        if work.is_due():
-            yield partial(work.charge, 0)
+    for number, it in enumerate(topics, 1):
+        if number % CHUNK_ELEMENTS == 0 and context.work.is_due(CHUNK_ELEMENTS):
+            yield partial(context.work.charge, 0)
         if access.allows(AclOperation.DESCRIBE, AclResource.TOPIC, it.name, is_asked=False):
             seen.append(it)
     return seen
@@ -123,17 +122,17 @@ def _named(
     asked: Sequence[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
 ) -> Stages[list[Answer]]:
     """The topics that were asked for, each once."""
-    work = context.work
     distinct: dict[tuple[UUID, str | None], MetadataRequestTopic] = {}
-    for some in chunks(asked):
-        if work.is_over:
-            yield partial(work.charge, 0)
-        distinct.update(((it.topic_id, it.name), it) for it in some)
-    work.leave(distinct)
+    for number, it in enumerate(asked, 1):
+        if number % CHUNK_ELEMENTS == 0 and context.work.is_over:
+            yield partial(context.work.charge, 0)
+        distinct[it.topic_id, it.name] = it
+    if len(distinct) > CHUNK_ELEMENTS:
+        context.work.leave(distinct)
     answered: list[Answer] = []
-    for it in distinct.values():
-        if work.is_due():
-            yield partial(work.charge, 0)
+    for number, it in enumerate(distinct.values(), 1):
+        if number % CHUNK_ELEMENTS == 0 and context.work.is_due(CHUNK_ELEMENTS):
+            yield partial(context.work.charge, 0)
         found = _find(it, request, context)
         if found is None:
             found = yield partial(_create, it.name or "", context)
@@ -145,7 +144,7 @@ def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stage
     encoded = []
     access = context.access
     asks_operations = view.topic_operations != NOT_ASKED
-    work = context.work
+    uncounted = 0
     for topic in topics:
         if isinstance(topic, TopicImage):
             if access is not None and asks_operations:
@@ -153,7 +152,7 @@ def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stage
                 view = view._replace(topic_operations=may)
             kept = _ENCODED.kept(topic, view)
             if kept is None:
-                kept = yield partial(_ENCODED.get, topic, view, work)
+                kept = yield partial(_ENCODED.get, topic, view, context.work)
             encoded.append(kept)
         else:
             if asks_operations and topic.error_code not in _NO_OPERATIONS:
@@ -162,8 +161,11 @@ def _encoded(topics: list[Answer], view: View, context: RequestContext) -> Stage
                     may = access.operations(TOPIC_OPERATIONS, AclResource.TOPIC, topic.name or "")
                 topic.topic_authorized_operations = may
             encoded.append(encode_topic(topic, view.version))
-        if work.is_due(1 + len(topic.partitions) // _PARTITIONS_AS_ELEMENT):
-            yield partial(work.charge, 0)
+        uncounted += 1 + len(topic.partitions) // _PARTITIONS_AS_ELEMENT
+        if uncounted >= CHUNK_ELEMENTS:
+            if context.work.is_due(uncounted):
+                yield partial(context.work.charge, 0)
+            uncounted = 0
     return encoded
 
 
