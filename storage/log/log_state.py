@@ -64,10 +64,11 @@ class LogState(ProducerHistory):
     recovered end, and the server sets it with `set_high_watermark` and moves it with `advance_high_watermark`.
     `first_dirty_offset` is where the next compaction begins; `size_bytes` what the log takes in the files, what is not
     written yet (`unwritten_bytes`) included. `lineage` rises whenever records are removed from the end, so earlier
-    readers know that they may have read what is not there any more.
+    readers know that they may have read what is not there any more; `cleanings` with each compaction.
     """
 
     __slots__ = (
+        "cleanings",
         "epochs",
         "first_dirty_offset",
         "flushed_end_offset",
@@ -89,6 +90,7 @@ class LogState(ProducerHistory):
         self.size_bytes = 0
         self.unwritten_bytes = 0
         self.lineage = 0
+        self.cleanings = 0
         self.epochs = LeaderEpochs()
 
     # It grows.
@@ -165,7 +167,7 @@ class LogState(ProducerHistory):
         if self.producers is not None:
             self.producers.advance_log_start_offset(offset)
         if self.aborted is not None:
-            self.aborted.truncate_from_start(offset)
+            self.aborted = self.aborted.truncated_from_start(offset)
 
     def truncated(self, offset: int) -> None:
         """What is at and after an offset is gone; all that was appended must be written before.
@@ -180,7 +182,7 @@ class LogState(ProducerHistory):
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self.epochs.truncate_from_end(offset)
         if self.aborted is not None:
-            self.aborted.truncate_from_end(offset)
+            self.aborted = self.aborted.truncated_from_end(offset)
 
     def knows_producers_until(self, offset: int) -> bool:
         """Whether `truncate_producers` can be told to go back there; else that must be read from the batches."""
@@ -207,9 +209,10 @@ class LogState(ProducerHistory):
     def cleaned(self, end_offset: int, first_dirty_offset: int, aborted: Iterable[AbortedTransaction]) -> None:
         """Compaction has cleaned up to an offset: of the transactions that were aborted before it, these are left.
 
-        The index is another object afterwards, so that readers of what was there before keep theirs.
+        Records that were read before are not of the same age as the index is now: `cleanings` tells.
         """
         self.first_dirty_offset = first_dirty_offset
+        self.cleanings += 1
         if self.aborted is not None:
             self.aborted = self.aborted.replaced_before(end_offset, aborted)
 

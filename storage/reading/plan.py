@@ -65,7 +65,12 @@ class ReadableLog(Protocol):
 
     @property
     def aborted(self) -> AbortedTransactions | None:
-        """The index of aborted transactions. A cleaning puts another in its place instead of changing it."""
+        """The index of aborted transactions."""
+
+    @property
+    def cleanings(self) -> int:
+        """How often it was compacted."""
+        ...
 
     def check_open(self) -> None:
         """Raise LogClosedError or StoreOfflineError if nothing can be done with this log any more."""
@@ -95,6 +100,7 @@ class ReadPlan:
 
     __slots__ = (
         "_aborted",
+        "_cleanings",
         "_records",
         "end_offset",
         "error",
@@ -134,6 +140,7 @@ class ReadPlan:
         self.error: Exception | None = None
         self._records = IOBuf()
         self._aborted = log.aborted
+        self._cleanings = log.cleanings
 
     @property
     def size_bytes(self) -> int:
@@ -155,16 +162,19 @@ class ReadPlan:
         that one cleaning has changed, since markers stay until the index that knows their transaction is gone; a newer
         one is not, as it may not know transactions of which the records still are there.
         """
-        return self._aborted is self.log.aborted
+        return self._cleanings == self.log.cleanings
 
     def renew(self) -> None:
-        """The plan is read again, of the log as it is now."""
-        self._aborted = self.log.aborted
+        """The plan is read, or read again. An index from before a cleaning would be too old; otherwise the one from
+        when it was made knows most: what is read may be deleted meanwhile, and leaves the log's index.
+        """
+        if not self.is_current:
+            self._aborted = self.log.aborted
+            self._cleanings = self.log.cleanings
 
     def aborted_transactions(self, end_offset: int) -> Sequence[AbortedTransaction]:
-        """The aborted transactions with records from the plan's offset up to another, by first offset.
-
-        They are those of the log as it was when the records were read.
+        """The aborted transactions with records from the plan's offset up to another, by first offset, also of records
+        that were deleted after they were read.
         """
         return self._aborted.collect(self.offset, end_offset) if self._aborted is not None else ()
 

@@ -29,7 +29,11 @@ class AbortedTransaction(NamedTuple):
 
 
 class AbortedTransactions:
-    """The index, ordered by the offset of the abort marker, 32 bytes of memory each."""
+    """The index, ordered by the offset of the abort marker, 32 bytes of memory each.
+
+    It only grows. Where transactions leave it another index takes its place, so that a reader who holds this one knows
+    all that were aborted among the records that it has read, also if these are deleted meanwhile.
+    """
 
     __slots__ = ("_first_offsets", "_last_offsets", "_last_stable_offsets", "_producer_ids")
 
@@ -71,13 +75,13 @@ class AbortedTransactions:
         found.sort(key=_first_offset)
         return found
 
-    def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at `end_offset`: transactions whose marker is gone are no longer aborted."""
-        self._keep(0, bisect_left(self._last_offsets, end_offset))
+    def truncated_from_end(self, end_offset: int) -> AbortedTransactions:
+        """The index of a log that ends at `end_offset`: transactions whose marker is gone are no longer aborted."""
+        return self._part(0, bisect_left(self._last_offsets, end_offset))
 
-    def truncate_from_start(self, start_offset: int) -> None:
-        """The log now begins at `start_offset`: drop the transactions that ended before it."""
-        self._keep(bisect_left(self._last_offsets, start_offset), len(self._last_offsets))
+    def truncated_from_start(self, start_offset: int) -> AbortedTransactions:
+        """The index of a log that begins at `start_offset`, without the transactions that ended before it."""
+        return self._part(bisect_left(self._last_offsets, start_offset), len(self._last_offsets))
 
     def replaced_before(self, end_offset: int, transactions: Iterable[AbortedTransaction]) -> AbortedTransactions:
         """The index after a compaction up to `end_offset`: of the transactions that ended before it, these are left.
@@ -93,10 +97,6 @@ class AbortedTransactions:
         for transaction in (*left, *kept):
             index.append(*transaction)
         return index
-
-    def clear(self) -> None:
-        """Forget all transactions."""
-        self._keep(0, 0)
 
     def to_bytes(self) -> bytes:
         """Count (int32), then producer id, first, last and last stable offset of each (int64), big-endian."""
@@ -130,9 +130,15 @@ class AbortedTransactions:
             self._last_stable_offsets[index],
         )
 
-    def _keep(self, first: int, end: int) -> None:
-        for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._last_stable_offsets):
-            del column[end:], column[:first]
+    def _part(self, first: int, end: int) -> AbortedTransactions:
+        if first == 0 and end == len(self):
+            return self
+        index = AbortedTransactions()
+        index._producer_ids = self._producer_ids[first:end]
+        index._first_offsets = self._first_offsets[first:end]
+        index._last_offsets = self._last_offsets[first:end]
+        index._last_stable_offsets = self._last_stable_offsets[first:end]
+        return index
 
 
 def _first_offset(transaction: AbortedTransaction) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,9 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from ottla.kproto.records import EndTxnMarker, build_end_txn_marker
+from ottla.runtime.stages import go_on
 from ottla.storage.config import LogConfig
+from ottla.storage.disk.disk import Handle
 from ottla.storage.disk.simulated_disk import SimulatedDisk
 from ottla.storage.errors import (
     ChecksTakeLongError,
@@ -22,6 +25,7 @@ from ottla.storage.errors import (
     UnexpectedAppendOffsetError,
 )
 from ottla.storage.log.partition_log import AppendOrigin
+from ottla.storage.reading.plan import begin_read
 
 
 async def test_append_flush_read_from_memory(harness: Any) -> None:
@@ -353,6 +357,35 @@ async def test_a_transaction_that_ended_before_a_crash_is_decided_after_it(harne
         log = await harness.open(manager)
         assert (log.high_watermark, log.last_stable_offset) == (2, 2)
         assert len(log.aborted_transactions(0, 2)) == (not is_commit)
+
+
+async def test_what_is_deleted_while_it_is_read_stays_aborted(harness: Any) -> None:
+    """A reader of committed records must skip what it has got, wherever the log begins by then."""
+
+    class ColdDisk(SimulatedDisk):
+        def preadv(self, handle: Handle, buffers: Sequence[memoryview], position: int, *, nowait: bool = False) -> int:
+            return 0 if nowait else super().preadv(handle, buffers, position)
+
+    async with harness.manager(ColdDisk(1), tail_cache_bytes=0) as manager:
+        log = await harness.open(manager)
+        for number, value in enumerate((b"aborted", b"committed")):
+            harness.append(log, value, producer_id=4, producer_epoch=0, base_sequence=number, is_transactional=True)
+            marker = build_end_txn_marker(EndTxnMarker(4, 0, 0, is_commit=bool(number)), timestamp_ms=1)
+            log.append_as_leader(
+                memoryview(bytearray(marker)), None, leader_epoch=0, origin=AppendOrigin.COORDINATOR, now_ms=1
+            )
+            await log.flush()
+        log.advance_high_watermark(4)
+        plan = log.plan_read(0, max_bytes=1_000, end_offset=4, min_one_batch=True)
+        stages = begin_read([plan])
+        wait = next(stages)  # for a worker thread
+        await log.advance_log_start_offset(2)
+        await go_on(stages, wait)
+        assert plan.records is not None
+        assert b"aborted" in plan.records.to_bytes()
+        assert [(each.producer_id, each.first_offset) for each in plan.aborted_transactions(4)] == [(4, 0)]
+        assert len(log.aborted_transactions(0, 4)) == 0
+        plan.release()
 
 
 async def test_a_block_that_displaces_many_lets_others_run_meanwhile(
