@@ -20,6 +20,7 @@ class Log:
     """What a plan asks of its log."""
 
     aborted = None
+    cleanings = 0
 
 
 @cache
