@@ -121,6 +121,7 @@ def _tail() -> Iterator[tuple[str, Operation]]:
         tail.append(group)
     log = _log(0)
     log.aborted = None
+    log.cleanings = 0
 
     def read() -> None:
         plan = ReadPlan(log, 0, RUN_BYTES, LONE_BLOCKS, min_one_batch=True)
