@@ -129,12 +129,17 @@ async def test_a_client_that_leaves_meanwhile_ends_its_connection(
                 await trio.sleep(0.005)
 
 
-async def test_one_that_is_not_read_is_cut_when_the_grace_of_a_stop_is_over(serve_handlers: Serve, sender: str) -> None:
+async def test_one_that_is_not_read_is_cut_when_the_grace_of_a_stop_is_over(
+    serve_handlers: Serve, sender: str, steps: list[tuple[str, Served]]
+) -> None:
     with trio.fail_after(10):
         async with serve_handlers({ApiKey.METADATA: metadata}, grace_seconds=0.05) as server:
             client = await server.connect()
             await client.send(MetadataRequest(topics=None), VERSION)
             await wait_all_tasks_blocked()
+            assert steps[-1] == (sender, Served.BLOCKED)
+    assert server.listeners.connection_count == 0
+    assert Served.ALL not in {served for _, served in steps}
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_SNDBUF"), reason="there are no such buffers")
