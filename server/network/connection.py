@@ -284,7 +284,8 @@ class Connection:
                 if sasl is not None:
                     sasl.check_session(context.api.key)
                 if not self._begin_at_once(context):
-                    return self._go_on_sending() if self._sender.unsent else Served.NEEDS_TASK
+                    # To make an answer may have taken all the time that one connection should take at once.
+                    return Served.HAS_MORE if self._sender.unsent else Served.NEEDS_TASK
                 if frame.fragment is None:
                     return _ALL  # it came by itself
                 if self._readiness.turn.is_full or not context.is_dispatched:
