@@ -32,8 +32,23 @@ def s3_server() -> Iterator[str]:
             server.kill()
 
 
+# S3 decides one conditional write of an object at a time. Moto looks and writes in two steps, in a thread for each
+# request.
 _PROGRAM = """
+from threading import Lock
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
+
+lock, answer = Lock(), DomainDispatcherApplication.__call__
+
+
+def answer_alone(self, environ, start_response):
+    with lock:
+        return answer(self, environ, start_response)
+
+
+DomainDispatcherApplication.__call__ = answer_alone
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()
 host, port = server.get_host_and_port()
