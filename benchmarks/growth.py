@@ -306,29 +306,37 @@ def draw(results: Results, path: Path = PICTURE) -> None:
 
 
 def table(results: Results) -> str:
-    """What the most of each thing takes, as a table in Markdown."""
+    """What so many of each thing take of Ottla, and some of that of Apache Kafka, as a table in Markdown."""
     lines = [
         "| | how many | resident, MB | KB each | CPU each, µs | idle, % of a core | CPU of a start, s "
-        "| … until all is open | stop, s | open files |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| … until all is open | stop, s | open files | Kafka: resident, MB | KB each | CPU each, µs "
+        "| idle, % of a core | CPU of a start, s | open files |",
+        "|---" + "|---:" * 15 + "|",
     ]
+    kafka = results.get("kafka", {})
     for dimension in DIMENSIONS:
         for count, figures in sorted(
             results.get("ottla", {}).get(dimension, {}).items(), key=lambda item: int(item[0])
         ):
             number = int(count)
-            shown = [
-                f"{figures['resident_mb']:.0f}",
-                f"{figures['grown_mb'] / number * 1000:.2f}" if number >= _COUNTS_FROM else "",
-                f"{figures['make_cpu_s'] / number * 1e6:.0f}" if number >= _COUNTS_FROM else "",
-                f"{figures['idle_cpu_percent']:.1f}",
-                f"{figures['start_cpu_s']:.2f}",
-                f"{figures['opened_cpu_s']:.2f}" if "opened_cpu_s" in figures else "",
-                f"{figures['stop_s']:.1f}" if "opened_cpu_s" in figures else "",
-                f"{figures['open_files']:.0f}",
-            ]
-            lines.append(f"| {dimension} | {number:,} | " + " | ".join(shown) + " |")
+            opened = [f"{figures['opened_cpu_s']:.2f}", f"{figures['stop_s']:.1f}"] if "opened_cpu_s" in figures else ["", ""]
+            before, files = _common_cells(figures, number)
+            theirs = kafka.get(dimension, {}).get(count)
+            beside = [""] * 6 if theirs is None else [cell for cells in _common_cells(theirs, number) for cell in cells]
+            lines.append(f"| {dimension} | {number:,} | " + " | ".join([*before, *opened, *files, *beside]) + " |")
     return "\n".join(lines)
+
+
+def _common_cells(figures: Figures, number: int) -> tuple[list[str], list[str]]:
+    """What is shown of both brokers: the cells before those that only one of them has, and those after."""
+    before = [
+        f"{figures['resident_mb']:.0f}",
+        f"{figures['grown_mb'] / number * 1000:.2f}" if number >= _COUNTS_FROM else "",
+        f"{figures['make_cpu_s'] / number * 1e6:.0f}" if number >= _COUNTS_FROM else "",
+        f"{figures['idle_cpu_percent']:.1f}",
+        f"{figures['start_cpu_s']:.2f}",
+    ]
+    return before, [f"{figures['open_files']:.0f}"]
 
 
 def write_page(results: Results) -> None:

@@ -19,6 +19,7 @@ from ottla.proxy.connection import Connection
 from ottla.proxy.errors import NotLetInError, ProxyError
 from ottla.proxy.shared import CONNECT_SECONDS
 from ottla.proxy.transport import unmapped
+from ottla.runtime.pacing import Pacing
 from ottla.runtime.time_slice import TimeSlice
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class Listeners:
 
     async def _accept(self, name: str, listening: socket.socket) -> None:
         assert self._serving is not None
+        pacing = Pacing(listening)
         while True:
             await trio.lowlevel.wait_readable(listening)
             for _ in range(_ACCEPT_BURST):
@@ -142,6 +144,7 @@ class Listeners:
                     self._shared.metrics.refused["limit"] += 1
                     accepted.close()
                     continue
+                pacing.begin(accepted)
                 self._shared.metrics.accepted[name] += 1
                 self._shared.metrics.open[name] += 1
                 self._count += 1

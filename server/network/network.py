@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ottla.runtime.errors import ListenError
+from ottla.runtime.pacing import Pacing
 from ottla.server.network.transport import SocketTransport
 
 if TYPE_CHECKING:
@@ -88,10 +89,11 @@ class TcpNetwork:
 
 
 class _ListeningSocket:
-    __slots__ = ("_socket",)
+    __slots__ = ("_pacing", "_socket")
 
     def __init__(self, listening: socket.socket) -> None:
         self._socket = listening
+        self._pacing = Pacing(listening)
 
     @property
     def port(self) -> int:
@@ -102,6 +104,7 @@ class _ListeningSocket:
 
     def accept(self) -> tuple[Accepted, tuple[str, int]]:
         accepted, peer = self._socket.accept()
+        self._pacing.begin(accepted)
         return _AcceptedSocket(accepted), peer[:2]
 
     def close(self) -> None:

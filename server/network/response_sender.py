@@ -23,8 +23,8 @@ LARGE_ANSWER_BYTES: Final = 32 * 1024
 _MAX_SEND_VIEWS: Final = 1024
 # One send copies at memory speed: this much stays well under the 500 µs for which the loop may be held.
 _MAX_SEND_BYTES: Final = 512 * 1024
-# The same of a range of a file, which is not copied: more than a socket with Kafka's send buffer takes at once.
-_MAX_FILE_BYTES: Final = 256 * 1024
+# The same of a range of a file, which is not copied.
+_MAX_FILE_BYTES: Final = 1024 * 1024
 # After this much others may run; a send more may come on top.
 _HELD_BYTES: Final = _MAX_SEND_BYTES
 

@@ -47,9 +47,9 @@ class NetworkSettings:
         importance=HIGH,
         in_use=False,
     )
-    # Kafka's is 102,400, which here costs more wake-ups than it saves (docs/decisions/0044).
+    # Kafka's is 102,400: more wake-ups than answers are worth (docs/decisions/0044).
     socket_send_buffer_bytes: int = integer(
-        153_600,
+        -1,
         "Send buffer of a client socket (SO_SNDBUF); -1 leaves it to the system.",
         importance=HIGH,
     )
