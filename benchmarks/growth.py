@@ -319,7 +319,11 @@ def table(results: Results) -> str:
             results.get("ottla", {}).get(dimension, {}).items(), key=lambda item: int(item[0])
         ):
             number = int(count)
-            opened = [f"{figures['opened_cpu_s']:.2f}", f"{figures['stop_s']:.1f}"] if "opened_cpu_s" in figures else ["", ""]
+            opened = (
+                [f"{figures['opened_cpu_s']:.2f}", f"{figures['stop_s']:.1f}"]
+                if "opened_cpu_s" in figures
+                else ["", ""]
+            )
             before, files = _common_cells(figures, number)
             theirs = kafka.get(dimension, {}).get(count)
             beside = [""] * 6 if theirs is None else [cell for cells in _common_cells(theirs, number) for cell in cells]

@@ -1,7 +1,7 @@
 """TCP to peers on the same machine, without a timer for each packet.
 
-A congestion control that paces, as BBR does, sets a timer of the kernel whenever it sends. Within one machine nothing is
-protected by that, and in a virtual machine setting these timers took a quarter of the CPU of a broker that is read from
+A congestion control that paces, as BBR does, sets a timer of the kernel whenever it sends. Within one machine that
+protects nothing, and in a virtual machine these timers took a quarter of the CPU of a broker that is read from
 (docs/decisions/0044).
 """
 
