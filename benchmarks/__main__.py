@@ -146,7 +146,7 @@ def main() -> int:
             return 2
     kept = results.load(path)
     if path == RESULTS:
-        report.write_page(kept)
+        report.write_pages(kept)
         charts.draw(kept)
     print(report.every_table({name: kept[name] for name in names if name in kept}))
     for name in failed:

@@ -27,6 +27,7 @@ from typing import Any, Final
 from benchmarks.echoes import exchange
 from benchmarks.measuring.brokers import BROKERS, fresh
 from benchmarks.measuring.process_cost import cost
+from benchmarks.reporting.pages import put_between_marks
 from benchmarks.workloads.requests import frame, list_offsets
 from compat_tests.brokers.process import BrokerProcess
 from ottla.client.connection import BrokerConnection
@@ -345,16 +346,8 @@ def _common_cells(figures: Figures, number: int) -> tuple[list[str], list[str]]:
 
 def write_page(results: Results) -> None:
     """Put the table into the page, and draw the picture."""
-    put_table(PAGE, "growth", table(results))
+    put_between_marks(PAGE, "growth", table(results))
     draw(results)
-
-
-def put_table(page: Path, mark: str, content: str) -> None:
-    """Replace what is between two marks of a page."""
-    begin, end = f"<!-- {mark}: start -->", f"<!-- {mark}: end -->"
-    before, _, rest = page.read_text().partition(begin)
-    _, _, after = rest.partition(end)
-    page.write_text(f"{before}{begin}\n{content}\n{end}{after}")
 
 
 def with_cached_bytecode() -> None:

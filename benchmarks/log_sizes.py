@@ -38,11 +38,11 @@ from benchmarks.growth import (
     check_code,
     produce_request,
     produced_code,
-    put_table,
     with_cached_bytecode,
 )
 from benchmarks.measuring.process_cost import cost
 from benchmarks.measuring.sparse_log import RECORDS_OF_SPARSE_BATCH, WHOLE, forget_cached, write_sparse
+from benchmarks.reporting.pages import put_between_marks
 from compat_tests.brokers.ottla_broker import OttlaBroker
 from ottla.kproto.messages.data.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.kproto.messages.data.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -263,7 +263,7 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[str, dict[str, Figures]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if options.page:
-        put_table(PAGE, _MARK, table(results))
+        put_between_marks(PAGE, _MARK, table(results))
         return
     with_cached_bytecode()
     for dimension in options.only:

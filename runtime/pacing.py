@@ -2,7 +2,7 @@
 
 A congestion control that paces, as BBR does, sets a timer of the kernel whenever it sends. Within one machine that
 protects nothing, and in a virtual machine these timers took a quarter of the CPU of a broker that is read from
-(docs/decisions/0044).
+(docs/decisions/0045).
 """
 
 from __future__ import annotations

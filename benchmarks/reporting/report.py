@@ -6,21 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks.reporting import tables, targets
+from benchmarks.reporting import summary, tables, targets
+from benchmarks.reporting.pages import put_between_marks
 from benchmarks.reporting.results import Machine, Results, machine
 
-__all__ = ["END", "PAGE", "START", "about", "every_table", "generated", "machine", "write_page"]
+__all__ = ["MARK", "PAGE", "README", "about", "every_table", "generated", "machine", "write_pages"]
 
 PAGE: Final = Path("docs/performance.md")
+README: Final = Path("README.md")
+MARK: Final = "benchmarks"
 _RUNS: Final = 3
-START, END = "<!-- benchmarks: start -->", "<!-- benchmarks: end -->"
 
 
-def write_page(results: Results) -> None:
-    """Replace the part of the page that is between the marks."""
-    before, _, rest = PAGE.read_text().partition(START)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{START}\n{generated(results)}\n{END}{after}")
+def write_pages(results: Results) -> None:
+    """Replace what is between the marks of the page, and the table of README.md."""
+    put_between_marks(PAGE, MARK, generated(results))
+    put_between_marks(README, MARK, summary.table(results))
 
 
 def generated(results: Results) -> str:

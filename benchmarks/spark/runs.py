@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.measuring.process_cost import TreeWatch
 from benchmarks.reporting import report
+from benchmarks.reporting.pages import put_between_marks
 
 __all__ = ["Found", "Layout", "Ratios", "Run", "keep", "table", "timed"]
 
@@ -92,12 +93,7 @@ def keep(name: str, about: str, spark_version: str, found: Found, layout: Layout
         f"{about} on {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, "
         f"Python {machine['python']}, {shared}.\n\n{table(found, layout, busy=busy)}"
     )
-    start, end = f"<!-- {place}: start -->", f"<!-- {place}: end -->"
-    before, found_start, rest = report.PAGE.read_text().partition(start)
-    _, found_end, after = rest.partition(end)
-    if not (found_start and found_end):
-        raise ValueError(f"{report.PAGE} has no {start} and {end}")
-    report.PAGE.write_text(f"{before}{start}\n{text}\n{end}{after}")
+    put_between_marks(report.PAGE, place, text)
 
 
 def _cell(run: Run, *, busy: bool) -> str:

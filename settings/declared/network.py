@@ -47,7 +47,7 @@ class NetworkSettings:
         importance=HIGH,
         in_use=False,
     )
-    # Kafka's is 102,400: more wake-ups than answers are worth (docs/decisions/0044).
+    # Kafka's is 102,400: more wake-ups than answers are worth (docs/decisions/0045).
     socket_send_buffer_bytes: int = integer(
         -1,
         "Send buffer of a client socket (SO_SNDBUF); -1 leaves it to the system.",

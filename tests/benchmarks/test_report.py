@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import RESULTS
-from benchmarks.reporting import report, results, tables, targets
+from benchmarks.reporting import report, results, summary, tables, targets
 from benchmarks.reporting.figures import better, shown
+from benchmarks.reporting.pages import between_marks
 from benchmarks.reporting.results import Hold, Result, Results
 from benchmarks.reporting.targets import TARGETS, Target
 from benchmarks.workloads import WORKLOADS
@@ -28,24 +29,29 @@ def row_of(table: str, start: str) -> str:
     return row
 
 
-def test_the_page_is_what_the_results_say() -> None:
-    generated = (ROOT / report.PAGE).read_text().partition(report.START)[2].partition(report.END)[0]
+def test_the_pages_are_what_the_results_say() -> None:
+    kept = results.load(ROOT / RESULTS)
 
-    assert generated.strip() == report.generated(results.load(ROOT / RESULTS)).strip()
+    assert between_marks(ROOT / report.PAGE, report.MARK) == report.generated(kept).strip()
+    assert between_marks(ROOT / report.README, report.MARK) == summary.table(kept)
 
 
 def test_what_is_not_between_the_marks_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "performance.md"
-    page.write_text(f"before\n{report.START}\nold\n{report.END}\nafter\n")
+    start, end = "<!-- benchmarks: start -->", "<!-- benchmarks: end -->"
+    page, readme = tmp_path / "performance.md", tmp_path / "README.md"
+    for each in (page, readme):
+        each.write_text(f"before\n{start}\nold\n{end}\nafter\n")
     monkeypatch.setattr(report, "PAGE", page)
+    monkeypatch.setattr(report, "README", readme)
 
-    report.write_page({"1 KB": measured({"produce_mb_per_s": 1.0})})
+    report.write_pages({"1 KB": measured({"produce_mb_per_s": 1.0}, {"produce_mb_per_s": 0.5})})
 
-    head, _, rest = page.read_text().partition(report.START)
-    middle, _, tail = rest.partition(report.END)
-    assert (head, tail) == ("before\n", "\nafter\n")
-    assert "old" not in middle
-    assert "2026-11-21" in middle
+    for each, part in ((page, "2026-11-21"), (readme, "| produce, records of 1 KB, MB/s | 2.00× |")):
+        head, _, rest = each.read_text().partition(start)
+        middle, _, tail = rest.partition(end)
+        assert (head, tail) == ("before\n", "\nafter\n")
+        assert "old" not in middle
+        assert part in middle
 
 
 def test_every_workload_is_in_a_table() -> None:
