@@ -549,7 +549,12 @@ def test_brokers_have_the_same_settings(both: Both) -> None:
     defaults = {name for name in kafka if kafka[name]["config_source"] == ottla[name]["config_source"] == 5}
     assert len(defaults) > 300
     different = {name for name in defaults if ottla[name]["value"] != kafka[name]["value"]}
-    assert different == {"log.dir", "log.cleaner.dedupe.buffer.size"}
+    assert different == {
+        "log.dir",
+        "log.cleaner.dedupe.buffer.size",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+    }
 
 
 def _by_name(answer: Any) -> dict[str, Any]:

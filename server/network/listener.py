@@ -19,7 +19,7 @@ from ottla.runtime.time_slice import TimeSlice
 from ottla.server.apis.connected_client import ConnectedClient
 from ottla.server.network.closed_log import ClosedLog
 from ottla.server.network.connection import Connection
-from ottla.server.network.network import TcpNetwork
+from ottla.server.network.network import SYSTEMS_BUFFERS, TcpNetwork
 from ottla.server.network.readiness import Readiness
 from ottla.server.quotas.connections import ConnectionLimits, ConnectionRates
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.runtime.request_budget import RequestBudget
     from ottla.security.listener_auth import ListenerAuth
     from ottla.server.network.dispatch import Dispatcher
-    from ottla.server.network.network import Accepted, Listening, Network
+    from ottla.server.network.network import Accepted, Listening, Network, SocketBuffers
     from ottla.storage.memory.buffer_pool import BufferPool
     from ottla.storage.turn import Turn
 
@@ -115,11 +115,9 @@ class Listeners:
         """How many connections each listener has now."""
         return self._per_listener
 
-    def bind(self, address: ListenAddress, backlog: int, *, send_buffer_bytes: int = -1) -> int:
+    def bind(self, address: ListenAddress, backlog: int, buffers: SocketBuffers = SYSTEMS_BUFFERS) -> int:
         """Open a listening socket and return its port. StartupError if the address cannot be had."""
-        listening = self._network.listen(
-            address.host, address.port, backlog, "--port", send_buffer_bytes=send_buffer_bytes
-        )
+        listening = self._network.listen(address.host, address.port, backlog, "--port", buffers=buffers)
         self._listening.append((address.name, listening))
         return listening.port
 

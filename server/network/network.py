@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Set
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
@@ -46,14 +46,29 @@ class Listening(Protocol):
     def close(self) -> None: ...
 
 
+class SocketBuffers(NamedTuple):
+    """What the kernel holds for each connection, in bytes; -1 leaves it to the system."""
+
+    send_bytes: int = -1
+    receive_bytes: int = -1
+
+    def set_on(self, listening: socket.socket) -> None:
+        """For the sockets that are accepted, which inherit it."""
+        for option, size_bytes in ((socket.SO_SNDBUF, self.send_bytes), (socket.SO_RCVBUF, self.receive_bytes)):
+            if size_bytes >= 0:
+                listening.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+
+
+SYSTEMS_BUFFERS: Final = SocketBuffers()
+
+
 class Network(Protocol):
     """A node's way to its clients and to the other brokers."""
 
-    def listen(self, host: str, port: int, backlog: int, flag: str, *, send_buffer_bytes: int = -1) -> Listening:
-        """Listen on an address, '' for all of them; StartupError, which names the flag, if it cannot be had.
-
-        `send_buffer_bytes` is what the kernel takes ahead of each connection's peer; -1 leaves it to the system.
-        """
+    def listen(
+        self, host: str, port: int, backlog: int, flag: str, *, buffers: SocketBuffers = SYSTEMS_BUFFERS
+    ) -> Listening:
+        """Listen on an address, '' for all of them; StartupError, which names the flag, if it cannot be had."""
         ...
 
     async def connect(self, host: str, port: int) -> trio.abc.Stream:
@@ -69,11 +84,11 @@ class Network(Protocol):
 class TcpNetwork:
     """The machine's network."""
 
-    def listen(self, host: str, port: int, backlog: int, flag: str, *, send_buffer_bytes: int = -1) -> Listening:
+    def listen(
+        self, host: str, port: int, backlog: int, flag: str, *, buffers: SocketBuffers = SYSTEMS_BUFFERS
+    ) -> Listening:
         listening = open_listening_socket(host, port, backlog, flag)
-        if send_buffer_bytes >= 0:
-            # Accepted sockets inherit it.
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+        buffers.set_on(listening)
         return _ListeningSocket(listening)
 
     async def connect(self, host: str, port: int) -> trio.abc.Stream:

@@ -37,6 +37,7 @@ from ottla.server.cluster.peers import Peers
 from ottla.server.mirror.mirror import Mirror
 from ottla.server.network.connection_settings import ConnectionSettings, connection_limits
 from ottla.server.network.listener import ListenAddress, Listeners
+from ottla.server.network.network import SocketBuffers
 from ottla.server.quotas.clients import ClientQuotas
 from ottla.server.quotas.connections import ConnectionRates
 from ottla.server.quotas.replication import ReplicationQuota
@@ -214,10 +215,11 @@ class Parts:
 
     def listen(self, addresses: Iterable[ListenAddress]) -> tuple[ListenAddress, ...]:
         """Bind: clients wait in the kernel's queue from now on. Returns the addresses with their ports."""
-        backlog, send_buffer_bytes = self._config.socket_listen_backlog_size, self._config.socket_send_buffer_bytes
+        config = self._config
+        buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
         bound = []
         for name, host, wanted in addresses:
-            port = self.listeners.bind(ListenAddress(name, host, wanted), backlog, send_buffer_bytes=send_buffer_bytes)
+            port = self.listeners.bind(ListenAddress(name, host, wanted), config.socket_listen_backlog_size, buffers)
             bound.append(ListenAddress(name, host, port))
         self.broker.listeners = self.listeners
         return tuple(bound)

@@ -41,13 +41,12 @@ class NetworkSettings:
     socket_listen_backlog_size: int = integer(
         50, "Longest queue of connections that the kernel keeps until they are accepted.", check=between(1)
     )
+    # Kafka has 102,400 for both: more wake-ups than it is worth (docs/decisions/0045), and too little for a long link.
     socket_receive_buffer_bytes: int = integer(
-        102_400,
+        -1,
         "Receive buffer of a client socket (SO_RCVBUF); -1 leaves it to the system.",
         importance=HIGH,
-        in_use=False,
     )
-    # Kafka's is 102,400: more wake-ups than answers are worth (docs/decisions/0045).
     socket_send_buffer_bytes: int = integer(
         -1,
         "Send buffer of a client socket (SO_SNDBUF); -1 leaves it to the system.",

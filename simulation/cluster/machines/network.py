@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from ottla.server.network.network import SYSTEMS_BUFFERS, SocketBuffers
 from ottla.simulation.harness.alarms import Alarm
 
 if TYPE_CHECKING:
@@ -164,8 +165,10 @@ class Stack:
         self._host = host
         self.is_dead = False
 
-    def listen(self, host: str, port: int, backlog: int, flag: str, *, send_buffer_bytes: int = -1) -> _Listening:
-        del host, backlog, flag, send_buffer_bytes
+    def listen(
+        self, host: str, port: int, backlog: int, flag: str, *, buffers: SocketBuffers = SYSTEMS_BUFFERS
+    ) -> _Listening:
+        del host, backlog, flag, buffers
         if self.is_dead:
             raise _error(errno.ENETDOWN)
         assert port not in self._host.listening

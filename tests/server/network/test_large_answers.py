@@ -142,9 +142,12 @@ async def test_one_that_is_not_read_is_cut_when_the_grace_of_a_stop_is_over(
     assert Served.ALL not in {served for _, served in steps}
 
 
-@pytest.mark.skipif(not hasattr(socket, "SO_SNDBUF"), reason="there are no such buffers")
-async def test_the_kernel_takes_no_more_ahead_than_the_setting_says(
-    serve_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("setting", "option"),
+    [("socket.send.buffer.bytes", socket.SO_SNDBUF), ("socket.receive.buffer.bytes", socket.SO_RCVBUF)],
+)
+async def test_the_kernel_holds_no_more_than_the_setting_says(
+    serve_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, setting: str, option: int
 ) -> None:
     found = []
     send = ResponseSender.send_at_once
@@ -152,11 +155,11 @@ async def test_the_kernel_takes_no_more_ahead_than_the_setting_says(
     def noted(self: ResponseSender, *words: Any) -> bool:
         assert self._transport.descriptor is not None
         with socket.socket(fileno=os.dup(self._transport.descriptor)) as connected:
-            found.append(connected.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+            found.append(connected.getsockopt(socket.SOL_SOCKET, option))
         return send(self, *words)
 
     monkeypatch.setattr(ResponseSender, "send_at_once", noted)
-    async with serve_node({"socket.send.buffer.bytes": "50000"}) as node:
+    async with serve_node({setting: "50000"}) as node:
         await (await node.connect()).call(MetadataRequest(topics=[]), VERSION)
     # Linux takes twice of what is asked for, to account for what it needs itself.
     assert set(found) <= {50_000, 100_000}
