@@ -23,7 +23,7 @@ _OPTION: Final = getattr(socket, "TCP_CONGESTION", None)
 class Pacing:
     """Whether the connections that a socket accepts are paced: those to other machines, where the system does so.
 
-    They begin without: what has once begun to pace goes on with its timers under any other congestion control.
+    They begin without, because what has once begun to pace takes more CPU under any other congestion control as well.
     """
 
     __slots__ = ("_systems",)
@@ -49,4 +49,4 @@ class Pacing:
             if accepted.getpeername()[0] != accepted.getsockname()[0]:
                 accepted.setsockopt(socket.IPPROTO_TCP, _OPTION, self._systems)
         except OSError:
-            return  # the peer is gone
+            return  # the peer is gone, or this is forbidden: it is not paced

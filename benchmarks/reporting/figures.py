@@ -10,6 +10,11 @@ def better(figure: str, ours: float, theirs: float) -> float:
     return theirs / ours if figure.endswith(LOWER_IS_BETTER) else ours / theirs
 
 
+def times_as_good(figure: str, ours: float | None, theirs: float | None) -> str:
+    """`better` as it is written; empty where one of the two was not measured."""
+    return f"{better(figure, ours, theirs):.2f}×" if ours and theirs else ""  # noqa: RUF001
+
+
 def shown(value: float | None) -> str:
     """With about three significant digits; empty for what was not measured."""
     if value is None:

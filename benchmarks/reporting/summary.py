@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from benchmarks.reporting.figures import better, shown
+from benchmarks.reporting.figures import shown, times_as_good
 from benchmarks.reporting.results import Result, Results
 
 __all__ = ["table"]
@@ -43,6 +43,7 @@ def table(results: Results) -> str:
         result = results.get(row.workload, _NOTHING)
         ours, theirs = result.median("ottla", row.figure), result.median("kafka", row.figure)
         if ours and theirs:
-            ratio = f"{better(row.figure, ours, theirs):.2f}×"  # noqa: RUF001
-            rows.append(f"| {row.title} | {ratio} | {shown(ours)} | {shown(theirs)} |")
+            rows.append(
+                f"| {row.title} | {times_as_good(row.figure, ours, theirs)} | {shown(ours)} | {shown(theirs)} |"
+            )
     return "\n".join(rows)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.reporting.figures import better, shown
+from benchmarks.reporting.figures import shown, times_as_good
 from benchmarks.reporting.results import Result, Results
 
 
@@ -190,7 +190,7 @@ def by_figure(results: Results) -> str:
         for figure in next(iter(result.runs.values()))[0]:
             ours, theirs = result.median("ottla", figure), result.median("kafka", figure)
             rows.append(
-                _row([name, figure.replace("_", " "), _ratio(figure, ours, theirs), shown(ours), shown(theirs)])
+                _row([name, figure.replace("_", " "), times_as_good(figure, ours, theirs), shown(ours), shown(theirs)])
             )
     return "\n".join(rows)
 
@@ -212,11 +212,7 @@ def _cell(result: Result, figure: str | None) -> str:
     ours, theirs = result.median("ottla", figure), result.median("kafka", figure)
     if ours is None and theirs is None:
         return ""
-    return f"{_ratio(figure, ours, theirs)} ({shown(ours)}; {shown(theirs)})".lstrip()
-
-
-def _ratio(figure: str, ours: float | None, theirs: float | None) -> str:
-    return f"{better(figure, ours, theirs):.2f}×" if ours and theirs else ""  # noqa: RUF001
+    return f"{times_as_good(figure, ours, theirs)} ({shown(ours)}; {shown(theirs)})".lstrip()
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.reporting.figures import better, shown
+from benchmarks.reporting.figures import better, shown, times_as_good
 from benchmarks.reporting.results import Result, Results
 
 _DASH: Final = "–"  # noqa: RUF001
@@ -85,5 +85,5 @@ def _row(target: Target, results: Results) -> str:
     ours, theirs = result.median("ottla", target.figure), result.median("kafka", target.figure)
     reached = None if ours is None else target.reached(ours, theirs)
     verdict = {True: "yes", False: "**no**", None: _DASH}[reached]
-    ratio = f"{better(target.figure, ours, theirs):.2f}×" if ours and theirs else _DASH  # noqa: RUF001
+    ratio = times_as_good(target.figure, ours, theirs) or _DASH
     return f"| {target.title} | {shown(theirs)} | {shown(ours)} | {ratio} | {target.aim()} | {verdict} |"
